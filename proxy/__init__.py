@@ -1,0 +1,23 @@
+"""A transparent proxy for LLM APIs that keeps the context of agents short, cheap and whole.
+
+The map, from the heart outwards; each part imports only what stands above it:
+
+    core/         the heart: what is forwarded, decided by pure functions over values
+    wire/         bytes <-> values: chat requests, event streams, headers, paths, bodies
+    config        proxy.yaml -> frozen values      events    frozen facts about what happened
+    errors        our few errors, each with a status and whose fault it is
+    windows       how much a model can read        tokenizer how long a text is for it
+    store/        promises (blocks) and originals (transcripts)
+    upstream      the one door to the model's API
+    telemetry/    listeners on events: log lines and metrics
+    gateway       THE ONE PATH a request takes, and the one place that fails open
+    server/       sockets and processes: HTTP in, lifecycle, workers
+    cli/          one command, one file; the only reader of the environment
+
+The laws (each is a test): what is not compacted leaves byte for byte as it came; what was once
+forwarded is forwarded again, identical, until a rewrite is worth its price; cuts fall between groups
+only; on any fault of ours the client's own bytes go out; tenants share nothing; no secret is ever
+written down.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,29 @@
+"""The command line: one command, one file. The only part that reads the environment."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from proxy import __version__
+from proxy.cli import check, doctor, explain, serve
+from proxy.config import InvalidConfig
+
+COMMANDS = (serve, check, explain, doctor)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="compaction-proxy",
+        description="A transparent proxy that keeps the context of LLM agents short, cheap and whole.",
+    )
+    parser.add_argument("--version", action="version", version=f"compaction-proxy {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    args = parser.parse_args(argv)
+    try:
+        return int(args.run(args))
+    except InvalidConfig as invalid:
+        for fault in invalid.faults:
+            print(fault, file=sys.stderr)  # noqa: T201 (what a person reads)
+        return 1

@@ -1,0 +1,24 @@
+"""`check`: everything that is wrong with a configuration, at once."""
+
+import argparse
+from pathlib import Path
+
+from proxy.cli import options
+from proxy.config import as_yaml
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("check", help="validate a configuration: every fault with its place; exit 1 on any")
+    parser.add_argument("config", metavar="FILE", nargs="?", type=Path, help="without one, the defaults and the environment are checked")
+    parser.add_argument("--defaults", action="store_true", help="print every setting with its default instead")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.defaults:
+        print(as_yaml(), end="")  # noqa: T201
+        return 0
+    config = options.loaded(args).config
+    names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
+    print(f"{args.config or 'defaults'}: good. Upstreams: {names}")  # noqa: T201
+    return 0

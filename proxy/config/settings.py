@@ -1,0 +1,189 @@
+"""What can be set. The models below are the only place a setting is defined.
+
+Every setting has a default, so no file is needed. Secrets are named, not written: `env:NAME` or `file:PATH`;
+only that reference is ever shown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret stands, and what it is. Only the first is ever shown."""
+
+    reference: str
+    value: str
+
+    def __repr__(self) -> str:
+        return self.reference
+
+    __str__ = __repr__
+
+
+def _secret(reference: object, info: ValidationInfo) -> Secret | None:
+    if reference is None or isinstance(reference, Secret):
+        return reference
+    kind, _, name = str(reference).partition(":")
+    if kind == "env":
+        value = (info.context or {}).get(name, "")
+    elif kind == "file":
+        value = _read_secret(name)
+    else:
+        raise ValueError("a secret is named, not written: say env:NAME or file:PATH")
+    if not value.strip():
+        raise ValueError(f"{'variable' if kind == 'env' else 'file'} {name} is empty or missing")
+    return Secret(str(reference), value.strip())
+
+
+def _read_secret(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _plain_or_secret(value: object, info: ValidationInfo) -> object:
+    named = isinstance(value, str) and value.startswith(("env:", "file:"))
+    return _secret(value, info) if named else value
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("not an http(s) URL")
+    if parts.username or parts.password:
+        raise ValueError("credentials do not belong into a URL: use key")
+    if parts.query or parts.fragment:
+        raise ValueError("a query does not belong here: use query")
+    return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
+
+
+def _readable(path: str | None) -> str | None:
+    if path is not None and not Path(path).is_file():
+        raise ValueError("there is no such file")
+    return path
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+ReadableFile = Annotated[str | None, AfterValidator(_readable)]
+SecretReference = Annotated[Secret | None, BeforeValidator(_secret)]
+HeaderValue = Annotated[Secret | str, BeforeValidator(_plain_or_secret)]
+
+
+class Block(BaseModel):
+    """A frozen group of settings that refuses what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+
+class Listen(Block):
+    """Where clients reach the proxy, and what it accepts."""
+
+    host: str = Field("127.0.0.1", description="Address to bind; anything but loopback opens the proxy to the network.")
+    port: int = Field(8800, ge=0, le=65535, description="Port to bind; 0 takes a free one.")
+    workers: int = Field(1, ge=1, le=256, description="Processes that share the port.")
+    tls_cert: ReadableFile = Field(None, description="Certificate chain (PEM) to serve TLS with.")
+    tls_key: ReadableFile = Field(None, description="Private key (PEM) of that certificate.")
+    max_body_mib: float = Field(
+        32, gt=0, description="Largest body that is read whole (chat requests), also when unpacked; more gets a 413."
+    )
+    max_in_flight: int = Field(
+        0, ge=0, description="Requests at once in each worker before new ones get a 503; 0 is no limit."
+    )
+    heartbeat_seconds: float = Field(
+        10, gt=0, description="Silence on a stream after which a comment keeps the connection open."
+    )
+    drain_seconds: float = Field(30, ge=0, description="How long open requests may go on after SIGTERM.")
+
+    @model_validator(mode="after")
+    def _tls_is_a_pair(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together: set both or none")
+        return self
+
+
+class Upstream(Block):
+    """An OpenAI-compatible API behind the proxy. The first one whose `models` match serves a request."""
+
+    name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="How logs and metrics call it.")
+    base_url: BaseUrl = Field(
+        "https://api.openai.com/v1",
+        description="What takes the place of the client's /v1; {model} is the request's model (Azure deployments).",
+    )
+    models: tuple[str, ...] = Field(("*",), min_length=1, description="Model names it serves, as globs.")
+    key: SecretReference = Field(
+        None, description="Its API key as env:NAME or file:PATH; without one the client's own key passes through."
+    )
+    key_header: Literal["authorization", "api-key", "x-api-key"] = Field(
+        "authorization", description="Header the key is sent in; authorization sends it as a bearer token."
+    )
+    headers: Mapping[str, HeaderValue] = Field(
+        {}, description="Headers to set on every request; values may be env:NAME or file:PATH."
+    )
+    query: Mapping[str, str] = Field({}, description="Query parameters to add, such as Azure's api-version.")
+    paths: tuple[str, ...] = Field(
+        (), description="Further paths below /v1 that may be called with the configured key, as globs."
+    )
+    connect_seconds: float = Field(10, gt=0, description="How long a connection may take.")
+    silence_seconds: float = Field(600, gt=0, description="Longest silence to wait for, before or within an answer.")
+    retries: int = Field(
+        1, ge=0, le=10, description="Further tries, while nothing was sent (no connection) or for retry_statuses."
+    )
+    retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = Field(
+        (), description="Answers to try again, such as 429 or 503, after their retry-after; clients do so themselves."
+    )
+    retry_wait_seconds: float = Field(
+        5, ge=0, description="Longest retry-after to wait for; a longer one goes to the client."
+    )
+    max_connections: int = Field(0, ge=0, description="Connections at once to it in each worker; 0 is no limit.")
+    ca_file: ReadableFile = Field(None, description="Certificates (PEM) to trust instead of the system's.")
+    client_cert: ReadableFile = Field(None, description="Client certificate (PEM, key included) to present.")
+
+    def serves(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+class State(Block):
+    """What is kept between requests and restarts."""
+
+    dir: str = Field("./state", min_length=1, description="Directory for everything the proxy keeps.")
+
+
+class Log(Block):
+    """What is written about requests. Bodies, headers and queries never are."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least important level that is written."
+    )
+    format: Literal["auto", "json", "text"] = Field(
+        "auto", description="auto is text on a terminal and JSON anywhere else."
+    )
+
+
+class Config(Block):
+    """Everything that can be set."""
+
+    listen: Listen = Listen()
+    upstreams: tuple[Upstream, ...] = Field((Upstream(),), min_length=1)
+    state: State = State()
+    log: Log = Log()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [upstream.name for upstream in self.upstreams]
+        if len(set(names)) < len(names):
+            raise ValueError("upstreams: two of them have the same name")
+        return self
+
+    def upstream_for(self, model: str | None) -> Upstream | None:
+        """The upstream that serves a model; without a model, the first one."""
+        if model is None:
+            return self.upstreams[0]
+        return next((upstream for upstream in self.upstreams if upstream.serves(model)), None)

@@ -1,0 +1,87 @@
+"""Our own errors: few, flat, and each one says whose fault it is.
+
+A fault of the client's carries a 4xx, a fault of the upstream's 502 or 504, and one of ours 500 or 503.
+All of them leave as an OpenAI error object whose `type` is `proxy_error`, so that a person who
+reads a trace knows at once that it was not the model's API that spoke. A message never quotes a
+header, a query or a body: what a client sends may hold its key.
+"""
+
+import json
+from http import HTTPStatus
+from typing import ClassVar
+
+TYPE = "proxy_error"
+
+
+class ProxyError(Exception):
+    """Ends a request with an OpenAI-shaped error. `code` is stable; `message` is for people."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.headers = headers
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the client can do something about it."""
+        return self.status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class BadRequest(ProxyError):
+    status, code = 400, "bad_request"
+
+
+class PathNotAllowed(ProxyError):
+    status, code = 403, "path_not_allowed"
+
+
+class NotFound(ProxyError):
+    status, code = 404, "not_found"
+
+
+class MethodNotAllowed(ProxyError):
+    status, code = 405, "method_not_allowed"
+
+
+class BodyTooLarge(ProxyError):
+    status, code = 413, "body_too_large"
+
+
+class UnsupportedEncoding(ProxyError):
+    status, code = 415, "unsupported_encoding"
+
+
+class HeadersTooLarge(ProxyError):
+    status, code = 431, "headers_too_large"
+
+
+class Internal(ProxyError):
+    status, code = 500, "internal_error"
+
+
+class UpstreamUnreachable(ProxyError):
+    """Nothing of the request was taken: no address, no connection, no TLS."""
+
+    status, code = 502, "upstream_unreachable"
+
+
+class UpstreamBroke(ProxyError):
+    """The connection ended before the answer was whole."""
+
+    status, code = 502, "upstream_broke"
+
+
+class Overloaded(ProxyError):
+    status, code = 503, "overloaded"
+
+
+class UpstreamTimeout(ProxyError):
+    status, code = 504, "upstream_timeout"
+
+
+def to_json(fault: ProxyError, request_id: str) -> bytes:
+    error = {"message": fault.message, "type": TYPE, "param": None, "code": fault.code, "request_id": request_id}
+    return json.dumps({"error": error}).encode()

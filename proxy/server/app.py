@@ -1,0 +1,123 @@
+"""Which path is whose; limits; and one event for each request, however it ended."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+
+from aiohttp import web
+
+from proxy import events
+from proxy.errors import MethodNotAllowed, Overloaded, ProxyError
+from proxy.gateway import Gateway, Passage
+from proxy.server import intake
+from proxy.server.delivery import Delivery
+from proxy.server.protocol import error_response, new_id
+from proxy.telemetry.metrics import CONTENT_TYPE, Board, Metrics
+from proxy.wire import paths
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+# What metrics call a path. A closed set: nobody fills the metrics by asking for made-up paths.
+_ROUTES = {
+    f"/v1{path}": f"/v1{path}"
+    for path in (paths.CHAT, "/completions", "/embeddings", "/models", "/responses", "/messages")
+}
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class App:
+    """Everything a worker answers. A new configuration is a new `gateway`; calls keep the one they began with."""
+
+    def __init__(self, gateway: Gateway, emit: events.Listener, metrics: Metrics, board: Board | None) -> None:
+        self.gateway = gateway
+        self.draining = False
+        self.in_flight = 0
+        self._left = asyncio.Event()
+        self._left.set()
+        self._emit = emit
+        self._metrics = metrics
+        self._board = board
+        self._own: dict[str, Handler] = {
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+            "/metrics": self._tell,
+        }
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        own = self._own.get(request.raw_path.partition("?")[0])
+        return await (self._api(request) if own is None else self._page(own, request))
+
+    async def empty(self) -> None:
+        """Returns once nobody is inside."""
+        await self._left.wait()
+
+    # --- the API -------------------------------------------------------------------------------------------------
+
+    async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
+        passage = Passage(new_id(), _method(request.method), _route(request.raw_path), perf_counter())
+        self.in_flight += 1
+        self._left.clear()
+        passage.outcome = "client-left"  # unless something says otherwise
+        try:
+            return await self._relay(request, passage)
+        except ProxyError as fault:
+            passage.status = fault.status
+            passage.outcome = "refused" if fault.is_refusal else "failed"
+            passage.reason = fault.code
+            return error_response(fault, passage.request_id)
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._left.set()
+            self._emit(passage.finished(perf_counter()))
+
+    async def _relay(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+        gateway = self.gateway
+        limit = gateway.config.listen.max_in_flight
+        if limit and self.in_flight > limit:
+            raise Overloaded(f"the proxy is busy with {limit} requests, its limit", headers=(("retry-after", "1"),))
+        call = await intake.receive(request, gateway, passage)
+        answer = await gateway.handle(call, passage)
+        try:
+            delivery = Delivery(request, answer, passage, gateway.config.listen.heartbeat_seconds)
+            return await delivery.send(last=self.draining)
+        finally:
+            await answer.reply.close()
+
+    # --- pages of our own ----------------------------------------------------------------------------------------
+
+    async def _page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            return error_response(
+                MethodNotAllowed("this page can only be read (GET)", headers=(("allow", "GET, HEAD"),)), new_id()
+            )
+        return await page(request)
+
+    async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
+        return _json(200, {"status": "live"})
+
+    async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
+        """Not ready only while leaving. A full disk is shown, but a proxy that can relay is of use."""
+        state = self.gateway.config.state.dir
+        checks = {"status": "draining" if self.draining else "ready", "state_writable": os.access(state, os.W_OK)}
+        return _json(503 if self.draining else 200, checks)
+
+    async def _tell(self, _: web.BaseRequest) -> web.StreamResponse:
+        self._metrics.in_flight.values[()] = [float(self.in_flight)]
+        text = self._metrics.render(self._board.others() if self._board else ())
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _json(status: int, value: object) -> web.Response:
+    return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
+
+
+def _method(method: str) -> str:
+    return method if method in _METHODS else "other"
+
+
+def _route(raw_path: str) -> str:
+    path = raw_path.partition("?")[0]
+    return _ROUTES.get(path) or ("/v1/*" if path.startswith("/v1/") else "other")

@@ -1,0 +1,100 @@
+"""An answer goes out to the client: chunk for chunk, kept alive in silence, and never ended well when it was not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from proxy.errors import UpstreamBroke, UpstreamTimeout
+from proxy.gateway import Answer, Passage
+from proxy.wire import sse
+
+
+class Relayed(web.StreamResponse):
+    """Sends the upstream's headers and no others (the HTTP library would add who it is and what it guesses)."""
+
+    async def _prepare_headers(self) -> None:
+        guessed = [name for name in ("Server", "Content-Type") if name not in self.headers]
+        await super()._prepare_headers()
+        for name in guessed:
+            self.headers.popall(name, None)
+
+
+class Whole(Relayed):
+    """An answer that is no stream: its headers wait for its first bytes and leave in one packet with them."""
+
+    _send_headers_immediately = False
+
+
+class Delivery:
+    """One answer on its way to one client."""
+
+    __slots__ = ("_answer", "_last_at", "_passage", "_request", "_response", "_silence")
+
+    def __init__(self, request: web.BaseRequest, answer: Answer, passage: Passage, silence: float) -> None:
+        self._request = request
+        self._answer = answer
+        self._passage = passage
+        self._silence = silence
+        self._last_at = 0.0
+        headers = CIMultiDict(answer.reply.headers)
+        headers.extend(answer.notes)
+        kind = Whole if answer.watch is None else Relayed
+        self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=headers)
+        passage.status = answer.reply.status
+
+    async def send(self, *, last: bool) -> web.StreamResponse:
+        """Send it; the `last` one on its connection says so, and the client will come back by another."""
+        if last:
+            self._response.force_close()
+        chunks = self._answer.body()
+        if self._answer.watch is None:
+            # Where not even a first byte comes, the client can still be told so properly: nothing was sent yet.
+            first = await anext(chunks, b"")
+            await self._response.prepare(self._request)
+            await self._relay(first, chunks)
+        else:
+            await self._response.prepare(self._request)
+            with self._kept_alive(self._answer.watch):
+                await self._relay(await anext(chunks, b""), chunks)
+        return self._response
+
+    async def _relay(self, first: bytes, chunks: AsyncIterator[bytes]) -> None:
+        passage, write = self._passage, self._response.write
+        self._last_at = passage.first_byte_at = perf_counter()
+        try:
+            if first:
+                passage.bytes_out += len(first)
+                await write(first)
+            async for chunk in chunks:
+                passage.bytes_out += len(chunk)
+                self._last_at = perf_counter()
+                await write(chunk)
+            await self._response.write_eof()
+            passage.outcome = "completed"
+        except (UpstreamBroke, UpstreamTimeout):
+            passage.outcome = "upstream-broke"
+            # What is written gets out, but no end mark follows: nobody may take this for a whole answer.
+            if self._request.transport is not None:
+                self._request.transport.close()
+
+    @contextmanager
+    def _kept_alive(self, watch: sse.Watch) -> Iterator[None]:
+        """Comments between the lines while the upstream says nothing. One task per stream, nothing per chunk."""
+        self._last_at = perf_counter()
+        beating = asyncio.get_running_loop().create_task(self._beat(watch))
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    async def _beat(self, watch: sse.Watch) -> None:
+        while True:
+            await asyncio.sleep(self._last_at + self._silence - perf_counter())
+            if perf_counter() - self._last_at >= self._silence:
+                self._last_at = perf_counter()
+                if watch.at_boundary:
+                    await self._response.write(sse.HEARTBEAT)

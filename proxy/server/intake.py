@@ -1,0 +1,97 @@
+"""A client's request becomes a Call: its path in normal form, its body whole or as a stream, opened if compressed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
+from proxy.gateway import Gateway, Passage
+from proxy.upstream import Call
+from proxy.wire import bodies, paths
+from proxy.wire.headers import Headers
+
+MIB = 1024 * 1024
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def receive(request: web.BaseRequest, gateway: Gateway, passage: Passage) -> Call:
+    path, query = split_target(request)
+    headers = tuple(request.headers.items())
+    if not _can_be_sent_on(headers):
+        raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
+    if not request.body_exists:
+        return Call(request.method, path, query, headers, None)
+    if "100-continue" in request.headers.get("Expect", "").lower():
+        _continue(request)
+    if not gateway.must_read(request.method, path, headers):
+        return Call(request.method, path, query, headers, _counted(request, passage))
+    limit = int(gateway.config.listen.max_body_mib * MIB)
+    body = await _read(request, limit)
+    passage.bytes_in = len(body)
+    encoding = request.headers.get("Content-Encoding")
+    if encoding:
+        body = await _opened(body, encoding, limit)
+        headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
+    return Call(request.method, path, query, headers, body)
+
+
+def _continue(request: web.BaseRequest) -> None:
+    """Clients with a large body ask first. Whoever reads the body has to say yes."""
+    if request.transport is not None:
+        request.transport.write(_CONTINUE)
+
+
+def split_target(request: web.BaseRequest) -> tuple[str, str]:
+    """The path below /v1 in its normal form, and the query as it came."""
+    raw, _, query = request.raw_path.partition("#")[0].partition("?")
+    path = paths.normal(raw)
+    below = paths.below_v1(path) if path else None
+    if below is None:
+        raise NotFound("there is nothing here: the API is below /v1, the proxy's own pages are /health and /metrics")
+    return below, query
+
+
+def _can_be_sent_on(headers: Headers) -> bool:
+    """Bytes that are no UTF-8 arrive as lone surrogates, which no client library of ours can write again."""
+    return all(value.isascii() or not any("\ud800" <= c <= "\udfff" for c in name + value) for name, value in headers)
+
+
+async def _read(request: web.BaseRequest, limit: int) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while piece := await request.content.readany():
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+    except web.RequestPayloadError:
+        raise BadRequest("the request's body is not what its headers announce") from None
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _counted(request: web.BaseRequest, passage: Passage) -> AsyncIterator[bytes]:
+    while piece := await request.content.readany():
+        passage.bytes_in += len(piece)
+        yield piece
+
+
+async def _opened(body: bytes, encoding: str, limit: int) -> bytes:
+    if not bodies.known(encoding):
+        raise UnsupportedEncoding("the request's Content-Encoding is none of gzip, deflate, zstd, br, identity")
+    try:
+        return await asyncio.to_thread(bodies.decoded, body, encoding, limit)
+    except bodies.TooLarge:
+        raise _too_large(limit) from None
+    except bodies.Unreadable:
+        raise BadRequest("the request's body is not compressed in the way its Content-Encoding says") from None
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"the request's body is larger than {limit / MIB:g} MiB (or unpacks to more than its size makes plausible): "
+        "send less, or have the proxy's operator raise `listen.max_body_mib`"
+    )

@@ -1,0 +1,90 @@
+"""What the HTTP library answers by itself, in our words: OpenAI error objects that echo nothing.
+
+A request that cannot even be parsed never reaches the application, and the library's own answer would quote the line it
+stumbled over, which may be the one with the key.
+"""
+
+import traceback
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from aiohttp import web, web_protocol
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+
+from proxy import errors, events
+
+JSON = "application/json"
+
+
+def new_id() -> str:
+    return f"cp-{token_hex(8)}"
+
+
+def error_response(fault: errors.ProxyError, request_id: str) -> web.Response:
+    response = web.Response(status=fault.status, body=errors.to_json(fault, request_id), content_type=JSON)
+    response.headers["Server"] = "compaction-proxy"
+    response.headers["x-request-id"] = request_id
+    for name, value in fault.headers:
+        response.headers[name] = value
+    return response
+
+
+class Protocol(web_protocol.RequestHandler):
+    """One client connection."""
+
+    __slots__ = ("_emit",)
+
+    def __init__(self, door: "Door", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(door, **settings)
+        self._emit = emit
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,  # noqa: ARG002 (the library's signature)
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 (it quotes the request)
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun already")
+        fault, request_id = _in_our_words(exc), new_id()
+        if fault.status >= errors.Internal.status and exc is not None:
+            self._emit(our_fault(exc, request_id))
+        response = error_response(fault, request_id)
+        response.force_close()
+        return response
+
+    def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_more: Any) -> None:  # noqa: ANN401
+        if exc_info is not None:
+            self._emit(our_fault(exc_info, "none"))
+
+
+class Door(web.Server):
+    """Makes a Protocol of ours for each connection."""
+
+    def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(handler, **settings)
+        self._emit = emit
+
+    def __call__(self) -> Protocol:
+        return Protocol(self, self._emit, loop=self._loop, **self._kwargs)
+
+
+def _in_our_words(exc: BaseException | None) -> errors.ProxyError:
+    match exc:
+        case LineTooLong():
+            return errors.HeadersTooLarge("a line of the request's head is longer than this proxy reads (64 KiB)")
+        case BadHttpMessage() | ValueError():
+            return errors.BadRequest(
+                "the request is not well-formed HTTP; what is wrong stays unsaid, it may be a secret"
+            )
+        case _:
+            return errors.Internal("a fault of the proxy's own; its log says where")
+
+
+def our_fault(exc: BaseException, request_id: str) -> events.OurFault:
+    """Kind and place of a fault. Its message stays here: it may quote what a client sent."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
+    return events.OurFault(request_id, type(exc).__name__, where)

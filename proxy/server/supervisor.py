@@ -1,0 +1,101 @@
+"""Several workers on one port, each with a socket of its own: the kernel deals out the connections.
+
+The supervisor only starts, restarts and stops; it serves nothing and reads no request. With one worker there
+is none: the process is the worker.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import time
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
+
+from proxy.config import Config
+from proxy.server.worker import Source, Worker, board_folder
+
+_fork = multiprocessing.get_context("fork")
+_RESTART_SECONDS = 1.0
+
+
+def serve(source: Source, config: Config, sock: socket.socket) -> int:
+    """Serve until told to stop. The socket is bound; with several workers it only holds the port for them."""
+    if config.listen.workers == 1:
+        return _work(source, config, sock, None)
+    shutil.rmtree(board_folder(config), ignore_errors=True)
+    board_folder(config).mkdir(parents=True)
+    return Supervisor(source, config, sock).run()
+
+
+def bound(config: Config) -> socket.socket:
+    """A socket on the configured address. OSError: somebody else has it."""
+    family = socket.AF_INET6 if ":" in config.listen.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if config.listen.workers > 1:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind((config.listen.host, config.listen.port))
+    return sock
+
+
+class Supervisor:
+    def __init__(self, source: Source, config: Config, sock: socket.socket) -> None:
+        self._source = source
+        self._address = config.model_copy(
+            update={"listen": config.listen.model_copy(update={"port": sock.getsockname()[1]})}
+        )
+        self._workers: dict[int, ForkProcess] = {}
+        self._leaving = False
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+        for slot in range(self._address.listen.workers):
+            self._start(slot)
+        while not self._leaving:
+            wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
+            for slot in [slot for slot, worker in self._workers.items() if not worker.is_alive()]:
+                self._start_again(slot)
+        for worker in self._workers.values():
+            worker.join()
+        return max((0 if worker.exitcode == 0 else 1 for worker in self._workers.values()), default=0)
+
+    def _start(self, slot: int) -> None:
+        worker = _fork.Process(target=_begin, args=(self._source, self._address, slot), name=f"worker-{slot}")
+        worker.start()
+        self._workers[slot] = worker
+
+    def _start_again(self, slot: int) -> None:
+        time.sleep(_RESTART_SECONDS)  # a worker that dies at once must not spin
+        if not self._leaving:
+            self._start(slot)
+
+    def _stop(self, *_: object) -> None:
+        self._leaving = True
+        self._tell(signal.SIGTERM)
+
+    def _reload(self, *_: object) -> None:
+        self._tell(signal.SIGHUP)
+
+    def _tell(self, number: signal.Signals) -> None:
+        for worker in self._workers.values():
+            if worker.pid is not None and worker.is_alive():
+                os.kill(worker.pid, number)
+
+
+def _begin(source: Source, config: Config, slot: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(_work(source, config, bound(config), slot))
+
+
+def _work(source: Source, config: Config, sock: socket.socket, slot: int | None) -> int:
+    async def life() -> None:
+        await Worker(source, config, slot).run(sock)
+
+    asyncio.run(life())
+    return 0

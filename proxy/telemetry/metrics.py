@@ -1,0 +1,171 @@
+"""Metrics in the text form that Prometheus reads, summed over all workers of a port.
+
+Three kinds of series are all that is needed, and each is a dictionary of numbers: cheap to count (this runs
+for every request), trivial to add up. A scrape reaches one worker by chance, so each of them leaves a
+snapshot where the others find it. Labels come from closed sets (routes, outcomes, configured names), never from what
+a client sends.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proxy import events
+
+PREFIX = "compaction_proxy_"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_FINE = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_COARSE = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One name with its help text. With `buckets` a histogram, else a counter or a gauge."""
+
+    name: str
+    help: str
+    labels: Labels = ()
+    buckets: tuple[float, ...] = ()
+    kind: str = "counter"
+    # Per label set: one number, or the count of each bucket followed by the sum.
+    values: dict[Labels, list[float]] = field(default_factory=dict)
+
+    def add(self, *labels: str, by: float = 1) -> None:
+        numbers = self.values.get(labels)
+        if numbers is None:
+            numbers = self.values[labels] = [0.0]
+        numbers[0] += by
+
+    def observe(self, value: float, *labels: str) -> None:
+        numbers = self.values.get(labels)
+        if numbers is None:
+            numbers = self.values[labels] = [0.0] * (len(self.buckets) + 2)
+        numbers[bisect_left(self.buckets, value)] += 1
+        numbers[-1] += value
+
+    def lines(self) -> Iterable[str]:
+        yield f"# HELP {PREFIX}{self.name} {self.help}"
+        yield f"# TYPE {PREFIX}{self.name} {'histogram' if self.buckets else self.kind}"
+        for values, numbers in sorted(self.values.items()):
+            labels = [f'{name}="{_escaped(value)}"' for name, value in zip(self.labels, values, strict=True)]
+            yield from self._histogram(labels, numbers) if self.buckets else (_line(self.name, labels, numbers[0]),)
+
+    def _histogram(self, labels: list[str], numbers: list[float]) -> Iterable[str]:
+        total = 0.0
+        for edge, count in zip((*map(str, self.buckets), "+Inf"), numbers, strict=False):
+            total += count
+            yield _line(self.name + "_bucket", [*labels, f'le="{edge}"'], total)
+        yield _line(self.name + "_sum", labels, numbers[-1])
+        yield _line(self.name + "_count", labels, total)
+
+
+class Metrics:
+    """Counts what the events tell."""
+
+    def __init__(self) -> None:
+        self.requests = Series("requests_total", "Requests that left, by outcome.", ("route", "status", "outcome"))
+        self.overhead = Series(
+            "overhead_seconds", "Time spent in the proxy before the first byte of an answer.", ("route",), _FINE
+        )
+        self.first_byte = Series(
+            "time_to_first_byte_seconds", "From the request's arrival to the first byte out.", ("route",), _COARSE
+        )
+        self.duration = Series(
+            "request_seconds", "From the request's arrival to the last byte out.", ("route",), _COARSE
+        )
+        self.bytes_in = Series("request_bytes_total", "Bytes of request bodies.", ("route",))
+        self.bytes_out = Series("response_bytes_total", "Bytes of response bodies.", ("route",))
+        self.upstream = Series("upstream_answers_total", "Answers of upstreams.", ("upstream", "status"))
+        self.retries = Series("upstream_retries_total", "Requests sent again.", ("upstream", "why"))
+        self.reloads = Series("config_reloads_total", "Times the configuration was read again.", ("outcome",))
+        self.faults = Series("faults_total", "Faults of the proxy's own.", ("kind",))
+        self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), _FINE)
+        self.in_flight = Series("inflight", "Requests on their way.", kind="gauge")
+        self.in_flight.add(by=0)
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.LoopLagged(seconds):
+                self.loop_lag.observe(seconds)
+            case events.RequestFinished():
+                self._finished(event)
+            case events.UpstreamRetried(upstream, why):
+                self.retries.add(upstream, why)
+            case events.ConfigReloaded(refused):
+                self.reloads.add("refused" if refused else "applied")
+            case events.OurFault(_, kind):
+                self.faults.add(kind)
+            case _:
+                pass
+
+    def _finished(self, event: events.RequestFinished) -> None:
+        status = str(event.status)
+        self.requests.add(event.route, status, event.outcome)
+        self.bytes_in.add(event.route, by=event.bytes_in)
+        self.bytes_out.add(event.route, by=event.bytes_out)
+        self.duration.observe(event.seconds, event.route)
+        if event.first_byte_seconds is not None:
+            self.first_byte.observe(event.first_byte_seconds, event.route)
+        if event.overhead_seconds is not None:
+            self.overhead.observe(event.overhead_seconds, event.route)
+        if event.upstream is not None:
+            self.upstream.add(event.upstream, status)
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        return tuple(value for value in vars(self).values() if isinstance(value, Series))
+
+    def snapshot(self) -> bytes:
+        return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
+
+    def add_snapshot(self, snapshot: bytes) -> None:
+        """Add the numbers of a worker, another one or this one's life before."""
+        told = json.loads(snapshot)
+        for series in self.series:
+            for labels, numbers in told.get(series.name, ()):
+                mine = series.values.setdefault(tuple(labels), [0.0] * len(numbers))
+                mine[:] = [a + b for a, b in zip(mine, numbers, strict=True)]
+
+    def render(self, others: Iterable[bytes] = ()) -> str:
+        total = self
+        for index, snapshot in enumerate(others):
+            if not index:
+                total = Metrics()
+                total.add_snapshot(self.snapshot())
+            total.add_snapshot(snapshot)
+        return "".join(f"{line}\n" for series in total.series for line in series.lines())
+
+
+class Board:
+    """Where the workers of one port leave their snapshots for one another."""
+
+    def __init__(self, folder: Path, slot: int) -> None:
+        self._folder = folder
+        self._mine = folder / f"{slot}.json"
+
+    def leave(self, metrics: Metrics) -> None:
+        written = self._mine.with_suffix(".new")
+        written.write_bytes(metrics.snapshot())
+        written.replace(self._mine)
+
+    def take_up(self, metrics: Metrics) -> None:
+        """A worker that was started again goes on counting where its slot had stopped."""
+        if self._mine.exists():
+            metrics.add_snapshot(self._mine.read_bytes())
+
+    def others(self) -> list[bytes]:
+        return [path.read_bytes() for path in sorted(self._folder.glob("*.json")) if path != self._mine]
+
+
+def _line(name: str, labels: Iterable[str], value: float) -> str:
+    among = ",".join(labels)
+    return f"{PREFIX}{name}{{{among}}} {value!r}" if among else f"{PREFIX}{name} {value!r}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

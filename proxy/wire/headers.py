@@ -1,0 +1,64 @@
+"""Header hygiene after RFC 9110: what belongs to a connection stays on that connection.
+
+Header lists are tuples of pairs, in the order and the spelling they came in: names repeat, and some
+clients care.
+"""
+
+from collections.abc import Iterable
+
+Headers = tuple[tuple[str, str], ...]
+
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# Ours to set anew: the host is another, the length is counted again, `Expect` was answered here, and
+# whatever the client could unpack, the proxy must be able to read what the upstream says.
+SET_ANEW = frozenset({"host", "content-length", "expect", "accept-encoding"})
+# Words to this proxy alone.
+OURS = frozenset({"x-compaction", "x-compaction-focus", "x-conversation-id"})
+CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie"})
+# Accounts of the client's own: with a key of ours they would name somebody else's.
+ACCOUNTS = frozenset({"openai-organization", "openai-project"})
+
+_TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OURS
+# An Alt-Svc would lead the client past the proxy.
+_TO_CLIENT = HOP_BY_HOP | {"alt-svc"}
+
+
+def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
+    """The first value of a header, whatever its spelling."""
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
+    """What a request carries on from here."""
+    dropped = _TO_UPSTREAM | without if without else _TO_UPSTREAM
+    return _kept(headers, dropped)
+
+
+def to_client(headers: Headers) -> Headers:
+    """What an answer carries on from here."""
+    return _kept(headers, _TO_CLIENT)
+
+
+def _kept(headers: Headers, dropped: frozenset[str]) -> Headers:
+    named = _named_in_connection(headers)
+    if named:
+        dropped |= named
+    return tuple(pair for pair in headers if pair[0].lower() not in dropped)
+
+
+def _named_in_connection(headers: Headers) -> frozenset[str]:
+    return frozenset(
+        token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
+    )

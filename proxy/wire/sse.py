@@ -1,0 +1,104 @@
+"""Event streams: what has been said so far, and where it is safe to cut in.
+
+A stream is relayed as it comes. Three things must be known about it all the same. Where a line ends,
+because a heartbeat or an error of ours may only stand between lines: the unfinished end of a chunk
+waits for its newline (no client can read half a line, so nobody waits longer). Whether the answer was
+finished, because most client libraries take a clean end of file for success. And whether a server wrote
+its error as a bare object, which those libraries skip in silence.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+HEARTBEAT = b": keep-alive\n\n"
+
+# A line longer than this is passed on in pieces: a media delta must not pile up here.
+LONGEST_HELD = 64 * 1024
+
+_FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|^data:\s*\[DONE\]', re.MULTILINE)
+_SAYS_ERROR = b'"error"'
+
+
+class Watch:
+    """Reads along. `feed` answers the bytes that may leave now, up to the end of a line."""
+
+    __slots__ = ("_held", "_must_finish", "at_boundary", "error", "finished")
+
+    def __init__(self, *, must_finish: bool) -> None:
+        self._held = b""
+        self._must_finish = must_finish
+        self.finished = not must_finish
+        self.error: str | None = None
+        self.at_boundary = True  # whether a line of ours may be written now
+
+    def feed(self, chunk: bytes) -> bytes:
+        data = self._held + chunk if self._held else chunk
+        end = _last_line_end(data)
+        if len(data) - end > LONGEST_HELD or (not end and not self.at_boundary):
+            end = len(data)
+        self._held = data[end:]
+        return self._leaving(data[:end])
+
+    def close(self) -> bytes:
+        """The stream ended: what was held leaves, a whole line or not."""
+        rest, self._held = self._held, b""
+        return self._leaving(rest)
+
+    def _leaving(self, ready: bytes) -> bytes:
+        if not ready:
+            return ready
+        self.at_boundary = ready.endswith((b"\n", b"\r"))
+        if not self._must_finish:
+            return ready
+        if not self.finished and _FINISHED.search(ready):
+            self.finished = True
+        return self._up_to_error(ready) if _SAYS_ERROR in ready else ready
+
+    def _up_to_error(self, ready: bytes) -> bytes:
+        """Up to a bare error object nothing changes; what a server writes after it means nothing."""
+        at = 0
+        for line in ready.splitlines(keepends=True):
+            at += len(line)
+            said = _error_in(line)
+            if said is not None and said.bare:
+                self.error = said.message
+                return ready[:at]
+            if said is not None:
+                self.finished = True  # every client raises on an error object in its proper place
+        return ready
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    message: str
+    bare: bool
+
+
+def _last_line_end(data: bytes) -> int:
+    return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+
+
+def _error_in(line: bytes) -> _Said | None:
+    is_data = line.startswith(b"data:")
+    text = line[5:] if is_data else line
+    if not text.lstrip().startswith(b"{"):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if value.get("object") == "error":
+        return _Said(str(value.get("message", "")), bare=True)
+    if "error" not in value or "choices" in value:
+        return None
+    inner = value["error"]
+    message = inner.get("message", "") if isinstance(inner, dict) else inner
+    return _Said(str(message), bare=not is_data)
+
+
+def error_frame(message: str, kind: str, code: str, *, at_boundary: bool) -> bytes:
+    """The form of error that every client library raises on. It stands on a line of its own."""
+    error = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    lead = "\n" if at_boundary else "\n\n"
+    return f"{lead}data: {error}\n\n".encode()
