@@ -3,8 +3,10 @@
 No fact holds a header, a query or a body: whatever is listening, it cannot leak what it was never told.
 """
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,9 @@ class RequestFinished:
     outcome: str  # completed | refused | failed | client-left | upstream-broke
     upstream: str | None
     reason: str | None
+    compaction: str | None
+    tokens_before: int
+    tokens_after: int
     bytes_in: int
     bytes_out: int
     seconds: float
@@ -34,6 +39,13 @@ class UpstreamRetried:
     attempt: int
 
 
+def kind_and_place(fault: BaseException) -> tuple[str, str]:
+    """What may be told of a fault. Its message stays where it was raised: it may quote what a client sent."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
+    return type(fault).__name__, where
+
+
 @dataclass(frozen=True, slots=True)
 class PathNotCompacted:
     """Somebody uses a format that is relayed but not compacted. Said once for each path."""
@@ -48,6 +60,45 @@ class OurFault:
     request_id: str
     kind: str
     where: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStarted:
+    """A block is being made, because of this."""
+
+    conversation: str
+    policy: str
+    reason: str
+    tokens_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEnded:
+    """A block was made; `steps` are name, messages touched, tokens saved. Rehearsed: only to see what it would do."""
+
+    conversation: str
+    policy: str
+    reason: str
+    tokens_before: int
+    tokens_after: int
+    steps: tuple[tuple[str, int, int], ...]
+    rehearsed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FailedOpen:
+    """Compaction had a fault of ours; the client's own bytes went on."""
+
+    request_id: str
+    kind: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """The store or the disk did not answer; the request went on without it."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +123,19 @@ class LoopLagged:
     seconds: float
 
 
-Event = RequestFinished | UpstreamRetried | PathNotCompacted | OurFault | ConfigReloaded | Lifecycle | LoopLagged
+Event = (
+    RequestFinished
+    | UpstreamRetried
+    | PathNotCompacted
+    | OurFault
+    | CompactionStarted
+    | CompactionEnded
+    | FailedOpen
+    | StoreFailed
+    | ConfigReloaded
+    | Lifecycle
+    | LoopLagged
+)
 Listener = Callable[[Event], None]
 
 

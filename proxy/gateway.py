@@ -4,18 +4,24 @@ A call comes in as values and leaves as an answer whose body is still to be stre
 server's matter, connections are the upstream's. This is also the one place that may fail open.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from time import perf_counter
+from typing import Any, TypeVar
 
 from proxy import events
+from proxy.compaction.compactor import Compactor, Prepared
 from proxy.config import Config, Upstream
-from proxy.errors import TYPE, NotFound, PathNotAllowed, UpstreamBroke, UpstreamTimeout
+from proxy.errors import TYPE, NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import headers as wire_headers
-from proxy.wire import paths, routing, sse
+from proxy.wire import paths, routing, sse, usage
 from proxy.wire.headers import Headers
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -28,6 +34,9 @@ class Passage:
     received_at: float
     upstream: str | None = None
     reason: str | None = None
+    compaction: str | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0
     status: int = 0
     outcome: str = "failed"
     bytes_in: int = 0
@@ -48,6 +57,9 @@ class Passage:
             outcome=self.outcome,
             upstream=self.upstream,
             reason=self.reason,
+            compaction=self.compaction,
+            tokens_before=self.tokens_before,
+            tokens_after=self.tokens_after,
             bytes_in=self.bytes_in,
             bytes_out=self.bytes_out,
             seconds=now - self.received_at,
@@ -63,19 +75,27 @@ class Answer:
     reply: Reply
     notes: Headers
     watch: sse.Watch | None
+    heard: Callable[[AsyncGenerator[bytes]], AsyncGenerator[bytes]] | None = None
+    """Somebody who listens to what the upstream says, byte for byte."""
 
-    def body(self) -> AsyncIterator[bytes]:
+    def body(self) -> AsyncGenerator[bytes]:
         """The bytes for the client. Raises where the answer did not end well."""
-        return self.reply.chunks() if self.watch is None else _watched(self.reply, self.watch)
+        chunks = self.reply.chunks() if self.heard is None else self.heard(self.reply.chunks())
+        return chunks if self.watch is None else _watched(chunks, self.watch)
 
 
 class Gateway:
     """A configuration and its connections. A reload makes a new one; calls finish on the one they began on."""
 
-    def __init__(self, config: Config, emit: events.Listener, kept: Mapping[str, Client] | None = None) -> None:
+    def __init__(
+        self, config: Config, compactor: Compactor, emit: events.Listener, kept: Mapping[str, Client] | None = None
+    ) -> None:
         self.config = config
+        self._compactor = compactor
         self._emit = emit
         self._told: set[str] = set()
+        self._noting: set[asyncio.Task[None]] = set()
+        self._policies = {settings.name: config.policy(settings.policy) for settings in config.upstreams}
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
 
     def must_read(self, method: str, path: str, headers: Headers) -> bool:
@@ -86,34 +106,83 @@ class Gateway:
 
     async def handle(self, call: Call, passage: Passage) -> Answer:
         model = routing.model_of(call.body) if isinstance(call.body, bytes) else None
-        client = self._client_for(model, call.path)
+        client = self._client_for(model, call)
         passage.upstream = client.settings.name
-        passage.sent_at = perf_counter()
-        reply = await client.send(call, model)
-        passage.headers_at = perf_counter()
-        return Answer(reply, self._notes(call, passage), _watch_for(call, reply))
+        if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
+            reply = await _sent(client, call, model, passage)
+            return Answer(reply, self._notes(call, passage), _watch_for(call, reply))
+        prepared = await self._or(self._prepare(call, call.body, client), _unprepared(call), passage)
+        _note(prepared, passage)
+        reply = await _sent(client, prepared.call, model, passage)
+        if not reply.is_good or prepared.ready is None:
+            return Answer(reply, prepared.notes, _watch_for(call, reply))
+        await self._or(self._compactor.accepted(prepared), None, passage)
+        return Answer(reply, prepared.notes, _watch_for(call, reply), partial(self._heard, prepared, passage))
 
-    def _client_for(self, model: str | None, path: str) -> Client:
+    def _client_for(self, model: str | None, call: Call) -> Client:
         settings = self.config.upstream_for(model)
         if settings is None:
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
-        if settings.key and not paths.is_inference(path, settings.paths):
+        if settings.key and not paths.is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
         return self.clients[settings.name]
 
+    async def _prepare(self, call: Call, body: bytes, client: Client) -> Prepared:
+        settings = client.settings
+        return await self._compactor.prepare(call, body, client, (settings.policy, self._policies[settings.name]))
+
+    async def _or(self, act: Coroutine[Any, Any, T], otherwise: T, passage: Passage) -> T:
+        """Law 7, and the only place that keeps it: a fault of ours is counted and told, and the request goes on."""
+        try:
+            return await act
+        except ProxyError:
+            raise  # the client's fault, and told to the client
+        except Exception as fault:  # noqa: BLE001 (the one place)
+            self._emit(events.FailedOpen(passage.request_id, *events.kind_and_place(fault)))
+            return otherwise
+
+    async def _heard(
+        self, prepared: Prepared, passage: Passage, chunks: AsyncGenerator[bytes]
+    ) -> AsyncGenerator[bytes]:
+        """Passes an answer on and remembers what it cost. Noting it makes nobody wait."""
+        tail = usage.Tail()
+        async for chunk in chunks:
+            tail.feed(chunk)
+            yield chunk
+        noting = self._or(self._compactor.told(prepared, tail.usage()), None, passage)
+        task = asyncio.get_running_loop().create_task(noting)
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
+
     def _notes(self, call: Call, passage: Passage) -> Headers:
-        """What the client is told about compaction."""
-        if _is_chat(call.method, call.path):
-            return (("x-compaction", "none"),)
-        if call.method == "POST" and call.path in paths.NOT_COMPACTED:
-            passage.reason = "path-not-compacted"
-            if call.path not in self._told:
-                self._told.add(call.path)
-                self._emit(events.PathNotCompacted(call.path))
-            return (("x-compaction", "none"), ("x-compaction-reason", passage.reason))
-        return ()
+        """What a client of a format that is only relayed is told."""
+        if call.method != "POST" or call.path not in paths.NOT_COMPACTED:
+            return ()
+        passage.reason = "path-not-compacted"
+        if call.path not in self._told:
+            self._told.add(call.path)
+            self._emit(events.PathNotCompacted(call.path))
+        return (("x-compaction", "none"), ("x-compaction-reason", passage.reason))
+
+
+async def _sent(client: Client, call: Call, model: str | None, passage: Passage) -> Reply:
+    passage.sent_at = perf_counter()
+    reply = await client.send(call, model)
+    passage.headers_at = perf_counter()
+    return reply
+
+
+def _unprepared(call: Call) -> Prepared:
+    return Prepared(call, (("x-compaction", "failed-open"),))
+
+
+def _note(prepared: Prepared, passage: Passage) -> None:
+    passage.compaction = wire_headers.find(prepared.notes, "x-compaction")
+    passage.reason = wire_headers.find(prepared.notes, "x-compaction-reason")
+    if prepared.ready is not None:
+        passage.tokens_before, passage.tokens_after = prepared.ready.before, prepared.ready.after
 
 
 def _is_chat(method: str, path: str) -> bool:
@@ -134,16 +203,17 @@ def _watch_for(call: Call, reply: Reply) -> sse.Watch | None:
     return sse.Watch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
 
 
-async def _watched(reply: Reply, watch: sse.Watch) -> AsyncIterator[bytes]:
+async def _watched(chunks: AsyncGenerator[bytes], watch: sse.Watch) -> AsyncGenerator[bytes]:
     """A stream that is never taken for success when it was none: it ends with an error that clients raise on."""
     try:
-        async for chunk in reply.chunks():
+        async for chunk in chunks:
             if ready := watch.feed(chunk):
                 yield ready
             _refuse_error(watch)
-        if rest := watch.close():
+        rest = watch.close()
+        _refuse_unfinished(watch)  # half a line before it would only hide the error from whoever parses
+        if rest:
             yield rest
-        _refuse_unfinished(watch)
     except (UpstreamBroke, UpstreamTimeout) as fault:
         yield sse.error_frame(fault.message, TYPE, fault.code, at_boundary=watch.at_boundary)
         raise

@@ -9,9 +9,10 @@ import asyncio
 import errno
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -23,7 +24,7 @@ from yarl import URL
 
 from proxy import events
 from proxy.config import Secret, Upstream
-from proxy.errors import ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
+from proxy.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.wire import headers as wire_headers
 from proxy.wire.headers import Headers
 
@@ -59,7 +60,11 @@ class Reply:
         self.reason = response.reason or ""
         self.headers = wire_headers.to_client(tuple(response.headers.items()))
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    @property
+    def is_good(self) -> bool:
+        return self.status == HTTPStatus.OK
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
         """Chunk for chunk as the socket delivered it."""
         content = self._response.content
         try:
@@ -103,9 +108,12 @@ class Client:
             max_field_size=64 * 1024,
         )
 
-    async def send(self, call: Call, model: str | None) -> Reply:
-        """The first answer worth handing on. A body that is a stream can be sent only once."""
-        url = _target(self.settings, call, model)
+    async def send(self, call: Call, model: str | None, *, beside: bool = False) -> Reply:
+        """The first answer worth handing on. A body that is a stream can be sent only once.
+
+        `beside`: the path stands beside the API's, at the server's root, as some servers' own pages do.
+        """
+        url = _beside(self.settings, call) if beside else _target(self.settings, call, model)
         headers = CIMultiDict(wire_headers.to_upstream(call.headers, without=self._dropped))
         headers.update(self._added)
         if not isinstance(call.body, bytes) and (length := wire_headers.find(call.headers, "content-length")):
@@ -197,9 +205,23 @@ def _target(settings: Upstream, call: Call, model: str | None) -> URL:
     return _url(settings.base_url, call.path, f"{call.query}&{added}" if added else call.query, model)
 
 
+def _beside(settings: Upstream, call: Call) -> URL:
+    return URL(settings.base_url).origin().with_path(call.path)
+
+
 def _url(base: str, path: str, query: str, model: str | None) -> URL:
-    base = base.replace("{model}", quote(model or "", safe=""))
+    if "{model}" in base:
+        base = base.replace("{model}", _as_segment(model))
     return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
+
+
+def _as_segment(model: str | None) -> str:
+    """A model in a path is one name. Dots and slashes in it could lead the configured key elsewhere."""
+    if not model or "/" in model or "\\" in model or not model.strip("."):
+        raise BadRequest(
+            "the upstream's address holds the model's name, and this request names none that can stand there"
+        )
+    return quote(model, safe="", errors="replace")
 
 
 # Parsing a URL costs as much as the rest of the header work; paths without a query are few.

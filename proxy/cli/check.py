@@ -9,7 +9,9 @@ from proxy.config import as_yaml
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("check", help="validate a configuration: every fault with its place; exit 1 on any")
-    parser.add_argument("config", metavar="FILE", nargs="?", type=Path, help="without one, the defaults and the environment are checked")
+    parser.add_argument(
+        "config", metavar="FILE", nargs="?", type=Path, help="without one, the defaults and the environment are checked"
+    )
     parser.add_argument("--defaults", action="store_true", help="print every setting with its default instead")
     parser.set_defaults(run=run)
 

@@ -10,9 +10,7 @@ Place = tuple[str | int, ...]
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="configuration; none is needed"
-    )
+    parser.add_argument("--config", metavar="FILE", type=Path, help="configuration; none is needed")
 
 
 def loaded(args: argparse.Namespace, options: dict[Place, object] | None = None) -> Loaded:

@@ -2,7 +2,8 @@
 
 from proxy.config.defaults import as_yaml
 from proxy.config.loading import Fault, InvalidConfig, Loaded, load
-from proxy.config.settings import Config, Listen, Log, Secret, State, Upstream
+from proxy.config.policies import Policy
+from proxy.config.settings import Config, Listen, Log, Secret, State, Transcripts, Upstream
 
 __all__ = [
     "Config",
@@ -11,8 +12,10 @@ __all__ = [
     "Listen",
     "Loaded",
     "Log",
+    "Policy",
     "Secret",
     "State",
+    "Transcripts",
     "Upstream",
     "as_yaml",
     "load",

@@ -3,6 +3,7 @@
 `compaction-proxy check --defaults` prints it, and a test holds the file in the repository against it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -25,6 +26,8 @@ def as_yaml() -> str:
 def _block(name: str, value: Any) -> str:  # noqa: ANN401 (a block, or a list of blocks)
     if isinstance(value, tuple):
         return "".join([f"\n{name}:\n", *(_entry(item) for item in value)])
+    if isinstance(value, Mapping):
+        return "".join([f"\n{name}:\n", *(_named(key, item) for key, item in value.items())])
     return f"\n# {_sentence(value)}\n{name}:\n" + _settings(value, "  ")
 
 
@@ -34,11 +37,19 @@ def _entry(block: BaseModel) -> str:
     return f"  # {_sentence(block)}\n" + lines[:first] + "  - " + lines[first + 4 :]
 
 
+def _named(name: str, block: BaseModel) -> str:
+    return f"  # {_sentence(block)}\n  {name}:\n" + _settings(block, "    ")
+
+
 def _settings(block: BaseModel, indent: str) -> str:
     said = []
     for name, field in type(block).model_fields.items():
-        value = block.model_dump(mode="json")[name]
-        said.append(f"{indent}# {field.description}\n{indent}{name}: {_scalar(value)}\n")
+        value = getattr(block, name)
+        said.append(f"{indent}# {field.description}\n{indent}{name}:")
+        if isinstance(value, BaseModel):
+            said.append("\n" + _settings(value, indent + "  "))
+        else:
+            said.append(f" {_scalar(block.model_dump(mode='json')[name])}\n")
     return "".join(said)
 
 

@@ -5,7 +5,7 @@ each value `Loaded.origins` remembers which of them won. A fault names its path 
 a secret.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -57,54 +57,85 @@ class Loaded:
 
 def load(file: Path | None, environ: Mapping[str, str], options: Mapping[Place, object] | None = None) -> Loaded:
     """The configuration from all its sources; `options` are the command line's."""
-    values, origins = _from_file(file) if file else ({}, {})
+    values, origins, faults = _from_file(file) if file else ({}, {}, [])
+    for path, value, origin in _overrides(values, environ, options or {}):
+        try:
+            _set(values, origins, path, value, origin)
+        except InvalidConfig as invalid:
+            faults += invalid.faults
+    loaded = Loaded(Config.model_construct(), origins)
+    try:
+        loaded = Loaded(Config.model_validate(values, context=environ), origins)
+    except ValidationError as invalid:
+        faults += _faults(invalid, loaded, str(file or "configuration"))
+    if faults:
+        raise InvalidConfig(faults)
+    return loaded
+
+
+def _overrides(
+    values: Mapping[str, Any], environ: Mapping[str, str], options: Mapping[Place, object]
+) -> Iterator[tuple[Place, object, str]]:
+    """What is set over the file's values, weakest first."""
     if UPSTREAM_VARIABLE in environ and not values.get("upstreams"):
-        _set(values, origins, ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE)
+        yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
         if name.startswith(PREFIX):
             path = tuple(int(p) if p.isdigit() else p for p in name[len(PREFIX) :].lower().split("__"))
-            _set(values, origins, path, _scalar(environ[name]), name)
-    for path, value in (options or {}).items():
-        _set(values, origins, path, value, "command line")
-    try:
-        return Loaded(Config.model_validate(values, context=environ), origins)
-    except ValidationError as fault:
-        source = str(file) if file else "configuration"
-        raise InvalidConfig(_faults(fault, Loaded(Config.model_construct(), origins), source)) from None
+            yield path, _scalar(environ[name]), name
+    for path, value in options.items():
+        yield path, value, "command line"
 
 
 def _faults(fault: ValidationError, loaded: Loaded, source: str) -> list[Fault]:
     found = []
     for error in fault.errors(include_url=False, include_input=False):
         path = error["loc"]
-        origin = loaded.origin(*path)
         message = error["msg"].removeprefix("Value error, ")
         if error["type"] == "extra_forbidden":
             message = "there is no such setting"
-        found.append(Fault(".".join(map(str, path)), source if origin == "default" else origin, message))
+        found.append(Fault(".".join(map(str, path)), _who_set(path, loaded, source), message))
     return found
 
 
-def _from_file(file: Path) -> tuple[dict[str, Any], dict[Place, str]]:
+def _who_set(path: Place, loaded: Loaded, source: str) -> str:
+    """The origin of a value; of a group, that of the first value in it."""
+    origin = loaded.origin(*path)
+    if origin != "default":
+        return origin
+    return next((who for place, who in loaded.origins.items() if place[: len(path)] == path), source)
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML without its dates: `api-version: 2024-10-21` is the text that stands there."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith(":timestamp")]
+    for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _from_file(file: Path) -> tuple[dict[str, Any], dict[Place, str], list[Fault]]:
     try:
-        text = file.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        reader = _Yaml(file.read_text(encoding="utf-8"))
+        node = reader.get_single_node()
+        values = None if node is None else reader.construct_document(node)
     except (OSError, UnicodeDecodeError) as fault:
         raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
         raise InvalidConfig([Fault("", f"{file}:{line}", f"not YAML: {fault.problem}")]) from None
-    if node is None:
-        return {}, {}
+    except yaml.YAMLError:
+        raise InvalidConfig([Fault("", str(file), "not YAML: it holds characters that no text has")]) from None
+    if values is None:
+        return {}, {}, []
     if not isinstance(node, yaml.MappingNode):
         raise InvalidConfig([Fault("", str(file), "the file must be a mapping of settings")])
     origins: dict[Place, str] = {}
     twice: list[Fault] = []
     _note_lines(node, (), str(file), origins, twice)
-    if twice:
-        raise InvalidConfig(twice)
-    values = yaml.safe_load(text)
-    return {key: value for key, value in values.items() if value is not None}, origins
+    return {key: value for key, value in values.items() if value is not None}, origins, twice
 
 
 def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, str], twice: list[Fault]) -> None:
@@ -125,7 +156,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
 
 def _scalar(text: str) -> object:
     try:
-        return yaml.safe_load(text)
+        return _Yaml(text).get_single_data()
     except yaml.YAMLError:
         return text
 

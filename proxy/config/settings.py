@@ -4,14 +4,24 @@ Every setting has a default, so no file is needed. Secrets are named, not writte
 only that reference is ever shown.
 """
 
+import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo, model_validator
+
+from proxy.config import shipped
+from proxy.config.block import Block
+from proxy.config.policies import DEFAULT, Policy, resolved
+from proxy.wire.headers import CREDENTIALS
+
+_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +47,11 @@ def _secret(reference: object, info: ValidationInfo) -> Secret | None:
         value = _read_secret(name)
     else:
         raise ValueError("a secret is named, not written: say env:NAME or file:PATH")
+    where = f"{'variable' if kind == 'env' else 'file'} {name}"
     if not value.strip():
-        raise ValueError(f"{'variable' if kind == 'env' else 'file'} {name} is empty or missing")
+        raise ValueError(f"{where} is empty or missing")
+    if not _FIELD_VALUE.fullmatch(value.strip()):
+        raise ValueError(f"{where} holds characters that no header can carry")
     return Secret(str(reference), value.strip())
 
 
@@ -54,6 +67,10 @@ def _plain_or_secret(value: object, info: ValidationInfo) -> object:
     return _secret(value, info) if named else value
 
 
+def _shown(value: Secret | str | None) -> str | None:
+    return None if value is None else str(value)
+
+
 def _base_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -65,22 +82,59 @@ def _base_url(url: str) -> str:
     return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
 
 
+def _headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
+    for name, value in headers.items():
+        if not _FIELD_NAME.fullmatch(name):
+            raise ValueError("one of the names is not the name of a header")
+        if isinstance(value, str) and name.lower() in CREDENTIALS:
+            raise ValueError(f"{name}: a secret is named, not written: say env:NAME or file:PATH")
+        if isinstance(value, str) and not _FIELD_VALUE.fullmatch(value):
+            raise ValueError(f"{name}: holds characters that no header can carry")
+    return headers
+
+
+def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Not pydantic's own rule: that one would also complain about a list with a wrong entry."""
+    if not values:
+        raise ValueError("there must be at least one")
+    return values
+
+
 def _readable(path: str | None) -> str | None:
     if path is not None and not Path(path).is_file():
         raise ValueError("there is no such file")
     return path
 
 
+def _trusted(path: str | None) -> str | None:
+    if path is not None:
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError:
+            raise ValueError("there are no certificates (PEM) in it") from None
+    return path
+
+
+def _identity(certificate: str | None, key: str | None = None) -> None:
+    if certificate is not None:
+        try:
+            ssl.create_default_context().load_cert_chain(certificate, key, password="")
+        except OSError:
+            raise ValueError("no certificate (PEM) with its private key, unlocked, is there") from None
+
+
+def _presentable(path: str | None) -> str | None:
+    _identity(path)
+    return path
+
+
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_readable)]
-SecretReference = Annotated[Secret | None, BeforeValidator(_secret)]
-HeaderValue = Annotated[Secret | str, BeforeValidator(_plain_or_secret)]
-
-
-class Block(BaseModel):
-    """A frozen group of settings that refuses what it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+TrustedFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_trusted)]
+IdentityFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_presentable)]
+SecretReference = Annotated[Secret | None, BeforeValidator(_secret), PlainSerializer(_shown)]
+HeaderValue = Annotated[Secret | str, BeforeValidator(_plain_or_secret), PlainSerializer(_shown)]
+Headers = Annotated[Mapping[str, HeaderValue], AfterValidator(_headers)]
 
 
 class Listen(Block):
@@ -106,6 +160,7 @@ class Listen(Block):
     def _tls_is_a_pair(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together: set both or none")
+        _identity(self.tls_cert, self.tls_key)
         return self
 
 
@@ -117,16 +172,16 @@ class Upstream(Block):
         "https://api.openai.com/v1",
         description="What takes the place of the client's /v1; {model} is the request's model (Azure deployments).",
     )
-    models: tuple[str, ...] = Field(("*",), min_length=1, description="Model names it serves, as globs.")
+    models: Annotated[tuple[str, ...], AfterValidator(_some)] = Field(
+        ("*",), description="Model names it serves, as globs."
+    )
     key: SecretReference = Field(
         None, description="Its API key as env:NAME or file:PATH; without one the client's own key passes through."
     )
     key_header: Literal["authorization", "api-key", "x-api-key"] = Field(
         "authorization", description="Header the key is sent in; authorization sends it as a bearer token."
     )
-    headers: Mapping[str, HeaderValue] = Field(
-        {}, description="Headers to set on every request; values may be env:NAME or file:PATH."
-    )
+    headers: Headers = Field({}, description="Headers to set on every request; values may be env:NAME or file:PATH.")
     query: Mapping[str, str] = Field({}, description="Query parameters to add, such as Azure's api-version.")
     paths: tuple[str, ...] = Field(
         (), description="Further paths below /v1 that may be called with the configured key, as globs."
@@ -143,8 +198,12 @@ class Upstream(Block):
         5, ge=0, description="Longest retry-after to wait for; a longer one goes to the client."
     )
     max_connections: int = Field(0, ge=0, description="Connections at once to it in each worker; 0 is no limit.")
-    ca_file: ReadableFile = Field(None, description="Certificates (PEM) to trust instead of the system's.")
-    client_cert: ReadableFile = Field(None, description="Client certificate (PEM, key included) to present.")
+    policy: str = Field(DEFAULT, description="The policy for its chat requests.")
+    window: int | None = Field(
+        None, gt=0, description="Tokens its models can take, answer included; none: learned, asked for, or known."
+    )
+    ca_file: TrustedFile = Field(None, description="Certificates (PEM) to trust instead of the system's.")
+    client_cert: IdentityFile = Field(None, description="Client certificate (PEM, key included) to present.")
 
     def serves(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
@@ -154,6 +213,19 @@ class State(Block):
     """What is kept between requests and restarts."""
 
     dir: str = Field("./state", min_length=1, description="Directory for everything the proxy keeps.")
+    store: Literal["sqlite", "memory"] = Field(
+        "sqlite",
+        description="Where blocks are kept: in a file that all workers share, or in memory until the next start.",
+    )
+    mib: int = Field(256, ge=1, description="How much of them is kept; what was used longest ago goes first.")
+    days: float = Field(7, gt=0, description="How long a block is kept after its last use.")
+
+
+class Transcripts(Block):
+    """The originals: every message as the client sent it, kept before anything of it is folded away."""
+
+    keep: bool = Field(default=True, description="Whether they are kept; without them what is folded away is gone.")
+    dir: str | None = Field(None, description="Directory to keep them in; none: `originals` below the state's.")
 
 
 class Log(Block):
@@ -171,8 +243,10 @@ class Config(Block):
     """Everything that can be set."""
 
     listen: Listen = Listen()
-    upstreams: tuple[Upstream, ...] = Field((Upstream(),), min_length=1)
+    upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_some)] = (Upstream(),)
+    policies: Mapping[str, Policy] = Field({DEFAULT: Policy()}, description="By name, beside the shipped ones.")
     state: State = State()
+    transcripts: Transcripts = Transcripts()
     log: Log = Log()
 
     @model_validator(mode="after")
@@ -181,6 +255,28 @@ class Config(Block):
         if len(set(names)) < len(names):
             raise ValueError("upstreams: two of them have the same name")
         return self
+
+    @model_validator(mode="after")
+    def _policies_exist(self) -> Self:
+        for name in self.policies:
+            try:
+                resolved(name, self.all_policies)
+            except KeyError as missing:
+                raise ValueError(f"policies.{name}: inherits from {missing}, and there is no such policy") from None
+            except ValueError as circle:
+                raise ValueError(f"policies.{name}: {circle}") from None
+        for upstream in self.upstreams:
+            if upstream.policy not in self.all_policies:
+                raise ValueError(f"upstreams: {upstream.name}: there is no policy {upstream.policy!r}")
+        return self
+
+    @property
+    def all_policies(self) -> Mapping[str, Policy]:
+        return {**shipped.policies(), **self.policies}
+
+    def policy(self, name: str) -> Policy:
+        """A policy with everything it inherits."""
+        return resolved(name, self.all_policies)
 
     def upstream_for(self, model: str | None) -> Upstream | None:
         """The upstream that serves a model; without a model, the first one."""

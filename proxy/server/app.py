@@ -59,9 +59,11 @@ class App:
         passage = Passage(new_id(), _method(request.method), _route(request.raw_path), perf_counter())
         self.in_flight += 1
         self._left.clear()
-        passage.outcome = "client-left"  # unless something says otherwise
         try:
             return await self._relay(request, passage)
+        except asyncio.CancelledError:
+            passage.outcome = "client-left"
+            raise
         except ProxyError as fault:
             passage.status = fault.status
             passage.outcome = "refused" if fault.is_refusal else "failed"

@@ -1,8 +1,8 @@
 """An answer goes out to the client: chunk for chunk, kept alive in silence, and never ended well when it was not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from time import perf_counter
 
 from aiohttp import web
@@ -50,29 +50,33 @@ class Delivery:
         """Send it; the `last` one on its connection says so, and the client will come back by another."""
         if last:
             self._response.force_close()
-        chunks = self._answer.body()
-        if self._answer.watch is None:
-            # Where not even a first byte comes, the client can still be told so properly: nothing was sent yet.
-            first = await anext(chunks, b"")
-            await self._response.prepare(self._request)
-            await self._relay(first, chunks)
-        else:
-            await self._response.prepare(self._request)
-            with self._kept_alive(self._answer.watch):
-                await self._relay(await anext(chunks, b""), chunks)
+        try:
+            async with aclosing(self._answer.body()) as chunks:
+                await (self._whole(chunks) if self._answer.watch is None else self._stream(chunks, self._answer.watch))
+        except ConnectionError:
+            self._passage.outcome = "client-left"
         return self._response
 
-    async def _relay(self, first: bytes, chunks: AsyncIterator[bytes]) -> None:
+    async def _whole(self, chunks: AsyncGenerator[bytes]) -> None:
+        """Where not even a first byte comes, the client can still be told so properly: nothing was sent yet."""
+        first = await anext(chunks, b"")
+        await self._response.prepare(self._request)
+        await self._relay(first, chunks)
+
+    async def _stream(self, chunks: AsyncGenerator[bytes], watch: sse.Watch) -> None:
+        await self._response.prepare(self._request)
+        with self._kept_alive(watch):
+            await self._relay(await anext(chunks, b""), chunks)
+
+    async def _relay(self, chunk: bytes, more: AsyncGenerator[bytes]) -> None:
         passage, write = self._passage, self._response.write
-        self._last_at = passage.first_byte_at = perf_counter()
+        passage.first_byte_at = perf_counter()
         try:
-            if first:
-                passage.bytes_out += len(first)
-                await write(first)
-            async for chunk in chunks:
+            while chunk:
                 passage.bytes_out += len(chunk)
                 self._last_at = perf_counter()
                 await write(chunk)
+                chunk = await anext(more, b"")
             await self._response.write_eof()
             passage.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):
@@ -96,5 +100,6 @@ class Delivery:
             await asyncio.sleep(self._last_at + self._silence - perf_counter())
             if perf_counter() - self._last_at >= self._silence:
                 self._last_at = perf_counter()
-                if watch.at_boundary:
-                    await self._response.write(sse.HEARTBEAT)
+                if beat := watch.heartbeat:
+                    with suppress(ConnectionError):  # whoever relays will notice
+                        await self._response.write(beat)

@@ -4,8 +4,6 @@ A request that cannot even be parsed never reaches the application, and the libr
 stumbled over, which may be the one with the key.
 """
 
-import traceback
-from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -50,14 +48,14 @@ class Protocol(web_protocol.RequestHandler):
             raise ConnectionError("the answer has begun already")
         fault, request_id = _in_our_words(exc), new_id()
         if fault.status >= errors.Internal.status and exc is not None:
-            self._emit(our_fault(exc, request_id))
+            self._emit(events.OurFault(request_id, *events.kind_and_place(exc)))
         response = error_response(fault, request_id)
         response.force_close()
         return response
 
     def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_more: Any) -> None:  # noqa: ANN401
         if exc_info is not None:
-            self._emit(our_fault(exc_info, "none"))
+            self._emit(events.OurFault("none", *events.kind_and_place(exc_info)))
 
 
 class Door(web.Server):
@@ -81,10 +79,3 @@ def _in_our_words(exc: BaseException | None) -> errors.ProxyError:
             )
         case _:
             return errors.Internal("a fault of the proxy's own; its log says where")
-
-
-def our_fault(exc: BaseException, request_id: str) -> events.OurFault:
-    """Kind and place of a fault. Its message stays here: it may quote what a client sent."""
-    frames = traceback.extract_tb(exc.__traceback__)
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
-    return events.OurFault(request_id, type(exc).__name__, where)

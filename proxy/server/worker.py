@@ -13,10 +13,15 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy import __version__, events
+from proxy.compaction.compactor import Compactor
 from proxy.config import Config, InvalidConfig, Loaded
 from proxy.gateway import Gateway
 from proxy.server.app import App
-from proxy.server.protocol import Door, our_fault
+from proxy.server.protocol import Door
+from proxy.store.memory import MemoryStore
+from proxy.store.originals import Originals
+from proxy.store.promises import MEBIBYTE, Bounds, Store
+from proxy.store.sqlite import SqliteStore
 from proxy.telemetry import log, metrics
 
 _LOOK_SECONDS = 0.5
@@ -39,12 +44,14 @@ class Worker:
 
     def __init__(self, source: Source, config: Config, slot: int | None) -> None:
         self._source = source
+        self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics()
         self._emit = events.to_all(self._metrics, log.listener(config.log.level, config.log.format))
         self._board = metrics.Board(board_folder(config), slot) if slot is not None else None
         if self._board is not None:
             self._board.take_up(self._metrics)
-        self._app = App(Gateway(config, self._emit), self._emit, self._metrics, self._board)
+        self._compactor = Compactor(_store(config, self._warn), _originals(config, slot, self._warn), self._emit)
+        self._app = App(Gateway(config, self._compactor, self._emit), self._emit, self._metrics, self._board)
         self._leaving = asyncio.Event()
         self._reread = asyncio.Event()
 
@@ -65,6 +72,7 @@ class Worker:
             task.cancel()
         for client in self._app.gateway.clients.values():
             await client.retire()
+        await self._compactor.close()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
     def _door(self) -> Door:
@@ -112,7 +120,7 @@ class Worker:
         before = self._app.gateway
         if config == before.config:
             return
-        self._app.gateway = Gateway(config, self._emit, before.clients)
+        self._app.gateway = Gateway(config, self._compactor, self._emit, before.clients)
         for name, client in before.clients.items():
             if self._app.gateway.clients.get(name) is not client:
                 await client.retire()
@@ -129,15 +137,34 @@ class Worker:
             self._board.leave(self._metrics)
             await asyncio.sleep(_BOARD_SECONDS)
 
+    def _warn(self, why: str) -> None:
+        """The store and the disk warn from threads of their own."""
+        self._loop.call_soon_threadsafe(self._emit, events.StoreFailed(why))
+
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         """What asyncio would print with all its values is told by kind and place only."""
         exc = context.get("exception")
         if isinstance(exc, BaseException):
-            self._emit(our_fault(exc, "none"))
+            self._emit(events.OurFault("none", *events.kind_and_place(exc)))
 
 
 def board_folder(config: Config) -> Path:
     return Path(config.state.dir) / "workers"
+
+
+def _store(config: Config, warn: Callable[[str], None]) -> Store:
+    bounds = Bounds(promises=config.state.mib * MEBIBYTE, seconds=config.state.days * 24 * 3600)
+    if config.state.store == "memory":
+        return MemoryStore(bounds)
+    return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)
+
+
+def _originals(config: Config, slot: int | None, warn: Callable[[str], None]) -> Originals | None:
+    """Each process writes files of its own: two that share one would tear each other's lines."""
+    if not config.transcripts.keep:
+        return None
+    folder = Path(config.transcripts.dir or Path(config.state.dir) / "originals")
+    return Originals(folder, f"w{slot or 0}", warn)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

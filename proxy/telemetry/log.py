@@ -75,6 +75,10 @@ def _request(event: events.RequestFinished) -> Line:
     }
     if event.reason:
         fields["reason"] = event.reason
+    if event.compaction:
+        fields["compaction"] = event.compaction
+    if event.tokens_before:
+        fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
     return ("warning" if event.outcome in ("failed", "upstream-broke") else "info"), "request", fields
 
 
@@ -92,11 +96,25 @@ def _not_compacted(event: events.PathNotCompacted) -> Line:
     return "warning", "path-not-compacted", {"path": event.path, "effect": "relayed as it is; said once"}
 
 
+def _compacted(event: events.CompactionEnded) -> Line:
+    steps = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
+    name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
+    return "info", name, {**asdict(event), "steps": steps}
+
+
+def _failed_open(event: events.FailedOpen) -> Line:
+    return "error", "failed-open", {**asdict(event), "effect": "the client's own bytes went on"}
+
+
 _LINES: dict[type, Callable[[Any], Line]] = {
     events.RequestFinished: _request,
     events.ConfigReloaded: _reloaded,
     events.PathNotCompacted: _not_compacted,
     events.UpstreamRetried: lambda event: ("info", "upstream-retried", asdict(event)),
     events.OurFault: lambda event: ("error", "our-fault", asdict(event)),
+    events.CompactionStarted: lambda event: ("debug", "compaction-started", asdict(event)),
+    events.CompactionEnded: _compacted,
+    events.FailedOpen: _failed_open,
+    events.StoreFailed: lambda event: ("warning", "store-failed", asdict(event)),
     events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
 }

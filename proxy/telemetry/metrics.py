@@ -84,6 +84,14 @@ class Metrics:
         self.retries = Series("upstream_retries_total", "Requests sent again.", ("upstream", "why"))
         self.reloads = Series("config_reloads_total", "Times the configuration was read again.", ("outcome",))
         self.faults = Series("faults_total", "Faults of the proxy's own.", ("kind",))
+        self.compactions = Series("compactions_total", "Blocks made.", ("policy", "reason", "kind"))
+        self.answered = Series("compacted_requests_total", "Chat requests, by what compaction did.", ("compaction",))
+        self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
+        self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
+        self.failed_open = Series(
+            "failed_open_total", "Faults of compaction; the client's own bytes went on.", ("kind",)
+        )
+        self.store_faults = Series("store_faults_total", "Times the store or the disk did not answer.")
         self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), _FINE)
         self.in_flight = Series("inflight", "Requests on their way.", kind="gauge")
         self.in_flight.add(by=0)
@@ -100,6 +108,12 @@ class Metrics:
                 self.reloads.add("refused" if refused else "applied")
             case events.OurFault(_, kind):
                 self.faults.add(kind)
+            case events.FailedOpen(_, kind):
+                self.failed_open.add(kind)
+            case events.StoreFailed():
+                self.store_faults.add()
+            case events.CompactionEnded():
+                self.compactions.add(event.policy, event.reason, "rehearsed" if event.rehearsed else "created")
             case _:
                 pass
 
@@ -109,6 +123,10 @@ class Metrics:
         self.bytes_in.add(event.route, by=event.bytes_in)
         self.bytes_out.add(event.route, by=event.bytes_out)
         self.duration.observe(event.seconds, event.route)
+        if event.compaction is not None:
+            self.answered.add(event.compaction)
+            self.tokens_in.add(by=event.tokens_before)
+            self.tokens_out.add(by=event.tokens_after)
         if event.first_byte_seconds is not None:
             self.first_byte.observe(event.first_byte_seconds, event.route)
         if event.overhead_seconds is not None:

@@ -17,6 +17,8 @@ ALWAYS = 64 * 1024
 _PIECE = 64 * 1024
 # Zstandard opens a whole input at once; in sips this small, even a bomb's next sip stays bounded.
 _SIP = 512
+# The only method a zlib header ever names.
+_ZLIB_METHOD = 8
 
 
 class TooLarge(ValueError):
@@ -29,14 +31,18 @@ class Unreadable(ValueError):
 
 def decoded(body: bytes, encoding: str, limit: int) -> bytes:
     """The body without its encodings, the last one applied first. KeyError: an encoding we do not know."""
-    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
+    for name in reversed(_names(encoding)):
         if name and name != "identity":
             body = _opened(_OPENERS[name](body), min(limit, max(len(body) * RATIO, ALWAYS)))
     return body
 
 
 def known(encoding: str) -> bool:
-    return all(part.strip().lower() in _OPENERS or part.strip() in ("", "identity") for part in encoding.split(","))
+    return all(name in _OPENERS or name in ("", "identity") for name in _names(encoding))
+
+
+def _names(encoding: str) -> list[str]:
+    return [part.strip().lower() for part in encoding.split(",")]
 
 
 def _opened(pieces: Iterator[bytes], limit: int) -> bytes:
@@ -69,7 +75,7 @@ def _zlib(window: int) -> Callable[[bytes], Iterator[bytes]]:
 
 def _deflate(body: bytes) -> Iterator[bytes]:
     """`deflate` means zlib; some clients send it without its header, and everybody accepts that."""
-    wrapped = len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0
+    wrapped = len(body) > 1 and body[0] & 0x0F == _ZLIB_METHOD and int.from_bytes(body[:2], "big") % 31 == 0
     return _zlib(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)(body)
 
 

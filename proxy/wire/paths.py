@@ -15,29 +15,35 @@ NOT_COMPACTED = frozenset({"/responses", "/messages"})
 # Streams of these say when they are finished, in every dialect.
 WITH_FINISH_REASON = frozenset({CHAT, "/completions"})
 
-# What an injected key may be used for. Files, batches, fine-tuning and administration act on the account
-# of whoever owns the key, and are refused unless the configuration lists them.
-INFERENCE = (
+# What an injected key may be used for: to ask a model, and to see which models there are. Files, batches,
+# fine-tuning, administration, what was stored of earlier answers: all that acts on the account of whoever owns
+# the key, and is refused unless the configuration lists it.
+ASKED = (
     "/chat/completions",
     "/completions",
     "/embeddings",
-    "/models",
-    "/models/*",
     "/responses",
     "/messages",
     "/messages/count_tokens",
-    "/audio/*",
-    "/images/*",
+    "/audio/speech",
+    "/audio/transcriptions",
+    "/audio/translations",
+    "/images/generations",
+    "/images/edits",
+    "/images/variations",
     "/moderations",
     "/rerank",
     "/score",
     "/tokenize",
     "/detokenize",
 )
+SEEN = ("/models", "/models/*")
+_INFERENCE = {"POST": ASKED, "GET": SEEN, "HEAD": SEEN}
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_SAFE = re.compile(r"[\x21-\x7e]*")
+# Printable, and no percent sign without its two digits: once an escape is undone, it could become part of another.
+_SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
 
 
 def normal(path: str) -> str | None:
@@ -60,10 +66,12 @@ def below_v1(path: str) -> str | None:
     return path[3:] if path.startswith("/v1/") else None
 
 
-def is_inference(path: str, listed: tuple[str, ...]) -> bool:
-    """Whether a path may be called with a key that the client does not own."""
+def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
+    """Whether a path may be called with a key that the client does not own. What is escaped twice never may."""
     spelled = unquote(path).rstrip("/")
-    return ".." not in spelled and any(fnmatchcase(spelled, pattern) for pattern in (*INFERENCE, *listed))
+    if ".." in spelled or "%" in spelled:
+        return False
+    return any(fnmatchcase(spelled, pattern) for pattern in (*_INFERENCE.get(method, ()), *listed))
 
 
 def _undo_needless(escape: re.Match[str]) -> str:

@@ -12,25 +12,41 @@ import re
 from dataclasses import dataclass
 
 HEARTBEAT = b": keep-alive\n\n"
+# A blank line would end an event of which only some lines have come.
+HEARTBEAT_WITHIN = b": keep-alive\n"
 
 # A line longer than this is passed on in pieces: a media delta must not pile up here.
 LONGEST_HELD = 64 * 1024
 
-_FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|^data:\s*\[DONE\]', re.MULTILINE)
+_FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|[\r\n]data:\s*\[DONE\]')
+# Where a line leaves in pieces, what tells the finish may be cut in two: so many bytes are remembered.
+_REMEMBERED = 32
 _SAYS_ERROR = b'"error"'
 
 
 class Watch:
     """Reads along. `feed` answers the bytes that may leave now, up to the end of a line."""
 
-    __slots__ = ("_held", "_must_finish", "at_boundary", "error", "finished")
+    __slots__ = ("_held", "_left", "_must_finish", "error", "finished")
 
     def __init__(self, *, must_finish: bool) -> None:
         self._held = b""
+        self._left = b"\n\n"  # the end of what has left; a stream begins between two events
         self._must_finish = must_finish
         self.finished = not must_finish
         self.error: str | None = None
-        self.at_boundary = True  # whether a line of ours may be written now
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether a line of ours may be written now. After a lone CR its LF may still be under way."""
+        return self._left.endswith(b"\n")
+
+    @property
+    def heartbeat(self) -> bytes:
+        """A comment that can be written now and changes no event; nothing in the middle of a line."""
+        if not self.at_boundary:
+            return b""
+        return HEARTBEAT if self._left.endswith((b"\n\n", b"\n\r\n")) else HEARTBEAT_WITHIN
 
     def feed(self, chunk: bytes) -> bytes:
         data = self._held + chunk if self._held else chunk
@@ -48,10 +64,11 @@ class Watch:
     def _leaving(self, ready: bytes) -> bytes:
         if not ready:
             return ready
-        self.at_boundary = ready.endswith((b"\n", b"\r"))
+        said = self._left + ready
+        self._left = said[-_REMEMBERED:]
         if not self._must_finish:
             return ready
-        if not self.finished and _FINISHED.search(ready):
+        if not self.finished and _FINISHED.search(said):
             self.finished = True
         return self._up_to_error(ready) if _SAYS_ERROR in ready else ready
 

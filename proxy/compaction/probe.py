@@ -1,0 +1,76 @@
+"""Asks an upstream how large its windows are, once in a while and beside the requests.
+
+A server of one's own reads what it was started with, whatever the model could read; so it is asked before the table is
+believed. A public API is asked only about models that the table does not know.
+"""
+
+import asyncio
+import ipaddress
+import json
+from time import monotonic
+from urllib.parse import urlsplit
+
+from proxy.config import Upstream
+from proxy.errors import ProxyError
+from proxy.upstream import Call, Client
+from proxy.windows import PROBES, Window, bundled
+from proxy.wire.headers import CREDENTIALS, Headers
+
+ASK_AGAIN_SECONDS = 3600.0
+LARGEST_ANSWER = 4 * 1024 * 1024
+
+
+class Probe:
+    """What upstreams told about their windows. Until one has, the answer is None."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], Window | None] = {}
+        self._asked: dict[tuple[str, str], float] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def window(self, client: Client, model: str, headers: Headers) -> Window | None:
+        """What is known now; asks in the background where it is worth asking."""
+        which = (client.settings.name, model)
+        if (
+            _worth_asking(client.settings, model)
+            and self._asked.get(which, -ASK_AGAIN_SECONDS) + ASK_AGAIN_SECONDS < monotonic()
+        ):
+            self._asked[which] = monotonic()
+            task = asyncio.get_running_loop().create_task(self._ask(client, model, headers))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        return self._told.get(which)
+
+    async def _ask(self, client: Client, model: str, headers: Headers) -> None:
+        own = tuple(pair for pair in headers if pair[0].lower() in CREDENTIALS)
+        for path, read in PROBES.items():
+            answer = await _answer(client, path, own)
+            told = read(answer, model) if answer is not None else None
+            if told is not None:
+                self._told[client.settings.name, model] = told
+                return
+
+
+async def _answer(client: Client, path: str, headers: Headers) -> object:
+    call = Call("GET", path.removeprefix("/v1"), "", headers, None)
+    try:
+        reply = await client.send(call, None, beside=not path.startswith("/v1/"))
+        try:
+            body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
+        finally:
+            await reply.close()
+        return json.loads(body) if 0 < len(body) < LARGEST_ANSWER else None
+    except (ProxyError, ValueError):
+        return None
+
+
+def _worth_asking(settings: Upstream, model: str) -> bool:
+    return settings.window is None and (_is_own(settings.base_url) or bundled(model) is None)
+
+
+def _is_own(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".lan"))

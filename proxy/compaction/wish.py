@@ -1,0 +1,25 @@
+"""What a request asks of the proxy, in headers that never leave it."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from proxy.errors import BadRequest
+from proxy.wire.headers import Headers, find
+
+Mode = Literal["auto", "off", "force", "observe", "bypass"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    mode: Mode = "auto"
+    focus: str = ""
+    conversation: str = ""
+
+    @classmethod
+    def of(cls, headers: Headers) -> "Wish":
+        asked = (find(headers, "x-compaction") or "auto").strip().lower()
+        mode = next((mode for mode in MODES if mode == asked), None)
+        if mode is None:
+            raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
+        return cls(mode, find(headers, "x-compaction-focus") or "", find(headers, "x-conversation-id") or "")

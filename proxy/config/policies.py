@@ -1,0 +1,184 @@
+"""A policy: what is compacted, when, and how hard. Policies inherit from one another; a value not set is the parent's.
+
+A policy compiles to the heart's `Rules`. Its steps are written as they are called, `- clear_results: {over: 800}`,
+and their settings are the fields of the step itself (proxy/core/steps): there is no second list of them to keep.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+
+from proxy.config.block import Block
+from proxy.core import pins, rules
+from proxy.core.pipeline import Step
+from proxy.core.steps import STEPS
+
+DEFAULT = "default"
+_R = rules.Rules()
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def _known_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    for entry in listed:
+        _step(entry)
+    return listed
+
+
+def _pattern(pattern: str) -> str:
+    if why := pins.fault(pattern):
+        raise ValueError(why)
+    return pattern
+
+
+StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_known_steps)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class Keep(Block):
+    """How much of the newest is left alone."""
+
+    tokens: int = Field(_R.keep.tokens, ge=0, description="As many whole groups as fit into so many tokens.")
+    groups: int = Field(_R.keep.groups, ge=0, description="At least so many groups.")
+    turns: int = Field(_R.keep.turns, ge=0, description="At least so many turns.")
+    first: int = Field(_R.keep.first, ge=0, description="So many groups of the beginning are left alone too.")
+
+
+class Pins(Block):
+    """What survives every compaction word for word. Only what real users and system messages say can be pinned."""
+
+    tags: tuple[str, ...] = Field((), description="Whatever stands between <tag> and </tag>.")
+    markers: tuple[str, ...] = Field((), description="Lines that hold this text.")
+    patterns: tuple[Pattern, ...] = Field((), description="Lines in which this pattern is found.")
+    budget: int = Field(
+        _R.pins.budget, ge=0, description="Bytes in all; beyond them the oldest are not pinned any more."
+    )
+
+
+class Policy(Block):
+    """What is compacted, when, and how hard."""
+
+    inherit: str = Field(DEFAULT, description="The policy whose values stand where this one sets none.")
+    mode: Literal["auto", "observe", "off"] = Field(
+        "auto", description="observe reports what would be done and does nothing; off makes no new blocks."
+    )
+    estimator: Literal["tokens", "chars"] = Field(
+        "tokens", description="How text is counted: by the model's tokens, or characters / 4."
+    )
+    headers: bool = Field(default=True, description="Whether a request's own x-compaction header is heeded.")
+    clear_at_least: int = Field(
+        _R.clear_at_least,
+        ge=1,
+        description="Old results go once they are so many tokens; shorter histories feel nothing.",
+    )
+    clear_cold_at_least: int = Field(
+        _R.clear_cold_at_least,
+        ge=1,
+        description="The same while the upstream's cache has forgotten the conversation anyway.",
+    )
+    horizon: float = Field(_R.horizon, ge=0, description="A rewrite must have paid for itself after so many requests.")
+    trigger: float = Field(
+        _R.trigger,
+        ge=0,
+        le=1,
+        description="Share of the usable window over which a block is made whatever it costs; 0 is never.",
+    )
+    trigger_tokens: int = Field(_R.trigger_tokens, ge=0, description="The same as a number of tokens; 0 is none.")
+    target: float = Field(
+        _R.target, gt=0, lt=1, description="Share of the trigger that such a block brings the history down to."
+    )
+    min_progress: float = Field(
+        _R.min_progress,
+        ge=0,
+        lt=1,
+        description="A block that frees less than this share is not made, unless nothing else fits.",
+    )
+    min_groups: int = Field(
+        _R.min_groups, ge=0, description="Conversations of fewer groups are left alone unless they do not fit."
+    )
+    keep: Keep = Field(Keep(), description="How much of the newest is left alone.")
+    always: StepList = Field(
+        ({"clip_output": {}},),
+        description="Steps for every new message, as it arrives; they never rewrite what was forwarded.",
+    )
+    when_full: StepList = Field(
+        ({"clear_results": {}},), description="Steps for everything older, when a block is made."
+    )
+    fold: StepList = Field(
+        ({"drop_middle": {}},), description="Steps for a history that is still over its target then."
+    )
+    observations: tuple[str, ...] = Field(
+        _R.observations, description="User messages in which one of these is found are results, not words of a user."
+    )
+    pins: Pins = Field(Pins(), description="What survives word for word.")
+
+    def rules(self, name: str) -> rules.Rules:
+        return rules.Rules(
+            policy=name,
+            always=tuple(map(_step, self.always)),
+            when_full=tuple(map(_step, self.when_full)),
+            fold=tuple(map(_step, self.fold)),
+            keep=rules.Keep(**self.keep.model_dump()),
+            pins=pins.Pins(**self.pins.model_dump()),
+            new_blocks=self.mode != "off",
+            **{name: getattr(self, name) for name in _FIGURES},
+        )
+
+
+_FIGURES = (
+    "clear_at_least",
+    "clear_cold_at_least",
+    "horizon",
+    "trigger",
+    "trigger_tokens",
+    "target",
+    "min_progress",
+    "min_groups",
+    "observations",
+)
+
+
+def resolved(name: str, policies: Mapping[str, Policy]) -> Policy:
+    """A policy with everything it inherits. KeyError: there is none of that name."""
+    line = [name]
+    while line[-1] != DEFAULT:
+        parent = policies[line[-1]].inherit
+        if parent in line:
+            raise ValueError(f"inherits from itself: {' -> '.join([*line, parent])}")
+        line.append(parent)
+    policy = Policy()
+    for ancestor in reversed(line):
+        policy = _over(policy, policies.get(ancestor, Policy()) if ancestor == DEFAULT else policies[ancestor])
+    return policy
+
+
+def _over(parent: Settings, child: Settings) -> Settings:
+    """The parent with whatever the child sets, group by group."""
+    said = {name: getattr(child, name) for name in child.model_fields_set}
+    return parent.model_copy(
+        update={
+            name: _over(getattr(parent, name), value) if isinstance(value, BaseModel) else value
+            for name, value in said.items()
+        }
+    )
+
+
+def _step(entry: Mapping[str, Any]) -> Step:
+    """`{clear_results: {over: 800}}` as the step itself. ValueError: it is none, or has no such setting."""
+    if len(entry) != 1:
+        raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
+    ((name, settings),) = entry.items()
+    if name not in STEPS:
+        raise ValueError(f"there is no step {name!r}; the steps are {', '.join(STEPS)}")
+    return STEPS[name](**dict(_settings_of(name).model_validate(settings or {})))
+
+
+@cache
+def _settings_of(name: str) -> type[BaseModel]:
+    """A step's fields as settings that are checked."""
+    kind: Any = STEPS[name]
+    types = get_type_hints(kind)
+    checked: dict[str, Any] = {field.name: (types[field.name], field.default) for field in fields(kind) if field.init}
+    return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True), **checked)

@@ -1,0 +1,59 @@
+"""Change the calls of an assistant message inside its bytes: other arguments, or fewer calls."""
+
+from collections.abc import Callable, Collection
+
+from proxy.core import splice
+from proxy.core.messages import Call, Message, literal
+
+_TEXTS = {"function": "arguments", "custom": "input"}
+
+
+def with_arguments(message: Message, change: Callable[[Call], str], made: str) -> Message:
+    """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
+    raw = message.raw
+    for call, (start, stop) in reversed(list(zip(message.calls, _places(raw), strict=False))):
+        text = change(call)
+        if text != call.arguments and stop:
+            raw = splice.replaced(raw, start, stop, splice.quoted(text))
+    return message if raw == message.raw else literal(raw, message.start, message.stop, made)
+
+
+def without(message: Message, gone: Collection[int], made: str) -> Message | None:
+    """The message without the calls at these places; None when it would say nothing any more."""
+    raw = message.raw
+    listed = splice.member(raw, "tool_calls")
+    spans = [] if listed is None else list(splice.elements(raw, listed.start))
+    kept = [raw[start:stop] for place, (start, stop) in enumerate(spans) if place not in gone]
+    dropped = {"tool_calls"} if spans and not kept else set()
+    dropped |= {"function_call"} if len(spans) in gone else set()
+    if listed is not None and 0 < len(kept) < len(spans):
+        raw = splice.replaced(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
+    left = literal(splice.without(raw, frozenset(dropped)), message.start, message.stop, made)
+    return left if left.calls or left.text.strip() else None
+
+
+def _places(raw: bytes) -> list[tuple[int, int]]:
+    """Where the arguments of each call stand, in the order of `Message.calls`; (0, 0) for one without."""
+    places = []
+    listed = splice.member(raw, "tool_calls")
+    if listed is not None and raw[listed.start : listed.start + 1] == b"[":
+        places = [_arguments(raw, start) for start, _ in splice.elements(raw, listed.start)]
+    legacy = splice.member(raw, "function_call")
+    if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
+        places.append(_text(raw, legacy.start, "arguments"))
+    return places
+
+
+def _arguments(raw: bytes, start: int) -> tuple[int, int]:
+    if raw[start : start + 1] != b"{":
+        return 0, 0
+    for kind in ("custom", "function"):
+        inner = splice.member(raw, kind, start)
+        if inner is not None and raw[inner.start : inner.start + 1] == b"{":
+            return _text(raw, inner.start, _TEXTS[kind])
+    return 0, 0
+
+
+def _text(raw: bytes, start: int, key: str) -> tuple[int, int]:
+    found = splice.member(raw, key, start)
+    return (0, 0) if found is None else (found.start, found.stop)

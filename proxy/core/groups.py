@@ -1,0 +1,151 @@
+"""Where a history may be cut, and what makes one valid.
+
+A *group* is the smallest thing that may go: one user message, or one assistant message with everything that answers
+it. An upstream that finds a result without its call, or a call without its result, refuses the request, and would
+refuse it for ever, because the client sends the same history again. So every cut in this product goes through
+`snap()`.
+
+A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups:
+nothing here counts in turns alone.
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from proxy.core.messages import Call, Message, literal
+
+MISSING = "[No result of this call was recorded.]"
+
+
+def groups(messages: Sequence[Message]) -> list[range]:
+    """The atomic groups, in order, as ranges of places."""
+    found: list[range] = []
+    start, waiting = -1, set[str]()
+    for place, message in enumerate(messages):
+        follows = bool(found) and start >= 0 and found[-1].start == start and message.is_bulk
+        if follows or (message.is_result and message.answers in waiting):
+            while found and found[-1].start >= start:
+                found.pop()
+            found.append(range(start, place + 1))
+            waiting.discard(message.answers)
+            continue
+        found.append(range(place, place + 1))
+        if message.role == "assistant":
+            start, waiting = place, {call.id or call.name for call in message.calls}
+    return found
+
+
+def snap(messages: Sequence[Message], cut: int) -> int:
+    """The last place at or before `cut` where the history may be parted."""
+    bounds = [0, *(group.stop for group in groups(messages))]
+    return bounds[bisect_right(bounds, cut) - 1]
+
+
+def turns(messages: Sequence[Message]) -> list[range]:
+    """Each stretch from one message of a real user to the next; what comes before the first is a turn too."""
+    starts = [place for place, message in enumerate(messages) if message.is_user]
+    bounds = [*dict.fromkeys([0, *starts]), len(messages)] if messages else []
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
+def last_assistant(messages: Sequence[Message]) -> int | None:
+    """Where the newest answer of the model stands."""
+    return next((place for place in reversed(range(len(messages))) if messages[place].role == "assistant"), None)
+
+
+def last_user(messages: Sequence[Message]) -> int | None:
+    """Where the newest words of a real user stand."""
+    return next((place for place in reversed(range(len(messages))) if messages[place].is_user), None)
+
+
+def callers(messages: Sequence[Message]) -> list[Call | None]:
+    """For each message the call it answers. Ids repeat in real conversations: the nearest assistant message decides."""
+    found: list[Call | None] = []
+    waiting: list[Call] = []
+    for message in messages:
+        if message.role == "assistant":
+            waiting = list(message.calls)
+        place = _answered(waiting, message) if message.is_result else None
+        found.append(None if place is None else waiting.pop(place))
+    return found
+
+
+def _answered(waiting: list[Call], result: Message) -> int | None:
+    by_id = (place for place, call in enumerate(waiting) if result.answers and result.answers == (call.id or call.name))
+    return next(by_id, 0 if waiting and not result.answers else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Flaws:
+    """What an upstream may refuse in a history."""
+
+    orphans: int = 0
+    unanswered: int = 0
+    leading: int = 0
+    userless: int = 0
+
+    def worse_than(self, other: "Flaws") -> bool:
+        return (
+            self.orphans > other.orphans
+            or self.unanswered > other.unanswered
+            or self.leading > other.leading
+            or self.userless > other.userless
+        )
+
+
+def flaws(messages: Sequence[Message]) -> Flaws:
+    """Results without a call right before them, calls without a result right after them, a wrong start, no user."""
+    orphans = unanswered = 0
+    waiting: list[str] = []
+    for message in messages:
+        if message.is_result and message.answers in waiting:
+            waiting.remove(message.answers)
+        elif message.is_result:
+            orphans += 1
+        else:
+            unanswered += len(waiting)
+            waiting = [call.id or call.name for call in message.calls]
+    leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
+    userless = not any(message.role == "user" for message in messages)
+    return Flaws(orphans, unanswered + len(waiting), int(leading), int(userless))
+
+
+def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Results brought back behind their calls, missing ones filled in, those that answer nothing left out."""
+    taken: set[int] = set()
+    repaired: list[Message] = []
+    for place, message in enumerate(messages):
+        if message.is_result:
+            continue
+        repaired.append(message)
+        for call in message.calls:
+            found = _find_result(messages, place, call, taken)
+            taken.update(() if found is None else (found,))
+            repaired.append(_filled(message, call) if found is None else messages[found])
+    unchanged = len(repaired) == len(messages) and all(map(_is, repaired, messages))
+    return tuple(messages) if unchanged else tuple(repaired)
+
+
+def _find_result(messages: Sequence[Message], place: int, call: Call, taken: set[int]) -> int | None:
+    for later in range(place + 1, len(messages)):
+        message = messages[later]
+        if message.role == "assistant":
+            return None
+        if message.is_result and later not in taken and message.answers == (call.id or call.name):
+            return later
+    return None
+
+
+def _filled(message: Message, call: Call) -> Message:
+    names = (
+        {"role": "function", "name": call.name} if call.kind == "legacy" else {"role": "tool", "tool_call_id": call.id}
+    )
+    raw = json.dumps({**names, "content": MISSING}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return literal(raw, message.stop, message.stop, "repair")
+
+
+def _is(one: Message, other: Message) -> bool:
+    return one is other

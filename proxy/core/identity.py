@@ -1,0 +1,87 @@
+"""Whose conversation is this, and how far have we seen it before?
+
+The client sends its whole history every time and gives it no name. So a history is known by a chain: one keyed hash
+per message, each over the one before it. Two requests share a link only if they share everything up to there, which
+makes the longest known link the right promise to keep after a rewind, an edit or a fork, and keeps tenants and
+siblings apart without a lock.
+
+- The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
+  can ever match.
+- The head is left out: system prompts carry dates.
+- Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
+- The key is secret and shared by all workers: a forged collision would hand out somebody's summary.
+- A tag with a version leads; whoever changes the canonical form below changes it.
+"""
+
+from hashlib import blake2b
+
+from proxy.core import splice
+from proxy.core.messages import Message, Request, head_size
+
+VERSION = b"c1"
+SIZE = 20
+MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+_MARKS = tuple(f'"{name}"'.encode() for name in sorted(MARKERS))
+
+
+def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> tuple[bytes, ...]:
+    """The links h(0) .. h(n) of a request with n messages after its head."""
+    names = (tenant, request.user, conversation)
+    origin = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encoded, names))
+    link = blake2b(origin, digest_size=SIZE, key=key).digest()
+    links = [link]
+    marked = any(mark in request.source for mark in _MARKS)
+    for message in request.messages[head_size(request.messages) :]:
+        step = blake2b(link, digest_size=SIZE, key=key)
+        step.update(canonical(message, marked=marked))
+        link = step.digest()
+        links.append(link)
+    return tuple(links)
+
+
+def promise_key(tenant: str, link: bytes) -> str:
+    """Under which key a block is kept; the tenant leads, so that a store can keep tenants apart as well."""
+    return f"{tenant}/block/{link.hex()}"
+
+
+def canonical(message: Message, *, marked: bool = True) -> bytes:
+    """The bytes a message is known by: its own, without cache markers and without the wrapping these need."""
+    raw = message.raw
+    if marked and any(mark in raw for mark in _MARKS):
+        raw = unmarked(raw)
+        place = splice.member(raw, "content")
+    elif message.content[:1] == b"[":
+        place = splice.member(raw, "content")
+    else:
+        return raw
+    return raw if place is None else _unwrapped(raw, place)
+
+
+def unmarked(raw: bytes) -> bytes:
+    """A message without the cache markers on it, on the parts of its content and on its calls."""
+    raw = splice.without(raw, MARKERS)
+    for key in ("content", "tool_calls"):
+        place = splice.member(raw, key)
+        if place is None or raw[place.start : place.start + 1] != b"[":
+            continue
+        for start, stop in reversed(list(splice.elements(raw, place.start))):
+            if raw[start : start + 1] == b"{":
+                raw = splice.replaced(raw, start, stop, splice.without(raw[start:stop], MARKERS))
+    return raw
+
+
+def _unwrapped(raw: bytes, content: splice.Member) -> bytes:
+    """`[{"type": "text", "text": "hi"}]` and `"hi"` are the same words."""
+    if raw[content.start : content.start + 1] != b"[":
+        return raw
+    parts = list(splice.elements(raw, content.start))
+    if len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
+        return raw
+    found = {each.key: raw[each.start : each.stop] for each in splice.members(raw, parts[0][0])}
+    if found.keys() != {"type", "text"} or found["type"] != b'"text"':
+        return raw
+    return splice.replaced(raw, content.start, content.stop, found["text"])
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")

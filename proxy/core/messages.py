@@ -1,0 +1,202 @@
+"""A request and its messages: parsed just enough to decide, wire bytes kept.
+
+A `Message` is the client's own bytes plus the little that deciding needs: who speaks, what it calls, what it answers,
+and which stretch of the client's history it stands for. Everything else (reasoning, images, unknown keys) stays in
+the bytes and is looked at only by the step that cares. A message that was rewritten is the same value with other
+bytes and the name of the step that `made` it.
+
+Wire formats build these values (`proxy/wire`); `literal()` builds one from bytes of our own, with the standard
+library only.
+"""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from proxy.core import splice
+
+HEAD = ("system", "developer")
+RESULTS = ("tool", "function")
+NOTE = "note"
+WORDS_KEPT = ("", "strip_attachments")
+_SIGNED = (b'signature"', b'"encrypted', b'encrypted"')
+_ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"')
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool: `arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["function", "custom", "legacy"] = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; `start` and `stop` say which stretch of the client's body it stands for."""
+
+    raw: bytes
+    role: str
+    content: bytes = b"null"
+    calls: tuple[Call, ...] = ()
+    answers: str = ""
+    start: int = 0
+    stop: int = 0
+    made: str = ""
+    observed: bool = False
+
+    @property
+    def literal(self) -> bool:
+        """These bytes are ours, not the client's."""
+        return self.made != ""
+
+    @property
+    def is_result(self) -> bool:
+        """What a tool answered."""
+        return self.role in RESULTS
+
+    @property
+    def is_user(self) -> bool:
+        """What a person said: neither an observation in a user's clothes nor a note of ours."""
+        return self.role == "user" and not self.observed and self.made in WORDS_KEPT
+
+    @property
+    def is_bulk(self) -> bool:
+        """Something an environment said, whatever its role."""
+        return self.role in RESULTS or self.observed
+
+    @property
+    def signed(self) -> bool:
+        """Carries a signature or an encrypted payload that breaks when a letter changes."""
+        return any(mark in self.raw for mark in _SIGNED)
+
+    @property
+    def attached(self) -> bool:
+        """Its content holds an image, audio or a file."""
+        return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
+
+    @property
+    def text(self) -> str:
+        """The text of its content, the texts of several parts one below the other."""
+        return text_of(json.loads(self.content))
+
+    def told(self, text: str, made: str) -> "Message":
+        """The same message saying this instead; every other key keeps its bytes."""
+        content = splice.quoted(text)
+        place = splice.member(self.raw, "content")
+        if place is None:
+            return self
+        raw = splice.replaced(self.raw, place.start, place.stop, content)
+        return replace(self, raw=raw, content=content, made=made)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A whole request: its messages, and what is needed to put it together again byte for byte."""
+
+    source: bytes
+    messages: tuple[Message, ...]
+    offsets: tuple[int, ...]
+    model: str = ""
+    tools: bytes | None = None
+    tools_at: int = 0
+    user: str = ""
+    max_output: int | None = None
+    stream: bool = False
+
+    @property
+    def head(self) -> tuple[Message, ...]:
+        """The leading system and developer messages."""
+        return self.messages[: self.head_size]
+
+    @property
+    def body(self) -> tuple[Message, ...]:
+        """The history proper: everything after the head."""
+        return self.messages[self.head_size :]
+
+    @property
+    def head_size(self) -> int:
+        return head_size(self.messages)
+
+
+def head_size(messages: tuple[Message, ...]) -> int:
+    """How many messages lead with instructions."""
+    for place, message in enumerate(messages):
+        if message.role not in HEAD:
+            return place
+    return len(messages)
+
+
+def observed(body: tuple[Message, ...], patterns: tuple[str, ...]) -> tuple[Message, ...]:
+    """Mark the user messages that are an environment speaking; the first words of a conversation never are."""
+    if not patterns or not any(message.role == "user" for message in body):
+        return body
+    spoken = False
+    marked = []
+    for message in body:
+        yields = spoken and message.role == "user" and _matches(message, patterns)
+        marked.append(replace(message, observed=True) if yields else message)
+        spoken = spoken or message.role == "assistant"
+    return tuple(marked)
+
+
+@lru_cache(maxsize=16_384)
+def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
+    """A message of our own, read back; remembered, because a block hands out the same bytes turn after turn."""
+    message = understood(json.loads(raw), raw)
+    observation = message.role == "user" and made not in (NOTE, *WORDS_KEPT)
+    return replace(message, start=start, stop=stop, made=made, observed=observation)
+
+
+def understood(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
+    """What matters of one message; whatever has another shape than expected is carried in its bytes, unseen."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
+    role = value["role"]
+    place = splice.member(raw, "content")
+    content = b"null" if place is None else raw[place.start : place.stop]
+    answers = value.get("tool_call_id") if role == "tool" else value.get("name")
+    answered = answers if role in RESULTS and isinstance(answers, str) else ""
+    return Message(raw, role, content, _calls(value) if role == "assistant" else (), answered)
+
+
+def text_of(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text", part.get("refusal")) for part in content if isinstance(part, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _calls(value: dict[str, Any]) -> tuple[Call, ...]:
+    listed = value.get("tool_calls")
+    calls = [_call(each) for each in listed] if isinstance(listed, list) else []
+    legacy = value.get("function_call")
+    if isinstance(legacy, dict):
+        calls.append(Call("", _str(legacy.get("name")), _str(legacy.get("arguments")), "legacy"))
+    return tuple(calls)
+
+
+def _call(value: Any) -> Call:  # noqa: ANN401 - any JSON a client sends
+    if not isinstance(value, dict):
+        return Call("", "", "")
+    custom = value.get("custom")
+    if isinstance(custom, dict):
+        return Call(_str(value.get("id")), _str(custom.get("name")), _str(custom.get("input")), "custom")
+    function = value.get("function")
+    function = function if isinstance(function, dict) else {}
+    return Call(_str(value.get("id")), _str(function.get("name")), _str(function.get("arguments")))
+
+
+def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+    return value if isinstance(value, str) else ""
+
+
+def _matches(message: Message, patterns: tuple[str, ...]) -> bool:
+    text = message.text
+    return any(re.search(pattern, text) for pattern in patterns)

@@ -1,0 +1,114 @@
+"""A block is a promise: "a history that begins with this chain link is forwarded as these parts, and then the rest of
+it".
+
+The client sends the whole history every time and the upstream caches what it has read; so whatever was once forwarded
+shortened must be forwarded again with the same bytes, by any worker, after any restart. A part is a stretch of the
+client's own messages or literal bytes of ours, so a block is small. It is self-contained: a later one covers an
+earlier one, and nothing else has to be found to use it. It also carries the always-steps, as they were set when it
+was made, for the messages that come after it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from proxy.core.messages import Message, literal
+from proxy.core.pipeline import Step
+from proxy.core.steps import frozen, thawed
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`body[start:stop]` as the client sent it, or these bytes in its place."""
+
+    start: int
+    stop: int
+    literal: bytes = b""
+    made: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What stands for the first `covers` messages of a body."""
+
+    covers: int
+    parts: tuple[Part, ...]
+    always: tuple[Step, ...] = ()
+    window: int | None = None
+    reason: str = ""
+    policy: str = ""
+    pruned: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        value = {
+            "format": FORMAT,
+            "covers": self.covers,
+            "parts": [_written(part) for part in self.parts],
+            "always": [frozen(step) for step in self.always],
+            "window": self.window,
+            "reason": self.reason,
+            "policy": self.policy,
+            "pruned": self.pruned,
+        }
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Block | None":
+        """The block again, or None for one of another format: a promise that cannot be read is none."""
+        value = json.loads(data)
+        if value.get("format") != FORMAT:
+            return None
+        return cls(
+            covers=value["covers"],
+            parts=tuple(_read(*part) for part in value["parts"]),
+            always=tuple(thawed(*step) for step in value["always"]),
+            window=value["window"],
+            reason=value["reason"],
+            policy=value["policy"],
+            pruned=tuple(value["pruned"]),
+        )
+
+    def fits(self, body: Sequence[Message]) -> bool:
+        """May it stand for this body? After a rewind the last words of the user may lie where the block folded them."""
+        if self.covers > len(body):
+            return False
+        last = next((place for place in reversed(range(len(body))) if body[place].is_user), None)
+        if last is None or last >= self.covers:
+            return True
+        return any(part.start <= last < part.stop and not part.literal for part in self.parts)
+
+    def apply(self, body: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages that stand for `body[:covers]`."""
+        view: list[Message] = []
+        for part in self.parts:
+            if part.literal:
+                view.append(literal(part.literal, part.start, part.stop, part.made))
+            else:
+                view += body[part.start : part.stop]
+        return tuple(view)
+
+
+def close(view: Sequence[Message]) -> tuple[Part, ...]:
+    """The parts of a block from the messages that shall stand in it: stretches of untouched neighbours become one."""
+    numbered = enumerate(view)
+    runs = groupby(numbered, key=lambda pair: pair[0] if pair[1].literal else pair[1].start - pair[0] + 0.5)
+    return tuple(_part([message for _, message in run]) for _, run in runs)
+
+
+def _part(run: list[Message]) -> Part:
+    first = run[0]
+    if first.literal:
+        return Part(first.start, first.stop, first.raw, first.made)
+    return Part(first.start, run[-1].stop)
+
+
+def _written(part: Part) -> list[Any]:
+    return [part.start, part.stop, part.literal.decode(), part.made] if part.literal else [part.start, part.stop]
+
+
+def _read(start: int, stop: int, raw: str = "", made: str = "") -> Part:
+    return Part(start, stop, raw.encode(), made)

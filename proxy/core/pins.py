@@ -1,0 +1,113 @@
+"""What must survive verbatim, and the proof that it did.
+
+Compaction deletes policy: a rule that stood in turn three is gone from the summary and broken in turn ninety. So a
+team says what is law (a tag, a marker, a pattern), and each such passage stays, byte for byte, through any number of
+blocks. Only what a real user or a system message says can be a pin: a web page that a tool fetched cannot nail itself
+down. Patterns are matched line by line, on lines of bounded length, and may repeat one thing only, so that no text
+can make them slow.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from proxy.core.groups import last_user
+from proxy.core.messages import HEAD, Message
+
+_LONGEST_LINE = 2_000
+_LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
+_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P])|\\[1-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What a policy pins."""
+
+    tags: tuple[str, ...] = ()
+    """Whatever stands between `<tag>` and `</tag>`, the tags included."""
+    markers: tuple[str, ...] = ()
+    """Lines that hold this text."""
+    patterns: tuple[str, ...] = ()
+    """Lines in which this pattern is found (see `fault`)."""
+    budget: int = 16_000
+    """Pinned passages beyond so many bytes in all are not pinned any more, newest first to stay."""
+
+    def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
+        """The pinned passages, in order, each once; the newest that fit the budget."""
+        if not (self.tags or self.markers or self.patterns):
+            return ()
+        found = [passage for message in messages if _may_pin(message) for passage in self._of(message.text)]
+        room, kept = self.budget, dict[str, None]()
+        for passage in reversed(found):
+            size = len(passage.encode("utf-8", "surrogatepass"))
+            if passage not in kept and size <= room:
+                kept[passage] = None
+                room -= size
+        return tuple(reversed(kept))
+
+    def _of(self, text: str) -> Iterable[str]:
+        for tag in self.tags:
+            yield from _between(text, f"<{tag}>", f"</{tag}>")
+        rules = tuple(map(_compiled, self.patterns))
+        if self.markers or rules:
+            for line in text.split("\n"):
+                short = line[:_LONGEST_LINE]
+                if any(marker in short for marker in self.markers) or any(rule.search(short) for rule in rules):
+                    yield line
+
+
+def fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
+    """What no step may touch: instructions in the midst, the last words of the user, whatever holds a pin."""
+    last = last_user(messages)
+    return frozenset(
+        message.start
+        for place, message in enumerate(messages)
+        if not message.literal
+        and (message.role in HEAD or place == last or (passages and _may_pin(message) and _holds(message, passages)))
+    )
+
+
+def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
+    """The proof: the pinned passages that stand nowhere in what will be forwarded."""
+    if not passages:
+        return ()
+    texts = [message.text for message in view if message.role in HEAD or message.role == "user"]
+    return tuple(passage for passage in passages if not any(passage in text for text in texts))
+
+
+def fault(pattern: str) -> str | None:
+    """Why this pattern is not taken, or None: it may repeat one thing, but no group, and may not refer back."""
+    if _RISKY.search(pattern):
+        return "a pin's pattern may not repeat a group, look around or refer back: it could be made slow"
+    if len(_LOOPS.findall(pattern)) > 1:
+        return "a pin's pattern may hold one of * + {n,} only: several could be made slow"
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+@lru_cache(maxsize=1_024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _may_pin(message: Message) -> bool:
+    return message.role in HEAD or message.is_user
+
+
+def _holds(message: Message, passages: Sequence[str]) -> bool:
+    text = message.text
+    return any(passage in text for passage in passages)
+
+
+def _between(text: str, opening: str, closing: str) -> Iterable[str]:
+    start = text.find(opening)
+    while start >= 0:
+        stop = text.find(closing, start)
+        if stop < 0:
+            return
+        yield text[start : stop + len(closing)]
+        start = text.find(opening, stop)

@@ -1,0 +1,124 @@
+"""A step is a frozen dataclass: its fields are its settings, calling it maps a draft to a shorter one. `run()` is the
+for-loop over them.
+
+Nobody has to trust a step. After each one `run()` looks whether it kept the laws: nothing before or after the middle
+touched, nothing fixed touched, not longer than it was, no call parted from its result. A step that breaks one is left
+out and the report says so.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from proxy.core.groups import callers, flaws
+from proxy.core.messages import Call, Message
+
+Count = Callable[[bytes], int]
+
+
+def quarter(raw: bytes) -> int:
+    """Four bytes to a token: what anybody guesses who has no tokenizer."""
+    return len(raw) // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A history on the way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
+
+    before: tuple[Message, ...]
+    middle: tuple[Message, ...]
+    after: tuple[Message, ...] = ()
+    tools: bytes | None = None
+    fixed: frozenset[int] = frozenset()
+    origin: tuple[Message, ...] = ()
+    window: int | None = None
+    count: Count = quarter
+
+    @property
+    def view(self) -> tuple[Message, ...]:
+        return self.before + self.middle + self.after
+
+    def free(self, message: Message) -> bool:
+        """May a step touch this message of the middle?"""
+        return message.literal or message.start not in self.fixed
+
+    def answered(self) -> tuple[tuple[Message, Call | None], ...]:
+        """Each message of the middle, with the call it answers."""
+        calls = callers(self.before + self.middle)[len(self.before) :]
+        return tuple(zip(self.middle, calls, strict=True))
+
+    def rewritten(self, change: Callable[[Message, Call | None], Message]) -> "Draft":
+        """Each free message of the middle changed by itself; what would not get shorter stays."""
+        return self.with_middle(
+            self._shorter(message, change(message, call)) if self.free(message) else message
+            for message, call in self.answered()
+        )
+
+    def with_middle(self, middle: Iterable[Message]) -> "Draft":
+        return replace(self, middle=tuple(middle))
+
+    @staticmethod
+    def _shorter(old: Message, new: Message) -> Message:
+        return new if len(new.raw) < len(old.raw) else old
+
+
+class Step(Protocol):
+    """One way to shorten."""
+
+    name: ClassVar[str]
+
+    def reach(self, draft: Draft) -> int:
+        """At most so many tokens could go: cheap to say, never too low."""
+
+    def __call__(self, draft: Draft) -> Draft: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step did: how many messages it touched, the tokens it saved, or why its work was left out."""
+
+    step: str
+    messages: int
+    saved: int
+    refused: str = ""
+
+
+def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
+    """The steps in their order, each on what the one before it left."""
+    reports = []
+    for step in steps:
+        shorter = step(draft)
+        refused = _breach(draft, shorter)
+        reports.append(_report(step.name, draft, draft if refused else shorter, refused))
+        draft = draft if refused else shorter
+    return draft, tuple(reports)
+
+
+def _breach(old: Draft, new: Draft) -> str:
+    """Which law the step broke, or nothing."""
+    if new.middle == old.middle and new.tools == old.tools:
+        return ""
+    if new.before is not old.before or new.after is not old.after:
+        return "it touched what stands outside the middle"
+    if _size(new) > _size(old):
+        return "it made the history longer"
+    kept = {id(message) for message in new.middle}
+    if any(id(message) not in kept for message in old.middle if not old.free(message)):
+        return "it touched a fixed message"
+    if len(new.middle) != len(old.middle) and flaws(new.view).worse_than(flaws(old.view)):
+        return "it left a call without its result"
+    return ""
+
+
+def _report(name: str, old: Draft, new: Draft, refused: str) -> StepReport:
+    known, kept = {id(message) for message in old.middle}, {id(message) for message in new.middle}
+    gone = [message for message in old.middle if id(message) not in kept]
+    come = [message for message in new.middle if id(message) not in known]
+    saved = sum(old.count(message.raw) for message in gone) - sum(old.count(message.raw) for message in come)
+    if new.tools is not None and old.tools is not None and new.tools != old.tools:
+        saved += old.count(old.tools) - old.count(new.tools)
+    return StepReport(name, len(gone), saved, refused)
+
+
+def _size(draft: Draft) -> int:
+    return sum(len(message.raw) for message in draft.middle) + len(draft.tools or b"")

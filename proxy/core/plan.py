@@ -1,0 +1,173 @@
+"""`decide()`: a history in, what to forward out. The only entrance to the heart, and pure: whatever it must know is
+handed in.
+
+1. The standing block, if one fits, takes the place of the messages it covers; the always-steps go over the rest
+   (`Scene`).
+2. Is there an occasion for a new block? The client asked, the window is nearly full, a price cliff is near, the cache
+   is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
+3. If so, the when-full steps shorten what is old; near the window, what clearing cannot reach is folded. A block that
+   does not free enough, or would not pay for itself, is not made: then everything stays as it was promised.
+
+Nothing here acts. A plan may carry a block, to be stored once the upstream has taken the request; deciding twice
+changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.core import economics
+from proxy.core.groups import groups
+from proxy.core.ladder import DEEPEST, Rung, cleared, ladder
+from proxy.core.messages import Message, Request
+from proxy.core.overlay import Block
+from proxy.core.pipeline import Count, StepReport, quarter
+from proxy.core.rules import NOTHING_KNOWN, Facts, Rules
+from proxy.core.scene import Scene
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What to forward, and the promise to keep if it is accepted."""
+
+    view: tuple[Message, ...]
+    tools: bytes | None
+    action: str
+    """`none`: the client's own messages; `applied`: a standing block; `created`: a new one."""
+    reason: str
+    """Why a block was made, or why one that was due was not (`floor`)."""
+    before: int
+    """Tokens of the history as it came, tools and head included."""
+    after: int
+    """Tokens of what is forwarded."""
+    block: Block | None = None
+    """A candidate: store it under `link` once the upstream has accepted this request."""
+    link: bytes = b""
+    basis: bytes = b""
+    """On which block the view rests; goes into the `Anchor` with the usage that comes back."""
+    reports: tuple[StepReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSummary:
+    """Clearing is not enough: a model should tell what `body[:stop]` was. Whoever cannot ask one gives up."""
+
+    reason: str
+    goal: int
+    stop: int
+    standing: Ready
+    """The view as last forwarded: what a cache-aligned summary call is put to."""
+    mechanical: Ready
+
+    def give_up(self) -> Ready:
+        """The same without a model."""
+        return self.mechanical
+
+
+def quiet(size: int, rules: Rules, facts: Facts) -> bool:
+    """Is a history of about so many tokens beneath notice? Then nothing is looked up and the client's bytes go out."""
+    limits = rules.limits(facts.usable, facts.prices)
+    return not facts.force and size < min([rules.clear_at_least, *(limit for limit, _ in limits)])
+
+
+def decide(
+    request: Request,
+    chain: Sequence[bytes],
+    blocks: Sequence[Block],
+    rules: Rules,
+    *,
+    count: Count = quarter,
+    facts: Facts = NOTHING_KNOWN,
+) -> Ready | NeedSummary:
+    """What to forward for this request.
+
+    `blocks` are the promises known for links of its `chain`, the longest first; `count` is told the bytes of a message.
+    """
+    scene = Scene.of(request, chain, blocks, rules, count=count, facts=facts)
+    size = scene.size()
+    if not rules.new_blocks:
+        return _kept(scene, size)
+    crossed = (size, "forced") if scene.facts.force else scene.over(size)
+    if crossed is not None:
+        return _deep(scene, size, *crossed)
+    return _stride(scene, size)
+
+
+def _stride(scene: Scene, size: int) -> Ready:
+    """Clear what is old once enough of it can go; all the sooner while the upstream has forgotten it anyway."""
+    rules, facts = scene.rules, scene.facts
+    cold = economics.cold(facts.idle, facts.prices)
+    least = rules.clear_cold_at_least if cold else rules.clear_at_least
+    draft = scene.draft(rules.keep)
+    few = len(groups(scene.body)) < rules.min_groups
+    if few or sum(step.reach(draft) for step in rules.when_full) < least:
+        return _kept(scene, size)
+    rung = cleared(scene, draft, "cold" if cold else "stride")
+    if rung.freed < least or (not cold and _payback(scene, rung) > rules.horizon):
+        return _kept(scene, size)
+    return _made(scene, rung, size)
+
+
+def _deep(scene: Scene, size: int, limit: int, reason: str) -> Ready | NeedSummary:
+    """Down from over the limit to the target, by the first rung of the ladder that gets there."""
+    rules, usable = scene.rules, scene.facts.usable
+    fits = usable is None or size <= usable
+    few = fits and reason != "forced" and len(groups(scene.body)) < rules.min_groups
+    least = int(size * rules.min_progress) if fits and reason != "forced" else 1
+    if few or _most(scene) < least:
+        return _kept(scene, size, "floor")
+    rung = ladder(scene, size, limit, reason)
+    if rung.freed < least:
+        return _kept(scene, size, "floor")
+    mechanical = _made(scene, rung, size)
+    if rules.summarize and scene.facts.seen and rung.folded:
+        goal = int(limit * rules.target)
+        return NeedSummary(reason, goal, rung.scene.block.covers, _kept(scene, size), mechanical)
+    return mechanical
+
+
+def _most(scene: Scene) -> int:
+    """No block can free more than this: all that the deepest rung may touch."""
+    draft = scene.draft(DEEPEST)
+    return scene.total(filter(draft.free, draft.middle))
+
+
+def _payback(scene: Scene, rung: Rung) -> float:
+    return economics.payback(scene.view, rung.scene.view, scene.count, scene.facts.prices)
+
+
+def _kept(scene: Scene, size: int, reason: str = "") -> Ready:
+    """The view as it was promised. The always-steps' first act makes the promise they go on under."""
+    untouched = all(map(_is, scene.view, scene.body)) and len(scene.view) == len(scene.body)
+    opening = not scene.stands and not untouched
+    before = size + scene.total(scene.body) - scene.total(scene.view)
+    return Ready(
+        view=scene.request.messages if untouched else scene.request.head + scene.view,
+        tools=scene.tools,
+        action="none" if untouched else "created" if opening else "applied",
+        reason="opening" if opening else reason,
+        before=before,
+        after=size,
+        block=scene.block if opening else None,
+        link=scene.chain[scene.block.covers] if opening else b"",
+        basis=scene.chain[scene.block.covers] if opening or scene.stands else b"",
+    )
+
+
+def _made(scene: Scene, rung: Rung, size: int) -> Ready:
+    new = rung.scene
+    return Ready(
+        view=new.request.head + new.view,
+        tools=new.tools,
+        action="created",
+        reason=new.block.reason,
+        before=size + scene.total(scene.body) - scene.total(scene.view),
+        after=size - rung.freed,
+        block=new.block,
+        link=new.basis,
+        basis=new.basis,
+        reports=rung.reports,
+    )
+
+
+def _is(one: Message, other: Message) -> bool:
+    return one is other

@@ -1,0 +1,111 @@
+"""What `decide()` is told: the rules of a policy, and the facts of the moment.
+
+Both are plain values. A policy in `proxy.yaml` compiles to `Rules`; whoever knows the window, the usage and the clock
+fills in `Facts`. Every figure is in tokens unless it says otherwise. The defaults are what the replay of recorded
+conversations proved best.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from proxy.core.economics import Prices
+from proxy.core.pins import Pins
+from proxy.core.pipeline import Step
+from proxy.core.steps import ClearResults, ClipOutput, DropMiddle
+
+OBSERVATIONS = (
+    r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
+    r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
+    r"\nbash-\$\s*$",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much of the newest is left alone: the groups that fit `tokens`, but at least so many groups and turns."""
+
+    tokens: int = 8_000
+    groups: int = 2
+    turns: int = 0
+    first: int = 0
+    """So many groups of the beginning are left alone too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A policy, compiled."""
+
+    policy: str = "default"
+    always: tuple[Step, ...] = (ClipOutput(),)
+    when_full: tuple[Step, ...] = (ClearResults(),)
+    fold: tuple[Step, ...] = (DropMiddle(),)
+    """What brings a view to its target when clearing is not enough."""
+    keep: Keep = field(default_factory=Keep)
+    clear_at_least: int = 20_000
+    """Old results are cleared once so much can go, and below so much history nothing happens at all."""
+    clear_cold_at_least: int = 4_000
+    """The same while the upstream has forgotten the conversation anyway."""
+    horizon: float = 60.0
+    """A rewrite must have paid for itself after so many requests."""
+    trigger: float = 0.8
+    """Over this share of the usable window a block is made (0: never)."""
+    trigger_tokens: int = 0
+    """The same as a number of tokens, whichever comes first (0: none)."""
+    target: float = 0.5
+    """... that brings the view down to this share of the trigger."""
+    min_progress: float = 0.1
+    """A block that frees less than this share of the view is not worth making, unless it is what makes the view fit."""
+    min_groups: int = 4
+    """Shorter conversations are left alone unless they do not fit."""
+    summarize: bool = False
+    """Ask a model for a summary where clearing is not enough; else `fold`."""
+    new_blocks: bool = True
+    """Off: what was promised stays, nothing new is."""
+    observations: tuple[str, ...] = OBSERVATIONS
+    """User messages in which one of these is found are observations, not words of a user."""
+    pins: Pins = field(default_factory=Pins)
+
+    def limits(self, usable: int | None, prices: Prices) -> list[tuple[int, str]]:
+        """The sizes over which a block is made, lowest first, each with the reason it gives."""
+        found = [(edge, "cliff") for edge in prices.cliffs]
+        if usable is not None and self.trigger > 0:
+            found.append((int(usable * self.trigger), "window"))
+        if self.trigger_tokens > 0:
+            found.append((self.trigger_tokens, "window"))
+        return sorted(found)
+
+    def harder(self) -> "Rules":
+        """For a request that the upstream has found too long: keep little, clip hard, whatever it costs."""
+        clip = ClipOutput(over=8_000, share=0.05)
+        keep = Keep(tokens=self.keep.tokens // 4, groups=1)
+        return replace(self, always=(*self.always, clip), keep=keep, trigger=0.7, min_groups=0, summarize=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What the upstream counted for an earlier request of this conversation: the only true number there is."""
+
+    link: bytes
+    """The chain link of the last message of that request."""
+    tokens: int
+    """The prompt tokens it reported."""
+    block: bytes
+    """`Ready.basis` of that request: the number tells nothing about a view that was built otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The moment."""
+
+    usable: int | None = None
+    """Window minus reserved output minus margin; None when the window is unknown."""
+    anchor: Anchor | None = None
+    idle: float | None = None
+    """Seconds since the conversation was last forwarded, if known."""
+    prices: Prices = field(default_factory=Prices)
+    seen: bool = True
+    """Has a prefix of this history been forwarded before? Only then may a model be asked for a summary."""
+    force: bool = False
+    """The client asked for it: compact now, whatever the figures say."""
+
+
+NOTHING_KNOWN = Facts()

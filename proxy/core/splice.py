@@ -1,0 +1,119 @@
+"""Change one value inside JSON bytes and leave every other byte as it was.
+
+A JSON parser loses what its language cannot hold: big integers, `1e400`, repeated keys, lone surrogates, the spacing.
+What an agent sent must leave as it came, so nothing here parses and dumps: it finds where a value begins and ends,
+and cuts there. All functions take JSON that a real parser has accepted before.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_TEXT = re.compile(_STRING, re.DOTALL)
+_BRACKETS = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
+_SCALAR = re.compile(rb"[^\s,\]}]++")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One `"key": value` of an object: where the pair starts, where its value starts and stops."""
+
+    key: str
+    at: int
+    start: int
+    stop: int
+
+
+def value_end(raw: bytes, start: int) -> int:
+    """Where the value that starts at `start` stops."""
+    opening = raw[start : start + 1]
+    if opening == b'"':
+        return _end(_TEXT.match(raw, start))
+    if opening not in (b"{", b"["):
+        return _end(_SCALAR.match(raw, start))
+    depth = 0
+    for token in _BRACKETS.finditer(raw, start):
+        mark = raw[token.start()]
+        if mark in b"{[":
+            depth += 1
+        elif mark in b"}]":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    raise ValueError(f"the JSON value at byte {start} does not end")
+
+
+def members(raw: bytes, start: int = 0) -> Iterator[Member]:
+    """The members of the object at `start`, in order, repeated keys included."""
+    at = _skip(raw, _skip(raw, start) + 1)
+    while raw[at] != ord("}"):
+        key_end = _end(_TEXT.match(raw, at))
+        value = _skip(raw, _skip(raw, key_end) + 1)
+        stop = value_end(raw, value)
+        yield Member(json.loads(raw[at:key_end]), at, value, stop)
+        at = _next(raw, stop)
+
+
+def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Where each element of the array at `start` starts and stops."""
+    at = _skip(raw, _skip(raw, start) + 1)
+    while raw[at] != ord("]"):
+        stop = value_end(raw, at)
+        yield at, stop
+        at = _next(raw, stop)
+
+
+def member(raw: bytes, key: str, start: int = 0) -> Member | None:
+    """The member that counts under this key: the last one, as every JSON parser has it."""
+    found = None
+    for each in members(raw, start):
+        if each.key == key:
+            found = each
+    return found
+
+
+def replaced(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
+    """`raw` with the bytes from `start` to `stop` exchanged for `value`."""
+    return raw[:start] + value + raw[stop:]
+
+
+def without(raw: bytes, keys: frozenset[str], start: int = 0) -> bytes:
+    """`raw` without these members of the object at `start`, each gone with the comma that belonged to it."""
+    found = list(members(raw, start))
+    kept = [each for each in found if each.key not in keys]
+    if len(kept) == len(found):
+        return raw
+    opening = _skip(raw, start) + 1
+    if not kept:
+        return raw[:opening] + raw[found[-1].stop :]
+    lead = raw[opening : found[0].at]
+    pieces = [lead + raw[kept[0].at : kept[0].stop]]
+    follows = {each.at: found[place - 1].stop for place, each in enumerate(found) if place}
+    pieces += [raw[follows[each.at] : each.stop] for each in kept[1:]]
+    return raw[:opening] + b"".join(pieces) + raw[found[-1].stop :]
+
+
+def quoted(text: str) -> bytes:
+    """A string as JSON: plain UTF-8, or escapes where it holds half a surrogate pair and UTF-8 cannot."""
+    try:
+        return json.dumps(text, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(text).encode()
+
+
+def _skip(raw: bytes, at: int) -> int:
+    return _end(_SPACE.match(raw, at))
+
+
+def _next(raw: bytes, stop: int) -> int:
+    at = _skip(raw, stop)
+    return _skip(raw, at + 1) if raw[at] == ord(",") else at
+
+
+def _end(match: re.Match[bytes] | None) -> int:
+    if match is None:
+        raise ValueError("these bytes are not JSON")
+    return match.end()

@@ -1,0 +1,74 @@
+"""The ways to shorten, one file each. To add one: write its file, list it here, give it golden files.
+
+*Always* steps run on every request over what no block covers; what they make of a message depends on it and on what
+stands before it, so what was forwarded once is forwarded again. *When-full* steps run when a block is made, over
+everything older than what is kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from proxy.core.pipeline import Step
+from proxy.core.steps.clear_arguments import ClearArguments
+from proxy.core.steps.clear_observations import ClearObservations
+from proxy.core.steps.clear_results import ClearResults
+from proxy.core.steps.clip_output import ClipOutput
+from proxy.core.steps.dedup import DedupArrivals, DedupOld
+from proxy.core.steps.drop_middle import DropMiddle
+from proxy.core.steps.one_liners import OneLiners
+from proxy.core.steps.prune_tools import PruneTools
+from proxy.core.steps.strip_attachments import StripAttachments
+from proxy.core.steps.strip_reasoning import StripReasoning
+from proxy.core.steps.tool_hints import ToolHints
+
+ALWAYS = (ClipOutput, DedupArrivals)
+WHEN_FULL = (
+    ClearResults,
+    ClearObservations,
+    ClearArguments,
+    ToolHints,
+    DedupOld,
+    StripReasoning,
+    StripAttachments,
+    ClipOutput,
+    OneLiners,
+    DropMiddle,
+    PruneTools,
+)
+STEPS: dict[str, Callable[..., Step]] = {step.name: step for step in (*ALWAYS, *WHEN_FULL)}
+
+
+def frozen(step: Step) -> list[Any]:
+    """A step as plain data: its name and its settings."""
+    return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
+
+
+def thawed(name: str, settings: dict[str, Any]) -> Step:
+    """The step again. Settings come as JSON has them: lists where there were tuples."""
+    return STEPS[name](**{key: _tuples(value) for key, value in settings.items()})
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+__all__ = [
+    "ALWAYS",
+    "STEPS",
+    "WHEN_FULL",
+    "ClearArguments",
+    "ClearObservations",
+    "ClearResults",
+    "ClipOutput",
+    "DedupArrivals",
+    "DedupOld",
+    "DropMiddle",
+    "OneLiners",
+    "PruneTools",
+    "StripAttachments",
+    "StripReasoning",
+    "ToolHints",
+    "frozen",
+    "thawed",
+]

@@ -1,0 +1,81 @@
+"""Clip a huge result when it arrives: its head and its tail stay, the middle is named.
+
+What is clipped on arrival was never in anybody's cache, so it costs no rewrite, ever. But an agent that cannot see
+what it just asked for asks again: only what is far beyond the ordinary is clipped, more than `over` bytes and more
+than `share` of the window.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proxy.core.messages import Call, Message
+from proxy.core.names import index
+from proxy.core.pipeline import Draft
+from proxy.core.tools import listed
+
+
+@dataclass(frozen=True, slots=True)
+class ClipOutput:
+    """Keep the head and the tail of an oversize result."""
+
+    name: ClassVar[str] = "clip_output"
+
+    over: int = 20_000
+    """Results of at most so many bytes stay whole."""
+    share: float = 0.1
+    """So does what takes at most this share of the usable window (at four bytes a token), where the window is known."""
+    lines: int = 0
+    """Cut to so many lines instead of bytes (0: by bytes)."""
+    tail: float = 0.3
+    """The share of what stays that is taken from the end."""
+    names: int = 40
+    """So many names of the part that was cut out are kept."""
+    exempt: tuple[str, ...] = ()
+    """Tools whose results stay whole (globs)."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._huge(message, draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        if not self.reach(draft):
+            return draft
+        return draft.rewritten(lambda message, call: self._clipped(message, call, draft))
+
+    def _limit(self, draft: Draft) -> int:
+        return max(self.over, int(4 * self.share * (draft.window or 0)))
+
+    def _huge(self, message: Message, draft: Draft) -> bool:
+        return (
+            message.is_bulk and not message.literal and len(message.content) > (0 if self.lines else self._limit(draft))
+        )
+
+    def _clipped(self, message: Message, call: Call | None, draft: Draft) -> Message:
+        if not self._huge(message, draft) or message.attached or (call and listed(call.name, self.exempt)):
+            return message
+        text = message.text
+        head, tail = self._by_lines(text) if self.lines else self._by_bytes(text, self._limit(draft))
+        cut = text[head : len(text) - tail]
+        if not cut:
+            return message
+        names = index(cut, self.names, {})
+        told = f" Names in it: {', '.join(names)}." if names else ""
+        mark = f"\n[… {cut.count(chr(10)) + 1:,} lines, {len(cut):,} characters left out here.{told} …]\n"
+        return message.told(text[:head] + mark + text[len(text) - tail :], self.name)
+
+    def _by_bytes(self, text: str, limit: int) -> tuple[int, int]:
+        """How many characters stay at the head and at the tail, cut at the ends of lines where these are near."""
+        room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
+        if len(text) <= room:
+            return len(text), 0
+        head, tail = room - int(room * self.tail), int(room * self.tail)
+        line_end, line_start = text.rfind("\n", 0, head), text.find("\n", len(text) - tail)
+        head = line_end if line_end > head * 0.8 else head
+        return head, len(text) - line_start - 1 if 0 <= line_start < len(text) - tail * 0.8 else tail
+
+    def _by_lines(self, text: str) -> tuple[int, int]:
+        rows = text.split("\n")
+        if len(rows) <= self.lines:
+            return len(text), 0
+        tail = int(self.lines * self.tail)
+        head = "\n".join(rows[: self.lines - tail])
+        return len(head), len("\n".join(rows[len(rows) - tail :])) if tail else 0

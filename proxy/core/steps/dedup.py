@@ -1,0 +1,142 @@
+"""Say a thing once.
+
+Agents read the same file again and again. When a result arrives that stands already further up, word for word, it
+becomes a pointer to its first copy: nothing that was forwarded changes, so nothing has to be written anew
+(`DedupArrivals`, an always-step). When a block is made anyway, an older result that a later call has made obsolete
+can go as well (`DedupOld`): the same call made again, or one that covers it, as the policy declares (a read of lines
+1-200 makes an earlier one of lines 20-40 obsolete).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proxy.core import placeholder
+from proxy.core.messages import Call, Message
+from proxy.core.pipeline import Draft
+from proxy.core.tools import EXEMPT, listed
+
+Subsumption = tuple[str, str, str, str, str]
+"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none."""
+
+READS: tuple[Subsumption, ...] = (
+    ("read", "file_path", "offset", "", "limit"),
+    ("read_file", "path", "start_line", "end_line", ""),
+    ("fs_read_file", "path", "start_line", "end_line", ""),
+    ("view*", "path", "", "", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DedupArrivals:
+    """Point a result that repeats an earlier one, word for word, back to it."""
+
+    name: ClassVar[str] = "dedup_arrivals"
+
+    over: int = 500
+    """Results of at most so many bytes are said again."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._long(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        if not self.reach(draft):
+            return draft
+        first: dict[bytes, tuple[Message, Call | None]] = {}
+        for message in draft.before:
+            if self._long(message):
+                first.setdefault(message.content, (message, None))
+
+        def point(message: Message, call: Call | None) -> Message:
+            if not self._long(message):
+                return message
+            earlier, by = first.setdefault(message.content, (message, call))
+            return message if earlier is message else message.told(_pointer(earlier, by or call), self.name)
+
+        return draft.rewritten(point)
+
+    def _long(self, message: Message) -> bool:
+        return message.is_result and not message.literal and len(message.content) > self.over
+
+
+@dataclass(frozen=True, slots=True)
+class DedupOld:
+    """Replace an old result that a later call has made obsolete by a line that says so."""
+
+    name: ClassVar[str] = "dedup_old"
+
+    over: int = 200
+    """Results of at most so many bytes stay."""
+    exempt: tuple[str, ...] = EXEMPT
+    """Tools whose results always stay (globs, case ignored)."""
+    subsumes: tuple[Subsumption, ...] = READS
+    """Which arguments say what a call covers; see `Subsumption`."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message, call in draft.answered() if self._meant(message, call, draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        later = _Later(self.subsumes)
+        for each in [call for message in draft.after for call in message.calls]:
+            later.covers(each)
+        obsolete = set[int]()
+        for message, call in reversed(draft.answered()):
+            if call is not None and later.covers(call) and self._meant(message, call, draft):
+                obsolete.add(id(message))
+        return draft.rewritten(
+            lambda message, call: message.told(_obsolete(call), self.name) if id(message) in obsolete else message
+        )
+
+    def _meant(self, message: Message, call: Call | None, draft: Draft) -> bool:
+        if call is None or message.made not in ("", "clip_output") or not draft.free(message):
+            return False
+        return len(message.content) > self.over and not listed(call.name, self.exempt)
+
+
+class _Later:
+    """The calls seen so far, going backwards: is this one covered by one of them? It counts as seen from then on."""
+
+    def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
+        self._subsumes = subsumes
+        self._same: set[tuple[str, str]] = set()
+        self._ranges: dict[tuple[str, str], list[tuple[float, float]]] = {}
+
+    def covers(self, call: Call) -> bool:
+        exact = (call.name, call.arguments)
+        covered = exact in self._same
+        self._same.add(exact)
+        extent = self._extent(call)
+        if extent is None:
+            return covered
+        path, start, stop = extent
+        known = self._ranges.setdefault((call.name, path), [])
+        covered = covered or any(first <= start and stop <= last for first, last in known)
+        known.append((start, stop))
+        return covered
+
+    def _extent(self, call: Call) -> tuple[str, float, float] | None:
+        """Which lines of which path a call asks for; everything, where it names none."""
+        declared = next((each for each in self._subsumes if listed(call.name, each[:1])), None)
+        values = placeholder.arguments(call)
+        if declared is None or not isinstance(values.get(declared[1]), str):
+            return None
+        _, path, first, last, count = declared
+        start = _number(values.get(first), 0.0)
+        return (
+            values[path],
+            start,
+            min(_number(values.get(last), float("inf")), start + _number(values.get(count), float("inf"))),
+        )
+
+
+def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def _pointer(earlier: Message, call: Call | None) -> str:
+    named = f" of {call.name}({placeholder.argument(call)})" if call else ""
+    return f"[Word for word the same as the earlier result #{earlier.start}{named}.]"
+
+
+def _obsolete(call: Call | None) -> str:
+    named = f"{call.name}({placeholder.argument(call)})" if call else "the result"
+    return f"[Cleared: {named} was asked for again later; the newer result counts.]"

@@ -1,0 +1,60 @@
+"""One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
+first.
+
+The plain form of a summary that needs no model (seed 004). The user's messages that the policy pins stay word for
+word.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proxy.core import placeholder
+from proxy.core.groups import callers, turns
+from proxy.core.messages import Message
+from proxy.core.notes import notes
+from proxy.core.pipeline import Draft
+
+_TOOLS_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class OneLiners:
+    """Replace the turns of the middle by one line each."""
+
+    name: ClassVar[str] = "one_liners"
+
+    tokens: int = 2_000
+    """So many tokens of lines in all."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        fixed = tuple(message for message in draft.middle if not draft.free(message))
+        gone = [message for message in draft.middle if draft.free(message)]
+        if not gone:
+            return draft
+        start, stop = gone[0].start, max(message.stop for message in gone)
+        room, lines = self.tokens * 4, list[str]()
+        for line in reversed(
+            [_line(draft.origin[start:stop][turn.start : turn.stop]) for turn in turns(draft.origin[start:stop])]
+        ):
+            room -= len(line.encode("utf-8", "replace"))
+            if room < 0:
+                lines.append("…")
+                break
+            lines.append(line)
+        before = (*draft.before, *fixed)[-1:]
+        after = draft.after[0] if draft.after else None
+        told = notes("\n".join(reversed(lines)), before[0] if before else None, after, start, stop)
+        return draft.with_middle(fixed + told)
+
+
+def _line(turn: tuple[Message, ...]) -> str:
+    """`Asked: …; Read(x), Bash(y) and 4 more; answered: …`"""
+    asked = [f"Asked: {placeholder.short(message.text)}" for message in turn if message.is_user]
+    done = [f"{call.name}({placeholder.argument(call)})" for call in callers(turn) if call is not None]
+    more = [f"{len(done) - _TOOLS_NAMED} calls more"] if len(done) > _TOOLS_NAMED else []
+    said = [message.text for message in turn if message.role == "assistant" and message.text.strip()]
+    answer = [f"Answered: {placeholder.short(said[-1])}"] if said else []
+    return "- " + "; ".join([*asked, *done[:_TOOLS_NAMED], *more, *answer])

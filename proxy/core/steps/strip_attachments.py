@@ -1,0 +1,55 @@
+"""Take old images, audio and files out: a label stays where each one stood.
+
+A picture costs as much as a long text and is looked at once. The newest message with an attachment keeps it, whatever
+its age.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proxy.core import splice
+from proxy.core.messages import Message, literal
+from proxy.core.pipeline import Draft
+
+_LABELS = {"image_url": "an image", "input_audio": "a sound recording", "file": "a file"}
+
+
+@dataclass(frozen=True, slots=True)
+class StripAttachments:
+    """Replace old images, audio and files by a label."""
+
+    name: ClassVar[str] = "strip_attachments"
+
+    keep_recent: int = 1
+    """So many of the newest messages with attachments keep them."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in self._old(draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        chosen = {id(message) for message in self._old(draft)}
+        return draft.rewritten(lambda message, _: self._labelled(message) if id(message) in chosen else message)
+
+    def _old(self, draft: Draft) -> list[Message]:
+        attached = [message for message in draft.middle + draft.after if message.attached]
+        old = attached[: len(attached) - self.keep_recent]
+        middle = {id(message) for message in draft.middle}
+        return [message for message in old if id(message) in middle and draft.free(message) and not message.literal]
+
+    def _labelled(self, message: Message) -> Message:
+        parts = [_label(message.content[start:stop]) for start, stop in splice.elements(message.content)]
+        place = splice.member(message.raw, "content")
+        if place is None:
+            return message
+        raw = splice.replaced(message.raw, place.start, place.stop, b"[" + b", ".join(parts) + b"]")
+        return literal(raw, message.start, message.stop, self.name)
+
+
+def _label(part: bytes) -> bytes:
+    value = json.loads(part)
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind not in _LABELS:
+        return part
+    label = {"type": "text", "text": f"[Here was {_LABELS[kind]}, cleared to save space.]"}
+    return json.dumps(label).encode()

@@ -1,0 +1,99 @@
+"""Tool by tool: what of an old call is worth keeping, its request or its response.
+
+A read's path is cheap and its content is not; of a written file it is the other way round. A hint says `keep`,
+`strip` or `remove` for each side; `remove` on either side takes the whole pair away. The first hint whose glob means
+the tool counts; what it leaves open, and tools without a hint, follow the step's own `request` and `response`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proxy.core.calls import without
+from proxy.core.messages import Call, Message
+from proxy.core.pipeline import Draft
+from proxy.core.steps.clear_arguments import ClearArguments
+from proxy.core.steps.clear_results import TEMPLATE, Fold, foldable
+from proxy.core.tools import EXEMPT, listed
+
+Hint = tuple[str, str, str]
+"""A tool (glob), then `keep`, `strip`, `remove` or "" (as the step says) for its request and for its response."""
+
+HINTS: tuple[Hint, ...] = (
+    *((tool, "keep", "keep") for tool in EXEMPT),
+    *((tool, "strip", "keep") for tool in ("write*", "*create_file*", "*write_file*", "git_commit")),
+    *((tool, "strip", "strip") for tool in ("*edit*", "*patch*", "*modify*", "*replace*", "notebookedit")),
+    *(
+        (tool, "keep", "strip")
+        for tool in ("read*", "*read_file*", "view*", "*grep*", "*glob*", "*search*", "ls", "list*")
+    ),
+    *(
+        (tool, "keep", "strip")
+        for tool in ("*bash*", "*shell*", "*exec*", "*terminal*", "*command*", "*fetch*", "cargo_*")
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHints:
+    """Keep, strip or remove the requests and responses of old calls, tool by tool."""
+
+    name: ClassVar[str] = "tool_hints"
+
+    hints: tuple[Hint, ...] = HINTS
+    """The first hint whose glob means the tool counts; see `Hint`."""
+    request: str = "keep"
+    """For requests without a hint."""
+    response: str = "strip"
+    """For responses without a hint."""
+    over: int = 200
+    """Requests and responses of at most so many bytes stay."""
+    names: int = 24
+    """So many of the rarest names in what is stripped are kept."""
+    template: str = TEMPLATE
+    """What stands for a stripped response; see `placeholder`."""
+
+    def reach(self, draft: Draft) -> int:
+        large = (message for message in draft.middle if len(message.raw) > self.over and draft.free(message))
+        return sum(draft.count(message.raw) for message in large if message.is_result or message.calls)
+
+    def __call__(self, draft: Draft) -> Draft:
+        if not self.reach(draft):
+            return draft
+        fold = Fold.over(draft, self.name, self.template, self.names)
+        return self._removed(draft).rewritten(lambda message, call: self._stripped(message, call, draft, fold))
+
+    def _modes(self, call: Call) -> tuple[str, str]:
+        _, request, response = next((hint for hint in self.hints if listed(call.name, hint[:1])), ("", "", ""))
+        return request or self.request, response or self.response
+
+    def _stripped(self, message: Message, call: Call | None, draft: Draft, fold: Fold) -> Message:
+        if call is not None:
+            meant = self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
+            return fold(message, call) if meant else message
+        if not message.calls or message.signed or message.made not in ("", "strip_reasoning"):
+            return message
+        arguments = ClearArguments(over=self.over, exempt=(), names=self.names)
+        return arguments.shortened(message, fold.known, lambda call: self._modes(call)[0] == "strip")
+
+    def _removed(self, draft: Draft) -> Draft:
+        """Whole pairs taken away, where both the call and its result may be touched."""
+        answers = {id(call): message for message, call in draft.answered() if call is not None}
+        gone = {
+            id(call)
+            for message in draft.middle
+            for call in message.calls
+            if "remove" in self._modes(call)
+            and draft.free(message)
+            and not message.signed
+            and id(call) in answers
+            and draft.free(answers[id(call)])
+        }
+        if not gone:
+            return draft
+        results = {id(answers[call]) for call in gone}
+        kept = (self._without(message, gone) for message in draft.middle if id(message) not in results)
+        return draft.with_middle(message for message in kept if message is not None)
+
+    def _without(self, message: Message, gone: set[int]) -> Message | None:
+        places = {place for place, call in enumerate(message.calls) if id(call) in gone}
+        return without(message, places, self.name) if places else message

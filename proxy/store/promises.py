@@ -1,0 +1,60 @@
+"""What must outlive a request, and the contract of whoever keeps it.
+
+A *promise* is a block: once a request left this house rewritten, every later one must be rewritten the same way, on any
+worker and after any restart. So the first writer wins, for ever: whoever comes second is told what stands, and uses it.
+A *fact* is small, may be wrong tomorrow and may be written again: a usage anchor, a learned window, a calibration.
+The *secret* keys the chain's hash; whoever comes first makes it.
+
+Everything here can be derived again: to lose it costs one re-compaction, never an error. A store that cannot answer
+says `StoreUnavailable` and nothing else, and the request goes on without it.
+
+Keys begin with the tenant. Values are opaque bytes that carry their own version.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+SECRET_BYTES = 32
+MEBIBYTE = 1024 * 1024
+WEEK = 7 * 24 * 3600.0
+
+
+class StoreUnavailable(Exception):
+    """The store did not answer, or not in time. Go on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is kept. A promise grows old from its last use on; what is oldest goes first."""
+
+    promises: int = 256 * MEBIBYTE
+    facts: int = 32 * MEBIBYTE
+    seconds: float = WEEK
+
+
+class Store(Protocol):
+    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
+        """The first promise and the first fact that stand under these keys (newest first), in one look-up."""
+
+    async def put(self, key: str, value: bytes) -> bytes:
+        """Make a promise. Returns the one that stands: this one, or that of whoever was first."""
+
+    async def drop(self, key: str) -> None:
+        """Take a promise back: an upstream called it invalid."""
+
+    async def fact(self, key: str) -> bytes | None: ...
+
+    async def note(self, key: str, value: bytes, seconds: float) -> None:
+        """Write a fact down, over whatever stood there, for that long."""
+
+    async def secret(self) -> bytes:
+        """The key of the chain's hash: the same for everyone who shares this store."""
+
+    async def close(self) -> None: ...

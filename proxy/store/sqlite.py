@@ -1,0 +1,244 @@
+"""One file, several worker processes: the store of a single machine. It survives restarts, kills and its own loss.
+
+All calls run in one thread, so the event loop never waits for a disk; a call that takes too long is given up. A file
+that turns out to be broken is set aside and a fresh one begun: everything in it can be derived again.
+
+The version of the format is part of the tables' names. A release that changes a table makes a new one beside it, and
+one that is rolled back finds its own as it left them.
+"""
+
+import asyncio
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from proxy.store.promises import SECRET_BYTES, Bounds, Found, StoreUnavailable
+
+T = TypeVar("T")
+
+PATIENCE = 2.0  # seconds a request waits for the store before it goes on without
+BUSY = 1.0  # seconds a write waits for another process's
+BATCH = 500  # keys asked for at once, newest first: the answer nearly always lies in the first batch
+GRAIN = 32  # a use is written down once a promise has aged by this part of its life, not on every look-up
+SWEEP = 32  # and the bounds are kept each time this part of them has been written
+
+_TABLES = """
+create table if not exists promises_1 (key text primary key, value blob not null, used real not null);
+create table if not exists facts_1 (key text primary key, value blob not null, until real not null);
+create table if not exists secret_1 (one integer primary key check (one = 1), value blob not null);
+"""
+_PROMISES = "select key, value, used from promises_1 where used > ? and key in (select value from json_each(?))"
+_FACTS = "select key, value, until from facts_1 where until > ? and key in (select value from json_each(?))"
+_BEYOND = """
+delete from {table} where key in (
+    select key from (
+        select key, sum(length(key) + length(value)) over (order by {age} desc, key) as filled from {table}
+    ) where filled > ?)
+"""
+
+DEFAULT = Bounds()
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _silent(_warning: str) -> None:
+    """Nobody listens."""
+
+
+class SqliteStore:
+    """`warn` is called from the store's thread, with a sentence for the operator."""
+
+    def __init__(
+        self,
+        path: Path,
+        bounds: Bounds = DEFAULT,
+        warn: Callable[[str], None] = _silent,
+        clock: Callable[[], float] = time.time,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._file = _File(path, warn)
+        self._bounds = bounds
+        self._clock = clock
+        self._patience = patience
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._unswept = bounds.promises  # a fresh process does not know what the last one left
+
+    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
+        return await self._in_thread(lambda db: (self._promise(db, promises), self._fact(db, facts)))
+
+    async def put(self, key: str, value: bytes) -> bytes:
+        return await self._in_thread(lambda db: self._put(db, key, value))
+
+    async def drop(self, key: str) -> None:
+        await self._in_thread(lambda db: db.execute("delete from promises_1 where key = ?", [key]))
+
+    async def fact(self, key: str) -> bytes | None:
+        found = await self._in_thread(lambda db: self._fact(db, [key]))
+        return found.value if found else None
+
+    async def note(self, key: str, value: bytes, seconds: float) -> None:
+        await self._in_thread(lambda db: self._note(db, key, value, seconds))
+
+    async def secret(self) -> bytes:
+        return await self._in_thread(_secret)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        if self._file.busy_for() > self._patience:
+            raise StoreUnavailable(f"{self._file.path} is still busy with an earlier call: is the disk slow?")
+        try:
+            async with asyncio.timeout(self._patience):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.run, act)
+        except TimeoutError as late:
+            raise StoreUnavailable(
+                f"{self._file.path} gave no answer in {self._patience} s: is the disk slow?"
+            ) from late
+
+    # --- in the thread ---
+
+    def _promise(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
+        now = self._clock()
+        row = _first(db, _PROMISES, now - self._bounds.seconds, keys)
+        if row is None:
+            return None
+        key, value, used = row
+        if now - used > self._bounds.seconds / GRAIN:
+            db.execute("update promises_1 set used = ? where key = ?", [now, key])
+        return Found(key, value)
+
+    def _fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
+        row = _first(db, _FACTS, self._clock(), keys)
+        return Found(row[0], row[1]) if row else None
+
+    def _put(self, db: sqlite3.Connection, key: str, value: bytes) -> bytes:
+        now = self._clock()
+        db.execute("delete from promises_1 where key = ? and used <= ?", [key, now - self._bounds.seconds])
+        db.execute("insert or ignore into promises_1 values (?, ?, ?)", [key, value, now])
+        row = _first(db, _PROMISES, now - self._bounds.seconds, [key])
+        self._written(db, len(key) + len(value))
+        return row[1] if row else value
+
+    def _note(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float) -> None:
+        db.execute("insert or replace into facts_1 values (?, ?, ?)", [key, value, self._clock() + seconds])
+        self._written(db, len(key) + len(value))
+
+    def _written(self, db: sqlite3.Connection, size: int) -> None:
+        self._unswept += size
+        if self._unswept > min(self._bounds.promises, self._bounds.facts) // SWEEP:
+            self._unswept = 0
+            self._sweep(db)
+
+    def _sweep(self, db: sqlite3.Connection) -> None:
+        now = self._clock()
+        db.execute("delete from promises_1 where used <= ?", [now - self._bounds.seconds])
+        db.execute("delete from facts_1 where until <= ?", [now])
+        db.execute(_BEYOND.format(table="promises_1", age="used"), [self._bounds.promises])
+        db.execute(_BEYOND.format(table="facts_1", age="until"), [self._bounds.facts])
+
+
+def _first(db: sqlite3.Connection, query: str, since: float, keys: Sequence[str]) -> tuple[str, bytes, float] | None:
+    for start in range(0, len(keys), BATCH):
+        batch = keys[start : start + BATCH]
+        rows: dict[str, tuple[str, bytes, float]] = {
+            row[0]: row for row in db.execute(query, [since, json.dumps(batch)])
+        }
+        for key in batch:
+            if key in rows:
+                return rows[key]
+    return None
+
+
+def _secret(db: sqlite3.Connection) -> bytes:
+    db.execute("insert or ignore into secret_1 values (1, ?)", [secrets.token_bytes(SECRET_BYTES)])
+    return bytes(db.execute("select value from secret_1").fetchone()[0])
+
+
+class _File:
+    """The database file: opened when needed, opened again when another process replaced it, set aside when broken."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self.path = path
+        self._warn = warn
+        self._db: sqlite3.Connection | None = None
+        self._opened: int | None = None
+        self._busy_since: float | None = None
+
+    def busy_for(self) -> float:
+        since = self._busy_since
+        return time.monotonic() - since if since else 0.0
+
+    def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        self._busy_since = time.monotonic()
+        try:
+            return self._run(act)
+        finally:
+            self._busy_since = None
+
+    def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self._attempt(act)
+        except sqlite3.DatabaseError as fault:
+            if _code(fault) not in _BROKEN:
+                raise StoreUnavailable(f"{self.path}: {fault}") from fault
+            self._set_aside(fault)
+        try:
+            return self._attempt(act)
+        except sqlite3.DatabaseError as fault:
+            raise StoreUnavailable(f"{self.path}: {fault}") from fault
+
+    def close(self) -> None:
+        if self._db:
+            self._db.close()
+        self._db = None
+
+    def _attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._db is None or self._opened != _inode(self.path):
+                self.close()
+                self._db = self._open()
+            return act(self._db)
+        except OSError as fault:
+            raise StoreUnavailable(f"{self.path}: {fault.strerror}") from fault
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.touch(mode=0o600)  # for this user only; SQLite keeps the mode for what it puts beside it
+        self._opened = _inode(self.path)
+        db = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)
+        try:
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = normal")
+            db.executescript(_TABLES)
+        except sqlite3.DatabaseError:
+            db.close()
+            raise
+        return db
+
+    def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
+        """The newest broken file is kept for a look. If another process was quicker, its fresh one is only opened."""
+        self.close()
+        if self._opened != _inode(self.path):
+            return
+        aside = self.path.with_name(self.path.name + ".broken")
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self.path.replace(aside)
+        self._warn(f"{self.path} is broken ({fault}): set aside as {aside.name}, a fresh one begun")
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _code(fault: sqlite3.Error) -> int:
+    return getattr(fault, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,280 @@
+"""Tokens of messages: exact for OpenAI's encodings, calibrated for everyone else's. The only door to tiktoken.
+
+The ranks are shipped (proxy/data) and fed to tiktoken directly: its own loader would go to the network, without any
+timeout.
+
+Three ideas make counting both right and cheap:
+
+- A message is counted once. Clients send their whole history with each turn, so counts are remembered by the bytes.
+- What costs time happens in threads, in pieces; tiktoken lets go of the interpreter while it works. The event loop
+  stays free even when a megabyte arrives for the first time.
+- The best count is the upstream's own. An `Anchor` holds what it reported for a prefix, so that only new messages are
+  estimated, and a `Calibration` learns how far our count is from its.
+"""
+
+import asyncio
+import lzma
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import tiktoken
+
+from proxy.windows import plain_name
+from proxy.wire.weight import TILES, Vision, weigh
+
+Estimator = Literal["tokens", "chars"]
+EncodingName = Literal["o200k_base", "cl100k_base"]
+
+PIECE = 100_000  # characters encoded at once: tiktoken's regular expression gives up on a million blanks
+INLINE = 20_000  # bytes counted on the spot; more goes to a thread
+LOOK_UP = 4_000_000  # bytes looked up on the spot; more goes to a thread, too,
+MANY = 10_000  # and so do more messages than this
+THREADS = 2
+REMEMBERED = 200_000  # counts: about 20 MB
+
+
+class Tokenizers:
+    """A tokenizer for any model, and the threads they share. One per process."""
+
+    def __init__(self, vision: Vision = TILES, remembered: int = REMEMBERED) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tokenizer")
+        self._vision = vision
+        self._remembered = remembered
+        self._made: dict[EncodingName | None, Tokenizer] = {}
+
+    def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
+        encoding = encoding_of(model) if estimator == "tokens" else None
+        if encoding not in self._made:
+            self._made[encoding] = Tokenizer(encoding, self._threads, self._vision, self._remembered)
+        return self._made[encoding]
+
+    async def load(self) -> None:
+        """The common encoding, before the first request: building it holds the interpreter for a tenth of a second."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, _encoding, "o200k_base")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Tokenizer:
+    """Counts messages, tools and schemas, given as raw JSON, as on the wire. Without an encoding: characters / 4."""
+
+    def __init__(
+        self, encoding: EncodingName | None, threads: ThreadPoolExecutor, vision: Vision, remembered: int
+    ) -> None:
+        self._encoding = encoding
+        self._threads = threads
+        self._vision = vision
+        self._counts = _Remembered(remembered)
+
+    async def count_all(self, messages: Sequence[bytes]) -> list[int]:
+        """A count per message. After this, `count` answers for each of them at once."""
+        if len(messages) > MANY or sum(map(len, messages)) > LOOK_UP:
+            return await self._in_thread(messages)
+        known = [self._counts.get(message) for message in messages]
+        new = [message for message, count in zip(messages, known, strict=True) if count is None]
+        counted = iter(await self._in_thread(new) if sum(map(len, new)) > INLINE else map(self.count, new))
+        return [next(counted) if count is None else count for count in known]
+
+    def count(self, message: bytes) -> int:
+        """Remembered, or counted here and now: for messages that are new and small, as a step makes them."""
+        count = self._counts.get(message)
+        if count is None:
+            count = self._counts[message] = self._count(message)
+        return count
+
+    async def _in_thread(self, messages: Sequence[bytes]) -> list[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._count_each, messages)
+
+    def _count_each(self, messages: Sequence[bytes]) -> list[int]:
+        return [self.count(message) for message in messages]
+
+    def _count(self, message: bytes) -> int:
+        weight = weigh(message, self._vision)
+        if self._encoding is None:
+            return max(0, len(message) - weight.unread) // 4 + weight.media
+        return sum(_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media
+
+
+class _Remembered:
+    """Counts by message, in two halves: when the new half is full it becomes the old one, and the old one is forgotten.
+
+    The key is Python's own hash of bytes: keyed, private to the process, and 64 bits are plenty to tell counts apart.
+    """
+
+    def __init__(self, entries: int) -> None:
+        self._half = max(1, entries // 2)
+        self._new: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+
+    def get(self, message: bytes) -> int | None:
+        key = hash(message)
+        if key in self._new:
+            return self._new[key]
+        if key in self._old:
+            self[message] = self._old[key]
+        return self._old.get(key)
+
+    def __setitem__(self, message: bytes, count: int) -> None:
+        if len(self._new) >= self._half:
+            self._old, self._new = self._new, {}
+        self._new[hash(message)] = count
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._old)
+
+
+# --- the encodings --------------------------------------------------------------------------------
+
+_DATA = Path(__file__).with_name("data")
+_OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
+_SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
+    "cl100k_base": (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    "o200k_base": (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+}
+
+
+def encoding_of(model: str) -> EncodingName:
+    """The encoding of an OpenAI model; for all others the newer one, whose error `Calibration` learns."""
+    return "cl100k_base" if _OLD_OPENAI.match(plain_name(model)) else "o200k_base"
+
+
+def ranks(name: EncodingName) -> dict[bytes, int]:
+    """Token -> rank. The file holds each token after one byte with its length, in the order of the ranks."""
+    packed = lzma.decompress((_DATA / f"{name}.ranks.xz").read_bytes())
+    found: dict[bytes, int] = {}
+    at = 0
+    while at < len(packed):
+        end = at + 1 + packed[at]
+        found[packed[at + 1 : end]] = len(found)
+        at = end
+    return found
+
+
+@cache
+def _encoding(name: EncodingName) -> tiktoken.Encoding:
+    tokens = ranks(name)
+    encoding = tiktoken.Encoding(name, pat_str=_SPLITS[name], mergeable_ranks=tokens, special_tokens={})
+    tokens.clear()  # the encoder has its own copy; ours is 23 MB
+    return encoding
+
+
+def _tokens(text: str, name: EncodingName) -> int:
+    return sum(_tokens_of_piece(text[at : at + PIECE], name) for at in range(0, len(text), PIECE))
+
+
+def _tokens_of_piece(text: str, name: EncodingName) -> int:
+    try:
+        return len(_encoding(name).encode(text, disallowed_special=()))
+    except ValueError:  # the regular expression ran out of stack, so this is hardly text
+        return len(text) // 4
+
+
+# --- what the upstream reports --------------------------------------------------------------------
+
+WEIGHT = 0.2  # of a new observation, once there are five
+TRUSTED = 2_000  # tokens: below, markup drowns the ratio
+PLAUSIBLE = (
+    0.5,
+    3.0,
+)  # reported / counted: outside, the prompt was cut silently, or only its uncached part is reported
+_PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
+
+
+def reported(usage: object) -> int | None:
+    """The prompt's tokens as the upstream counted them. Missing or zero means unknown, never empty."""
+    told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return told if isinstance(told, int) and told > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many tokens of the upstream's one of ours is: a bounded moving average."""
+
+    ratio: float = 1.0
+    seen: int = 0
+
+    def tokens(self, counted: int) -> int:
+        return round(counted * self.ratio)
+
+    def learn(self, counted: int, told: int) -> "Calibration":
+        if counted < TRUSTED or not plausible(counted, told):
+            return self
+        weight = max(WEIGHT, 1 / (self.seen + 1))
+        return replace(self, ratio=self.ratio + weight * (told / counted - self.ratio), seen=self.seen + 1)
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode([1, self.ratio, self.seen])
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Calibration":
+        _, ratio, seen = msgspec.json.decode(value, type=tuple[Literal[1], float, int])
+        return cls(ratio, seen)
+
+
+def plausible(counted: int, told: int) -> bool:
+    low, high = PLAUSIBLE
+    return low <= told / max(counted, 1) <= high
+
+
+def family(model: str) -> str:
+    """What shares a tokenizer, as names go: `claude-sonnet-4-5` -> `claude-4`, `qwen3-coder-30b` -> `qwen-3`."""
+    name = plain_name(model)
+    maker = re.match(r"[a-z]*", name)
+    version = re.search(r"\d+", name)
+    return f"{maker[0] if maker else ''}-{version[0] if version else ''}"
+
+
+UNCALIBRATED = Calibration()
+
+
+def prior(model: str) -> Calibration:
+    """What is known before the first usage comes back."""
+    return Calibration(_PRIORS.get(family(model), 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The upstream's own count of a forwarded prefix: the first `messages` of the client's history, under one overlay.
+
+    A new block changes what is forwarded, so what was reported before it says nothing about what comes after it.
+    """
+
+    tokens: int
+    messages: int
+    tools: int
+    overlay: str
+
+    def tokens_of(
+        self, counts: Sequence[int], tools: int, overlay: str, calibration: Calibration = UNCALIBRATED
+    ) -> int | None:
+        """The whole request now: anchor + what is new. None where this anchor says nothing about it."""
+        if overlay != self.overlay or len(counts) < self.messages:
+            return None
+        return self.tokens + calibration.tokens(sum(counts[self.messages :]) + tools - self.tools)
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode([1, self.tokens, self.messages, self.tools, self.overlay])
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Anchor":
+        _, tokens, messages, tools, overlay = msgspec.json.decode(value, type=tuple[Literal[1], int, int, int, str])
+        return cls(tokens, messages, tools, overlay)
+
+
+def anchored(told: int | None, counted: int, messages: int, tools: int, overlay: str) -> Anchor | None:
+    """The anchor a reported usage gives, beside our count of what was forwarded; None where it cannot be true."""
+    return Anchor(told, messages, tools, overlay) if told and plausible(counted, told) else None

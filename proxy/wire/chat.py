@@ -1,0 +1,210 @@
+"""OpenAI chat completions: bytes to values and back.
+
+Only the outline of a request is parsed; each message and the tools stay slices of the client's bytes, and a request
+is rendered by splicing, so that whatever was not touched leaves as it came, spacing included. What the fast parser
+refuses (half surrogate pairs, `NaN`, repeated keys at the top) is read once more with the standard library; what that
+refuses too is not understood (`None`) and the caller relays it as it is.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.core import splice
+from proxy.core.messages import Call, Message, Request, understood
+
+_NULL = msgspec.Raw(b"null")
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+    input: str = ""
+
+
+class _Call(msgspec.Struct):
+    id: str = ""
+    function: _Function | None = None
+    custom: _Function | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: msgspec.Raw = _NULL
+    tool_call_id: str | None = None
+    name: str | None = None
+    tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None
+
+
+_outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_message = msgspec.json.Decoder(_Message)
+_KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
+_BETWEEN = re.compile(rb"[ \t\n\r,]*+")
+_COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
+
+
+def parse(source: bytes) -> Request | None:
+    """The request in these bytes, or None when they cannot be understood."""
+    try:
+        source.decode()
+        return _request(source, _places(source))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
+    """The request with `view` for its messages; `tools` replaces the tools it came with."""
+    body = _spliced(request, view)
+    if tools is None or request.tools is None or tools == request.tools:
+        return body
+    shift = len(body) - len(request.source) if request.tools_at > request.offsets[0] else 0
+    at = request.tools_at + shift
+    return splice.replaced(body, at, at + len(request.tools), tools)
+
+
+def _spliced(request: Request, view: Sequence[Message]) -> bytes:
+    """Stretches of untouched neighbours go over in one piece, with the spacing between them."""
+    source, messages, offsets = request.source, request.messages, request.offsets
+    if len(view) == len(messages) and all(map(_same, view, messages)):
+        return source
+    ends = [at + len(message.raw) for at, message in zip(offsets, messages, strict=True)]
+    comma = source[ends[0] : offsets[1]] if len(offsets) > 1 else b","
+    placed = {id(message): place for place, message in enumerate(messages)}
+    pieces, before = [source[: offsets[0]]], None
+    for number, message in enumerate(view):
+        place = placed.get(id(message))
+        joined = place is not None and before is not None and place == before + 1
+        gap = source[ends[place - 1] : offsets[place]] if joined and place else comma
+        pieces += [gap if number else b"", message.raw]
+        before = place
+    return b"".join([*pieces, source[ends[-1] :]])
+
+
+def _same(one: Message, other: Message) -> bool:
+    return one is other or one.raw == other.raw
+
+
+def _places(source: bytes) -> dict[str, tuple[int, int]]:
+    """Where each top-level value starts and stops."""
+    try:
+        places = _walk(source, _outline.decode(source))
+    except msgspec.MsgspecError:
+        places = None
+    return _scan(source) if places is None else places
+
+
+def _walk(source: bytes, outline: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
+    """One step per key, the values already known; None when a key stands there twice and hides a value."""
+    at, places = source.index(b"{") + 1, {}
+    for key, value in outline.items():
+        found = _KEY.match(source, at)
+        raw = bytes(value)
+        if found is None or _decoded(found[1]) != key or not source.startswith(raw, found.end()):
+            return None
+        places[key] = found.end(), found.end() + len(raw)
+        at = _past(_COMMA, source, found.end() + len(raw))
+    return places if source[at - 1 : at] == b"}" else None
+
+
+def _decoded(key: bytes) -> str:
+    return str(json.loads(b'"' + key + b'"')) if b"\\" in key else key.decode()
+
+
+def _scan(source: bytes) -> dict[str, tuple[int, int]]:
+    """The same by reading every byte. Messages that stand there twice are nobody's to choose from."""
+    if not isinstance(json.loads(source), dict):
+        raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
+    places: dict[str, tuple[int, int]] = {}
+    for each in splice.members(source):
+        if each.key in places and each.key in ("messages", "tools"):
+            raise ValueError(f"{each.key} stands there twice")
+        places[each.key] = each.start, each.stop
+    return places
+
+
+def _request(source: bytes, places: dict[str, tuple[int, int]]) -> Request | None:
+    start, stop = places.get("messages", (0, 0))
+    if source[start : start + 1] != b"[":
+        return None
+    messages, offsets = _history(source, start, stop)
+    if not messages:
+        return None
+    tools = places.get("tools")
+    return Request(
+        source,
+        messages,
+        offsets,
+        model=_value(source, places, "model", str, ""),
+        tools=None if tools is None else source[slice(*tools)],
+        tools_at=0 if tools is None else tools[0],
+        user=_value(source, places, "safety_identifier", str, "") or _value(source, places, "user", str, ""),
+        max_output=_value(source, places, "max_completion_tokens", int, None)
+        or _value(source, places, "max_tokens", int, None),
+        stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
+    )
+
+
+def _value(source: bytes, places: dict[str, tuple[int, int]], key: str, kind: type, default: Any) -> Any:  # noqa: ANN401 - JSON
+    if key not in places:
+        return default
+    value = json.loads(source[slice(*places[key])])
+    return value if type(value) is kind else default
+
+
+def _history(source: bytes, start: int, stop: int) -> tuple[tuple[Message, ...], tuple[int, ...]]:
+    """The messages and where each begins; those of the head stand for nothing of the body."""
+    messages, offsets, at, body = [], [], start + 1, -1
+    for raw in _elements(source[start:stop]):
+        at = _past(_BETWEEN, source, at)
+        offsets.append(at)
+        at += len(raw)
+        found = _read(raw)
+        leads = body < 0 and found[1] in ("system", "developer")
+        body = body if leads else max(body, 0)
+        messages.append(Message(*found, *((0, 0) if leads else (body, body + 1))))
+        body += not leads
+    return tuple(messages), tuple(offsets)
+
+
+def _past(pattern: re.Pattern[bytes], source: bytes, at: int) -> int:
+    found = pattern.match(source, at)
+    return at if found is None else found.end()
+
+
+def _elements(raw: bytes) -> Iterator[bytes]:
+    try:
+        return map(bytes, _array.decode(raw))
+    except msgspec.MsgspecError:
+        return (raw[start:stop] for start, stop in splice.elements(raw))
+
+
+def _read(raw: bytes) -> tuple[bytes, str, bytes, tuple[Call, ...], str]:
+    """The fields of a message, by the fast parser where it has the usual shape."""
+    try:
+        found = _message.decode(raw)
+    except msgspec.MsgspecError:
+        message = understood(json.loads(raw), raw)
+        return raw, message.role, message.content, message.calls, message.answers
+    role = found.role
+    answers = found.tool_call_id if role == "tool" else found.name if role == "function" else None
+    calls = _calls(found) if role == "assistant" else ()
+    return raw, role, bytes(found.content), calls, answers or ""
+
+
+def _calls(found: _Message) -> tuple[Call, ...]:
+    calls = [_call(each) for each in found.tool_calls or ()]
+    if found.function_call is not None:
+        calls.append(Call("", found.function_call.name, found.function_call.arguments, "legacy"))
+    return tuple(calls)
+
+
+def _call(found: _Call) -> Call:
+    if found.custom is not None:
+        return Call(found.id, found.custom.name, found.custom.input, "custom")
+    function = found.function or _Function()
+    return Call(found.id, function.name, function.arguments)

@@ -1,0 +1,199 @@
+"""What of a message a model reads, and so what it weighs: dialects in, texts and fixed prices out.
+
+Counting a message's JSON is wrong: a picture is 500 times lighter than its base64, an encrypted thought weighs nothing
+that we could know, escapes and ids are not what the model sees. Encoding the texts is the tokenizer's part.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+import msgspec
+
+MESSAGE = 3  # tokens of the markup around each message
+TOOL_CALL = 8  # and around each tool call
+AUDIO = 600
+FILE = 3_000
+VIDEO = 10_000
+
+_IMAGES = frozenset({"image_url", "input_image", "image"})
+_OTHER_MEDIA = {"input_audio": AUDIO, "file": FILE, "input_file": FILE, "document": FILE, "video_url": VIDEO}
+_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
+_MARKS = frozenset(  # what the model never sees as text, though it is short
+    {
+        *("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations"),
+        *("cache_control", "prompt_cache_breakpoint"),
+    }
+)
+_SEALED = frozenset(  # what only its maker can read, and long
+    {"encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vision:
+    """OpenAI's tiles: a base price, and one for each 512-pixel square of the picture once it is scaled to fit."""
+
+    base: int = 85
+    tile: int = 170
+    unseen: int = 1_105  # a picture whose size cannot be read: a screenshot's price
+
+    def cost(self, url: object, detail: object) -> int:
+        if detail == "low":
+            return self.base
+        size = picture_size(url) if isinstance(url, str) else None
+        return self.base + self.tile * _tiles(*size) if size else self.unseen
+
+
+TILES = Vision()
+
+
+@dataclass(slots=True)
+class Weight:
+    """Texts to be encoded, tokens of markup and of media; `unread` is how much of the JSON is media or sealed."""
+
+    vision: Vision = TILES
+    texts: list[str] = field(default_factory=list)
+    markup: int = 0
+    media: int = 0
+    unread: int = 0
+
+    def of_message(self, message: Mapping[str, object]) -> "Weight":
+        self.markup += MESSAGE
+        self.media += AUDIO if message.get("audio") else 0  # an earlier spoken answer, by its id
+        for name, value in message.items():
+            if name not in _REASONING:
+                self._member(name, value)
+        self._thought(message)
+        return self
+
+    def _thought(self, message: Mapping[str, object]) -> None:
+        """Dialects repeat one thought under two names; the model reads it once."""
+        told = [(Weight(self.vision).of(message[name]), message[name]) for name in _REASONING if message.get(name)]
+        longest = max((weight for weight, _ in told), key=Weight.length, default=Weight())
+        self.texts += longest.texts
+        self.unread += sum(_letters(value) for _, value in told) - longest.length()
+
+    def of(self, value: object) -> "Weight":
+        match value:
+            case str():
+                self._text(value)
+            case list():
+                for item in value:
+                    self.of(item)
+            case dict():
+                self._part(value)
+        return self
+
+    def length(self) -> int:
+        return sum(map(len, self.texts))
+
+    def _part(self, part: Mapping[str, object]) -> None:
+        kind = part.get("type")
+        if kind in _IMAGES:
+            self._picture(part)
+        elif kind in _OTHER_MEDIA:
+            self._fixed(_OTHER_MEDIA[str(kind)], part)
+        else:
+            self.markup += TOOL_CALL if kind in ("function", "custom") else 0
+            for name, item in part.items():
+                self._member(name, item)
+
+    def _member(self, name: str, value: object) -> None:
+        if name in _MARKS:
+            return
+        if name in _SEALED:
+            self._fixed(0, value)
+        elif name in ("arguments", "input") and not isinstance(value, str):
+            self.texts.append(json.dumps(value))  # an object where a string belongs: the model reads its JSON
+        else:
+            self.of(value)
+
+    def _text(self, text: str) -> None:
+        if text.startswith("data:") and ";base64," in text[:200]:
+            self._fixed(self.vision.cost(text, None) if text.startswith("data:image/") else FILE, text)
+        else:
+            self.texts.append(text)
+
+    def _picture(self, part: Mapping[str, object]) -> None:
+        told = part.get("image_url")
+        url, detail = (told.get("url"), told.get("detail")) if isinstance(told, dict) else (told, part.get("detail"))
+        self._fixed(self.vision.cost(url, detail), part)
+
+    def _fixed(self, tokens: int, value: object) -> None:
+        self.media += tokens
+        self.unread += _letters(value)
+
+
+def weigh(raw: bytes, vision: Vision = TILES) -> Weight:
+    """A thing with a role is a message. Anything else (a tool, a list of tools, a schema) the model reads as JSON."""
+    value = _parsed(raw)
+    if isinstance(value, dict) and "role" in value:
+        return Weight(vision).of_message(value)
+    return Weight(vision, [raw.decode(errors="replace")])
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _leniently_parsed(raw)
+
+
+def _leniently_parsed(raw: bytes) -> object:
+    """Half a surrogate pair, or NaN: clients send both, and only the standard library reads them."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _letters(value: object) -> int:
+    return sum(map(len, _strings(value)))
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+# --- how large a picture is -----------------------------------------------------------------------
+
+
+def _tiles(width: int, height: int) -> int:
+    shrink = min(1.0, 2048 / max(width, height), 768 / min(width, height))
+    return ceil(width * shrink / 512) * ceil(height * shrink / 512)
+
+
+def picture_size(url: str) -> tuple[int, int] | None:
+    """Width and height of a PNG or JPEG in a data URL, from its first bytes."""
+    encoded = url[:100_000].partition(";base64,")[2]
+    try:
+        start = base64.b64decode(encoded[: len(encoded) // 4 * 4])
+    except ValueError:
+        return None
+    size = _png_size(start) or _jpeg_size(start)
+    return size if size and min(size) > 0 else None
+
+
+def _png_size(start: bytes) -> tuple[int, int] | None:
+    if not start.startswith(b"\x89PNG\r\n\x1a\n"):
+        return None
+    return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
+
+
+def _jpeg_size(start: bytes) -> tuple[int, int] | None:
+    """Segments follow one another, each with its length; the first start-of-frame tells height and width."""
+    at = 2 if start.startswith(b"\xff\xd8") else len(start)
+    while at + 9 <= len(start) and start.startswith(b"\xff", at):
+        if start[at + 1] in (0xC0, 0xC1, 0xC2):
+            height, width = struct.unpack(">HH", start[at + 5 : at + 9])
+            return width, height
+        at += 2 + int.from_bytes(start[at + 2 : at + 4], "big")
+    return None
