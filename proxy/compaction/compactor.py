@@ -112,12 +112,13 @@ class Compactor:
         case = self._case(call, wish, request, named, client)
         if await self._is_quiet(case):
             return Prepared(call, (("x-compaction", "off" if policy.mode == "off" or wish.mode == "off" else "none"),))
+        self._probe.ask(client, request.model, call.headers)
         return await self._decided(case)
 
     def _case(self, call: Call, wish: Wish, request: Request, named: tuple[str, Policy], client: Client) -> Case:
         name, policy = named
         told = Window(total=client.settings.window, origin="config") if client.settings.window else None
-        window = resolve(request.model, told, self._probe.window(client, request.model, call.headers))
+        window = resolve(request.model, told, self._probe.known(client, request.model, call.headers))
         rules = policy.rules(name)
         if wish.mode == "off":
             rules = replace(rules, new_blocks=False)

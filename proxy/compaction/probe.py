@@ -1,12 +1,14 @@
 """Asks an upstream how large its windows are, once in a while and beside the requests.
 
 A server of one's own reads what it was started with, whatever the model could read; so it is asked before the table is
-believed. A public API is asked only about models that the table does not know.
+believed. A public API is asked only about models that the table does not know. Nobody is asked before a history is
+long enough for the answer to matter.
 """
 
 import asyncio
 import ipaddress
 import json
+from math import inf
 from time import monotonic
 from urllib.parse import urlsplit
 
@@ -17,38 +19,52 @@ from proxy.windows import PROBES, Window, bundled
 from proxy.wire.headers import CREDENTIALS, Headers
 
 ASK_AGAIN_SECONDS = 3600.0
+REMEMBERED = 10_000
 LARGEST_ANSWER = 4 * 1024 * 1024
 
 
+Which = tuple[str, str, int]
+
+
 class Probe:
-    """What upstreams told about their windows. Until one has, the answer is None."""
+    """What upstreams told about their windows, each client what its own credential was told."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], Window | None] = {}
-        self._asked: dict[tuple[str, str], float] = {}
+        self._told: dict[Which, Window] = {}
+        self._asked: dict[Which, float] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    def window(self, client: Client, model: str, headers: Headers) -> Window | None:
-        """What is known now; asks in the background where it is worth asking."""
-        which = (client.settings.name, model)
-        if (
-            _worth_asking(client.settings, model)
-            and self._asked.get(which, -ASK_AGAIN_SECONDS) + ASK_AGAIN_SECONDS < monotonic()
-        ):
-            self._asked[which] = monotonic()
-            task = asyncio.get_running_loop().create_task(self._ask(client, model, headers))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
-        return self._told.get(which)
+    def known(self, client: Client, model: str, headers: Headers) -> Window | None:
+        return self._told.get(_which(client, model, headers)) if self._told else None
 
-    async def _ask(self, client: Client, model: str, headers: Headers) -> None:
-        own = tuple(pair for pair in headers if pair[0].lower() in CREDENTIALS)
+    def ask(self, client: Client, model: str, headers: Headers) -> None:
+        """Ask in the background, where it is worth asking and was not done lately."""
+        which = _which(client, model, headers)
+        if not _worth_asking(client.settings, model) or self._asked.get(which, -inf) + ASK_AGAIN_SECONDS > monotonic():
+            return
+        if len(self._asked) >= REMEMBERED:
+            self._asked.clear()
+            self._told.clear()
+        self._asked[which] = monotonic()
+        task = asyncio.get_running_loop().create_task(self._ask(client, model, headers, which))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, client: Client, model: str, headers: Headers, which: Which) -> None:
         for path, read in PROBES.items():
-            answer = await _answer(client, path, own)
+            answer = await _answer(client, path, _credentials(headers))
             told = read(answer, model) if answer is not None else None
             if told is not None:
-                self._told[client.settings.name, model] = told
+                self._told[which] = told
                 return
+
+
+def _which(client: Client, model: str, headers: Headers) -> Which:
+    return client.settings.name, model, hash(_credentials(headers))
+
+
+def _credentials(headers: Headers) -> Headers:
+    return tuple(pair for pair in headers if pair[0].lower() in CREDENTIALS)
 
 
 async def _answer(client: Client, path: str, headers: Headers) -> object:

@@ -9,7 +9,7 @@ from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
 from proxy.gateway import Gateway, Passage
 from proxy.upstream import Call
 from proxy.wire import bodies, paths
-from proxy.wire.headers import Headers
+from proxy.wire.headers import is_text
 
 MIB = 1024 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -18,7 +18,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 async def receive(request: web.BaseRequest, gateway: Gateway, passage: Passage) -> Call:
     path, query = split_target(request)
     headers = tuple(request.headers.items())
-    if not _can_be_sent_on(headers):
+    if not all(map(is_text, headers)):
         raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
     if not request.body_exists:
         return Call(request.method, path, query, headers, None)
@@ -50,11 +50,6 @@ def split_target(request: web.BaseRequest) -> tuple[str, str]:
     if below is None:
         raise NotFound("there is nothing here: the API is below /v1, the proxy's own pages are /health and /metrics")
     return below, query
-
-
-def _can_be_sent_on(headers: Headers) -> bool:
-    """Bytes that are no UTF-8 arrive as lone surrogates, which no client library of ours can write again."""
-    return all(value.isascii() or not any("\ud800" <= c <= "\udfff" for c in name + value) for name, value in headers)
 
 
 async def _read(request: web.BaseRequest, limit: int) -> bytes:

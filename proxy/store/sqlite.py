@@ -213,7 +213,7 @@ class _File:
         self._opened = _inode(self.path)
         db = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)
         try:
-            db.execute("pragma journal_mode = wal")
+            _write_ahead(db)
             db.execute("pragma synchronous = normal")
             db.executescript(_TABLES)
         except sqlite3.DatabaseError:
@@ -231,6 +231,20 @@ class _File:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         self.path.replace(aside)
         self._warn(f"{self.path} is broken ({fault}): set aside as {aside.name}, a fresh one begun")
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Of several processes that begin at once only one may switch a fresh file, and SQLite lets the others not wait."""
+    latest = time.monotonic() + BUSY
+    while True:
+        try:
+            db.execute("pragma journal_mode = wal")
+        except sqlite3.OperationalError as fault:
+            if _code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() > latest:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _inode(path: Path) -> int | None:

@@ -36,7 +36,7 @@ def listener(level: str, wanted: Format) -> events.Listener:
 
 
 def _logger(level: str, *, text: bool) -> Any:  # noqa: ANN401 (structlog builds its logger's class itself)
-    shared = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
+    shared: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if text:
         render: list[Any] = [structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=18)]
         factory: Any = structlog.PrintLoggerFactory(sys.stdout)

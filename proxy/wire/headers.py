@@ -43,12 +43,18 @@ def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
 def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """What a request carries on from here."""
     dropped = _TO_UPSTREAM | without if without else _TO_UPSTREAM
-    return _kept(headers, dropped)
+    return _spelt_alike(_kept(headers, dropped))
 
 
 def to_client(headers: Headers) -> Headers:
-    """What an answer carries on from here."""
-    return _kept(headers, _TO_CLIENT)
+    """What an answer carries on from here. A value that is no UTF-8 would arrive altered, so it does not arrive."""
+    return tuple(pair for pair in _kept(headers, _TO_CLIENT) if is_text(pair))
+
+
+def is_text(pair: tuple[str, str]) -> bool:
+    """Whether it can be written again. Bytes that are no UTF-8 were read as lone surrogates, which cannot."""
+    name, value = pair
+    return (value.isascii() and name.isascii()) or not any("\ud800" <= c <= "\udfff" for c in name + value)
 
 
 def _kept(headers: Headers, dropped: frozenset[str]) -> Headers:
@@ -56,6 +62,14 @@ def _kept(headers: Headers, dropped: frozenset[str]) -> Headers:
     if named:
         dropped |= named
     return tuple(pair for pair in headers if pair[0].lower() not in dropped)
+
+
+def _spelt_alike(headers: Headers) -> Headers:
+    """A name that repeats keeps its first spelling: the HTTP client takes another spelling for a correction."""
+    first: dict[str, str] = {}
+    for name, _ in headers:
+        first.setdefault(name.lower(), name)
+    return headers if len(first) == len(headers) else tuple((first[name.lower()], value) for name, value in headers)
 
 
 def _named_in_connection(headers: Headers) -> frozenset[str]:
