@@ -50,11 +50,13 @@ class Call:
 class Reply:
     """An answer whose headers are in and whose body is still to come."""
 
-    __slots__ = ("_closed", "_response", "_upstream", "headers", "reason", "status")
+    __slots__ = ("_closed", "_response", "_settings", "headers", "reason", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, upstream: str, closed: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, settings: Upstream, closed: Callable[[], Awaitable[None]]
+    ) -> None:
         self._response = response
-        self._upstream = upstream
+        self._settings = settings
         self._closed = closed
         self.status = response.status
         self.reason = response.reason or ""
@@ -66,14 +68,20 @@ class Reply:
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Chunk for chunk as the socket delivered it."""
-        content = self._response.content
+        content, who = self._response.content, f'upstream "{self._settings.name}"'
+        silence = _Silence(self._response, self._settings.silence_seconds)
         try:
+            silence.begin()
             while chunk := await content.readany():
+                silence.end()
                 yield chunk
+                silence.begin()
         except aiohttp.SocketTimeoutError:
-            raise UpstreamTimeout(f'upstream "{self._upstream}" fell silent in the middle of its answer') from None
+            raise UpstreamTimeout(f"{who} fell silent in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
-            raise UpstreamBroke(f'upstream "{self._upstream}" broke off in the middle of its answer') from None
+            raise UpstreamBroke(f"{who} broke off in the middle of its answer") from None
+        finally:
+            silence.stop()
 
     async def close(self) -> None:
         """Let go of the connection: one whose answer was read whole has gone back to the pool by itself."""
@@ -82,6 +90,44 @@ class Reply:
 
     def discard(self) -> None:
         self._response.close()
+
+
+class _Silence:
+    """Breaks off an answer that says nothing for too long, with one timer for all of it.
+
+    aiohttp's own `sock_read` sets a timer anew for each chunk, a tenth of what a chunk costs. It serves until the
+    headers are in. The time that a slow client takes is not the upstream's silence.
+    """
+
+    __slots__ = ("_content", "_loop", "_seconds", "_since", "_timer")
+
+    def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._content = response.content
+        self._seconds = seconds
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def begin(self) -> None:
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        self._since = None
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = self._seconds + (now if self._since is None else self._since)
+        if due > now:
+            self._timer = self._loop.call_at(due, self._look)
+        else:
+            self._content.set_exception(aiohttp.SocketTimeoutError())
 
 
 class Client:
@@ -101,7 +147,6 @@ class Client:
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            skip_auto_headers=_ADDED_BY_AIOHTTP,
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
             read_bufsize=_READ_BUFFER,
             max_line_size=64 * 1024,
@@ -158,13 +203,14 @@ class Client:
                 method,
                 url,
                 headers=headers,
+                skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
                 data=_Bytes(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError) as fault:
             raise _ours(fault, self.settings) from None
-        return Reply(response, self.settings.name, self._done)
+        return Reply(response, self.settings, self._done)
 
     def _wait_for(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""
@@ -272,6 +318,8 @@ def _retry_after(headers: Headers) -> float:
 
 def _ours(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
     """What the library raised before an answer came, as one of our errors."""
+    if isinstance(fault.__cause__, ProxyError):
+        return fault.__cause__  # the client's body ended badly while it was being sent on
     who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).hostname})'
     if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
         return UpstreamUnreachable(_why_unreachable(fault, who))

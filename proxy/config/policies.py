@@ -140,17 +140,22 @@ _FIGURES = (
 )
 
 
-def resolved(name: str, policies: Mapping[str, Policy]) -> Policy:
-    """A policy with everything it inherits. KeyError: there is none of that name."""
+def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
+    """A policy and all it inherits from. KeyError: there is none of that name. ValueError: it inherits from itself."""
     line = [name]
     while line[-1] != DEFAULT:
         parent = policies[line[-1]].inherit
         if parent in line:
             raise ValueError(f"inherits from itself: {' -> '.join([*line, parent])}")
         line.append(parent)
+    return line
+
+
+def resolved(name: str, policies: Mapping[str, Policy]) -> Policy:
+    """A policy with everything it inherits."""
     policy = Policy()
-    for ancestor in reversed(line):
-        policy = _over(policy, policies.get(ancestor, Policy()) if ancestor == DEFAULT else policies[ancestor])
+    for ancestor in reversed(lineage(name, policies)):
+        policy = _over(policy, policies.get(ancestor, policy) if ancestor == DEFAULT else policies[ancestor])
     return policy
 
 

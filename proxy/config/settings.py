@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Va
 
 from proxy.config import shipped
 from proxy.config.block import Block
-from proxy.config.policies import DEFAULT, Policy, resolved
+from proxy.config.policies import DEFAULT, Policy, lineage, resolved
 from proxy.wire.headers import CREDENTIALS
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -277,6 +277,10 @@ class Config(Block):
     def policy(self, name: str) -> Policy:
         """A policy with everything it inherits."""
         return resolved(name, self.all_policies)
+
+    def lineage(self, name: str) -> list[str]:
+        """A policy and all it inherits from, nearest first."""
+        return lineage(name, self.all_policies)
 
     def upstream_for(self, model: str | None) -> Upstream | None:
         """The upstream that serves a model; without a model, the first one."""

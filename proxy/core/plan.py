@@ -86,7 +86,7 @@ def decide(
     size = scene.size()
     if not rules.new_blocks:
         return _kept(scene, size)
-    crossed = (size, "forced") if scene.facts.force else scene.over(size)
+    crossed = scene.over(size) or ((size, "forced") if scene.facts.force else None)
     if crossed is not None:
         return _deep(scene, size, *crossed)
     return _stride(scene, size)

@@ -9,16 +9,17 @@ from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
 from proxy.gateway import Gateway, Passage
 from proxy.upstream import Call
 from proxy.wire import bodies, paths
-from proxy.wire.headers import is_text
+from proxy.wire.headers import are_text
 
 MIB = 1024 * 1024
+_NOT_AS_ANNOUNCED = "the request's body is not what its headers announce"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 async def receive(request: web.BaseRequest, gateway: Gateway, passage: Passage) -> Call:
     path, query = split_target(request)
     headers = tuple(request.headers.items())
-    if not all(map(is_text, headers)):
+    if not are_text(headers):
         raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
     if not request.body_exists:
         return Call(request.method, path, query, headers, None)
@@ -64,14 +65,17 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
                 raise _too_large(limit)
             pieces.append(piece)
     except web.RequestPayloadError:
-        raise BadRequest("the request's body is not what its headers announce") from None
+        raise BadRequest(_NOT_AS_ANNOUNCED) from None
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 async def _counted(request: web.BaseRequest, passage: Passage) -> AsyncIterator[bytes]:
-    while piece := await request.content.readany():
-        passage.bytes_in += len(piece)
-        yield piece
+    try:
+        while piece := await request.content.readany():
+            passage.bytes_in += len(piece)
+            yield piece
+    except web.RequestPayloadError:
+        raise BadRequest(_NOT_AS_ANNOUNCED) from None
 
 
 async def _opened(body: bytes, encoding: str, limit: int) -> bytes:

@@ -7,7 +7,7 @@ stumbled over, which may be the one with the key.
 from secrets import token_hex
 from typing import Any
 
-from aiohttp import web, web_protocol
+from aiohttp import StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy import errors, events
@@ -36,6 +36,19 @@ class Protocol(web_protocol.RequestHandler):
     def __init__(self, door: "Door", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(door, **settings)
         self._emit = emit
+
+    def data_received(self, data: bytes) -> None:
+        """A body that turns out to be broken on its way must be told to whoever reads it: the library leaves him
+        waiting, for as long as the client stays.
+        """
+        super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo):  # noqa: SLF001
+            body = self._messages[-2][1] if len(self._messages) > 1 else self._being_read()
+            if body is not None and not body.is_eof():
+                body.set_exception(web.RequestPayloadError("the request's body is not well-formed"))
+
+    def _being_read(self) -> StreamReader | None:
+        return None if self._current_request is None else self._current_request.content
 
     def handle_error(
         self,

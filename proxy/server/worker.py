@@ -27,6 +27,8 @@ from proxy.telemetry import log, metrics
 _LOOK_SECONDS = 0.5
 _LAG_SECONDS = 0.1
 _BOARD_SECONDS = 1.0
+# For those who are still inside when the drain is over; the library would give them a minute more.
+_LAST_SECONDS = 0.1
 _HEAD_LIMIT = 64 * 1024
 _READ_BUFFER = 256 * 1024
 
@@ -61,7 +63,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
         loop.add_signal_handler(signal.SIGHUP, self._reread.set)
-        runner = web.ServerRunner(self._door())
+        runner = web.ServerRunner(self._door(), shutdown_timeout=_LAST_SECONDS)
         await runner.setup()
         await web.SockSite(runner, sock, ssl_context=_tls(self._app.gateway.config), backlog=1024).start()
         self._emit(_listening(self._app.gateway.config, sock))

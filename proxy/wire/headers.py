@@ -5,6 +5,7 @@ clients care.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -37,7 +38,10 @@ _TO_CLIENT = HOP_BY_HOP | {"alt-svc"}
 
 def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     """The first value of a header, whatever its spelling."""
-    return next((value for key, value in headers if key.lower() == name), None)
+    for key, value in headers:
+        if key.lower() == name:
+            return value
+    return None
 
 
 def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
@@ -48,28 +52,34 @@ def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> H
 
 def to_client(headers: Headers) -> Headers:
     """What an answer carries on from here. A value that is no UTF-8 would arrive altered, so it does not arrive."""
-    return tuple(pair for pair in _kept(headers, _TO_CLIENT) if is_text(pair))
+    kept = _kept(headers, _TO_CLIENT)
+    return kept if are_text(kept) else tuple(filter(_is_text, kept))
 
 
-def is_text(pair: tuple[str, str]) -> bool:
-    """Whether it can be written again. Bytes that are no UTF-8 were read as lone surrogates, which cannot."""
-    name, value = pair
-    return (value.isascii() and name.isascii()) or not any("\ud800" <= c <= "\udfff" for c in name + value)
+def are_text(headers: Headers) -> bool:
+    """Whether they can be written again. Bytes that are no UTF-8 were read as lone surrogates, which cannot."""
+    return all(map(str.isascii, chain.from_iterable(headers))) or all(map(_is_text, headers))
+
+
+def _is_text(pair: tuple[str, str]) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in "".join(pair))
 
 
 def _kept(headers: Headers, dropped: frozenset[str]) -> Headers:
-    named = _named_in_connection(headers)
-    if named:
-        dropped |= named
-    return tuple(pair for pair in headers if pair[0].lower() not in dropped)
+    names = [name.lower() for name, _ in headers]
+    if "connection" in names:
+        dropped |= _named_in_connection(headers)
+    return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in dropped])
 
 
 def _spelt_alike(headers: Headers) -> Headers:
     """A name that repeats keeps its first spelling: the HTTP client takes another spelling for a correction."""
+    if len({name.lower() for name, _ in headers}) == len(headers):
+        return headers
     first: dict[str, str] = {}
     for name, _ in headers:
         first.setdefault(name.lower(), name)
-    return headers if len(first) == len(headers) else tuple((first[name.lower()], value) for name, value in headers)
+    return tuple((first[name.lower()], value) for name, value in headers)
 
 
 def _named_in_connection(headers: Headers) -> frozenset[str]:

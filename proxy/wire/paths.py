@@ -6,6 +6,7 @@ of allowed paths that looks at one spelling while the upstream reads another pro
 
 import re
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from urllib.parse import unquote
 
 CHAT = "/chat/completions"
@@ -46,6 +47,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
 
 
+@lru_cache(maxsize=256)
 def normal(path: str) -> str | None:
     """The one spelling of a path: dots resolved, slashes single, needless escapes undone. None: no path at all."""
     if not path.startswith("/") or "\\" in path or not _SAFE.fullmatch(path):

@@ -18,7 +18,9 @@ HEARTBEAT_WITHIN = b": keep-alive\n"
 # A line longer than this is passed on in pieces: a media delta must not pile up here.
 LONGEST_HELD = 64 * 1024
 
-_FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|[\r\n]data:\s*\[DONE\]')
+# Two expressions, for each begins with letters: as one with an `|` they cost ten times as much, for every chunk.
+_FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
+_DONE = re.compile(rb"[\r\n]data:\s*\[DONE\]")
 # Where a line leaves in pieces, what tells the finish may be cut in two: so many bytes are remembered.
 _REMEMBERED = 32
 _SAYS_ERROR = b'"error"'
@@ -68,7 +70,7 @@ class Watch:
         self._left = said[-_REMEMBERED:]
         if not self._must_finish:
             return ready
-        if not self.finished and _FINISHED.search(said):
+        if not self.finished and _finishes(said):
             self.finished = True
         return self._up_to_error(ready) if _SAYS_ERROR in ready else ready
 
@@ -90,6 +92,10 @@ class Watch:
 class _Said:
     message: str
     bare: bool
+
+
+def _finishes(said: bytes) -> bool:
+    return _FINISH_REASON.search(said) is not None or (b"[DONE]" in said and _DONE.search(said) is not None)
 
 
 def _last_line_end(data: bytes) -> int:

@@ -1,0 +1,125 @@
+"""`compact`: a saved conversation through the heart, to see what would become of it. Nothing is sent anywhere."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from proxy.cli import options
+from proxy.core.messages import Message, Request
+from proxy.core.pipeline import Count, StepReport, run
+from proxy.core.plan import NeedSummary, Ready, decide
+from proxy.core.rules import Facts, Rules
+from proxy.core.scene import Scene
+from proxy.core.steps import STEPS
+from proxy.tokenizer import Tokenizers
+from proxy.windows import Window, resolve
+from proxy.wire import chat, saved
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of it."""
+
+    request: Request
+    view: tuple[Message, ...]
+    tools: bytes | None
+    before: int
+    after: int
+    reason: str
+    reports: Sequence[StepReport]
+
+    def as_json(self) -> str:
+        steps = [{"step": r.step, "messages": r.messages, "saved": r.saved, "refused": r.refused} for r in self.reports]
+        told = {"tokens_before": self.before, "tokens_after": self.after, "reason": self.reason, "steps": steps}
+        return json.dumps(told | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
+
+    def as_table(self) -> str:
+        rows = [f"{'step':<20} {'messages':>8} {'tokens saved':>13}"]
+        rows += [f"{r.step:<20} {r.messages:>8,} {r.saved:>13,}{_refusal(r)}" for r in self.reports]
+        rows.append(f"{'before':<20} {len(self.request.messages):>8,} {self.before:>13,}")
+        rows.append(f"{'after':<20} {len(self.view):>8,} {self.after:>13,}   {_share(self.after, self.before)}")
+        return "\n".join(rows)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("compact", help="put a saved conversation through the heart; a dry run unless --apply")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a request, a list of messages, or one message a line")
+    options.add_config(parser)
+    parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")
+    parser.add_argument("--step", metavar="S", action="append", choices=STEPS, help="only this step; may be repeated")
+    parser.add_argument("--keep-last", metavar="N", type=int, help="leave the newest N turns alone")
+    parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model")
+    parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")
+    parser.add_argument("--apply", action="store_true", help="print the compacted request instead of the report")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.set_defaults(run=compact)
+
+
+def compact(args: argparse.Namespace) -> int:
+    config = options.loaded(args).config
+    if args.policy not in config.all_policies:
+        return _complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
+    policy = config.policy(args.policy)
+    rules = policy.rules(args.policy)
+    if args.keep_last is not None:
+        rules = replace(rules, keep=replace(rules.keep, turns=args.keep_last))
+    try:
+        body = saved.request_of(args.file.read_text("utf-8", "surrogateescape"), args.model)
+    except (OSError, saved.UnreadableError) as fault:
+        return _complain(f"{args.file}: {fault}")
+    request = chat.parse(body)
+    if request is None:
+        return _complain(
+            f"{args.file}: this is no chat request that can be understood; the proxy would relay it as it is"
+        )
+    window = resolve(args.model, Window(total=args.window, origin="config") if args.window else None)
+    facts = Facts(usable=window.room(request.max_output), force=True)
+    count = Tokenizers().of(args.model, policy.estimator).count
+    outcome = (
+        _by_steps(request, rules, args.step, count, facts) if args.step else _by_policy(request, rules, count, facts)
+    )
+    _print(outcome, args)
+    return 0
+
+
+def _by_policy(request: Request, rules: Rules, count: Count, facts: Facts) -> Outcome:
+    decided = decide(request, _links(request), (), rules, count=count, facts=facts)
+    ready: Ready = decided.give_up() if isinstance(decided, NeedSummary) else decided
+    return Outcome(request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
+
+
+def _by_steps(request: Request, rules: Rules, names: Sequence[str], count: Count, facts: Facts) -> Outcome:
+    """The named steps, left to right, over everything older than what is kept."""
+    scene = Scene.of(request, _links(request), (), replace(rules, always=()), count=count, facts=facts)
+    shorter, reports = run([STEPS[name]() for name in names], scene.draft(rules.keep))
+    before = scene.size()
+    saved_by_all = sum(report.saved for report in reports)
+    return Outcome(request, shorter.view, shorter.tools, before, before - saved_by_all, "steps", reports)
+
+
+def _links(request: Request) -> list[bytes]:
+    """Nobody else will look for this conversation: its places are links enough."""
+    return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
+
+
+def _print(outcome: Outcome, args: argparse.Namespace) -> None:
+    if args.apply:
+        sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
+    else:
+        print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
+
+
+def _complain(why: str) -> int:
+    print(why, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def _refusal(report: StepReport) -> str:
+    return f"   left out: {report.refused}" if report.refused else ""
+
+
+def _share(after: int, before: int) -> str:
+    return f"({after / before:.0%} of before)" if before else ""

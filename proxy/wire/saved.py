@@ -1,0 +1,38 @@
+"""Saved conversations: whatever form a list of chat messages was saved in, as the request that would send it.
+
+Read are a whole request body, a bare list of messages, one message a line, and this proxy's own originals.
+"""
+
+import json
+from typing import Any
+
+
+class UnreadableError(ValueError):
+    """It is no conversation in any form that is read here."""
+
+
+def request_of(text: str, model: str) -> bytes:
+    """The request that sends this conversation. A body keeps its bytes; other forms are written anew."""
+    value = _whole(text)
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        return text.encode("utf-8", "surrogatepass")
+    messages = value if isinstance(value, list) else _lines(text)
+    if not messages or not all(isinstance(message, dict) and "role" in message for message in messages):
+        raise UnreadableError("neither a request, nor a list of messages, nor one message a line")
+    body = {"model": model, "messages": messages}
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _lines(text: str) -> list[Any]:
+    try:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as fault:
+        raise UnreadableError(f"not JSON: {fault}") from None
+    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in values]
