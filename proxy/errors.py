@@ -8,7 +8,7 @@ header, a query or a body: what a client sends may hold its key.
 
 import json
 from http import HTTPStatus
-from typing import ClassVar
+from typing import Any, ClassVar
 
 TYPE = "proxy_error"
 
@@ -82,6 +82,10 @@ class UpstreamTimeout(ProxyError):
     status, code = 504, "upstream_timeout"
 
 
+def as_error(fault: ProxyError) -> dict[str, Any]:
+    """The error object of a fault, as OpenAI's API writes them."""
+    return {"message": fault.message, "type": TYPE, "param": None, "code": fault.code}
+
+
 def to_json(fault: ProxyError, request_id: str) -> bytes:
-    error = {"message": fault.message, "type": TYPE, "param": None, "code": fault.code, "request_id": request_id}
-    return json.dumps({"error": error}).encode()
+    return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from proxy import events
 from proxy.compaction.compactor import Compactor, Prepared
 from proxy.config import Config, Upstream
-from proxy.errors import TYPE, NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout
+from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import headers as wire_headers
 from proxy.wire import paths, routing, sse, usage
@@ -96,6 +96,7 @@ class Gateway:
         self._told: set[str] = set()
         self._noting: set[asyncio.Task[None]] = set()
         self._policies = {settings.name: config.policy(settings.policy) for settings in config.upstreams}
+        self._model_decides = len(config.upstreams) > 1 or not _serves_all_alike(config.upstreams[0])
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
 
     def must_read(self, method: str, path: str, headers: Headers) -> bool:
@@ -105,7 +106,7 @@ class Gateway:
         )
 
     async def handle(self, call: Call, passage: Passage) -> Answer:
-        model = routing.model_of(call.body) if isinstance(call.body, bytes) else None
+        model = routing.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         client = self._client_for(model, call)
         passage.upstream = client.settings.name
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
@@ -189,6 +190,11 @@ def _is_chat(method: str, path: str) -> bool:
     return method == "POST" and path == paths.CHAT
 
 
+def _serves_all_alike(settings: Upstream) -> bool:
+    """Whether no model is refused and none changes the URL: then nobody has to look for it in a megabyte."""
+    return "*" in settings.models and "{model}" not in settings.base_url
+
+
 def _kept_or_new(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
     """Connections outlive a reload that does not concern them."""
     before = kept.get(settings.name)
@@ -215,13 +221,13 @@ async def _watched(chunks: AsyncGenerator[bytes], watch: sse.Watch) -> AsyncGene
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
-        yield sse.error_frame(fault.message, TYPE, fault.code, at_boundary=watch.at_boundary)
+        yield sse.error_frame(watch.error or as_error(fault), at_boundary=watch.at_boundary)
         raise
 
 
 def _refuse_error(watch: sse.Watch) -> None:
     if watch.error is not None:
-        raise UpstreamBroke(watch.error or "the upstream reported an error without a message")
+        raise UpstreamBroke("the upstream reported an error in the middle of its answer")
 
 
 def _refuse_unfinished(watch: sse.Watch) -> None:

@@ -8,8 +8,8 @@ Three ideas make counting both right and cheap:
 - A message is counted once. Clients send their whole history with each turn, so counts are remembered by the bytes.
 - What costs time happens in threads, in pieces; tiktoken lets go of the interpreter while it works. The event loop
   stays free even when a megabyte arrives for the first time.
-- The best count is the upstream's own. An `Anchor` holds what it reported for a prefix, so that only new messages are
-  estimated, and a `Calibration` learns how far our count is from its.
+- The best count is the upstream's own. The heart anchors on what it reported for a prefix, so that only new messages
+  are counted here, and a `Calibration` learns how far our count is from its.
 """
 
 import asyncio
@@ -244,37 +244,3 @@ UNCALIBRATED = Calibration()
 def prior(model: str) -> Calibration:
     """What is known before the first usage comes back."""
     return Calibration(_PRIORS.get(family(model), 1.0))
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """The upstream's own count of a forwarded prefix: the first `messages` of the client's history, under one overlay.
-
-    A new block changes what is forwarded, so what was reported before it says nothing about what comes after it.
-    """
-
-    tokens: int
-    messages: int
-    tools: int
-    overlay: str
-
-    def tokens_of(
-        self, counts: Sequence[int], tools: int, overlay: str, calibration: Calibration = UNCALIBRATED
-    ) -> int | None:
-        """The whole request now: anchor + what is new. None where this anchor says nothing about it."""
-        if overlay != self.overlay or len(counts) < self.messages:
-            return None
-        return self.tokens + calibration.tokens(sum(counts[self.messages :]) + tools - self.tools)
-
-    def to_bytes(self) -> bytes:
-        return msgspec.json.encode([1, self.tokens, self.messages, self.tools, self.overlay])
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Anchor":
-        _, tokens, messages, tools, overlay = msgspec.json.decode(value, type=tuple[Literal[1], int, int, int, str])
-        return cls(tokens, messages, tools, overlay)
-
-
-def anchored(told: int | None, counted: int, messages: int, tools: int, overlay: str) -> Anchor | None:
-    """The anchor a reported usage gives, beside our count of what was forwarded; None where it cannot be true."""
-    return Anchor(told, messages, tools, overlay) if told and plausible(counted, told) else None

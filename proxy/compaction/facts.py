@@ -4,18 +4,41 @@ Everything here is keyed by tenant first, may be lost, and says so when it is un
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from proxy.core.economics import Prices
 from proxy.core.rules import Anchor
+from proxy.tokenizer import Calibration
 from proxy.windows import Window
 from proxy.wire.headers import Headers, find
 
-ANCHOR_SECONDS = 7 * 24 * 3600.0
 ANONYMOUS = "anonymous"
+FORMAT = 2
 _CREDENTIALS = ("authorization", "api-key", "x-api-key")
 _PLAIN = Prices()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A history as the store knows it: whose it is, the links of its chain, and who counts its tokens."""
+
+    tenant: str
+    links: Sequence[bytes]
+    counter: str
+    """The upstream and the family of the model: what one of them counts says nothing about another."""
+
+    @property
+    def conversation(self) -> str:
+        return self.links[1].hex()[:16] if len(self.links) > 1 else ""
+
+    def anchor_key(self, link: bytes) -> str:
+        return f"{self.tenant}/anchor/{link.hex()}"
+
+    @property
+    def scale_key(self) -> str:
+        return f"{self.tenant}/scale/{self.counter}"
 
 
 def tenant_of(headers: Headers, secret: bytes) -> str:
@@ -26,25 +49,28 @@ def tenant_of(headers: Headers, secret: bytes) -> str:
     return blake2b(credential.encode("utf-8", "surrogatepass"), key=secret, digest_size=12).hexdigest()
 
 
-def anchor_key(tenant: str, link: bytes) -> str:
-    return f"{tenant}/anchor/{link.hex()}"
-
-
 @dataclass(frozen=True, slots=True)
 class LastTime:
-    """When a history was last forwarded, and what the upstream counted then (0: it did not say)."""
+    """When a history was last forwarded, what the upstream counted then (0: it did not say), and how it counts."""
 
     anchor: Anchor
     at: float
+    counter: str
+    calibration: Calibration
 
     def to_bytes(self) -> bytes:
-        anchor = self.anchor
-        return json.dumps([1, anchor.link.hex(), anchor.tokens, anchor.block.hex(), self.at]).encode()
+        anchor, scale = self.anchor, self.calibration
+        links = anchor.link.hex(), anchor.tokens, anchor.block.hex()
+        return json.dumps([FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen]).encode()
 
     @classmethod
-    def from_bytes(cls, value: bytes) -> "LastTime":
-        _, link, tokens, block, at = json.loads(value)
-        return cls(Anchor(bytes.fromhex(link), tokens, bytes.fromhex(block)), at)
+    def from_bytes(cls, value: bytes) -> "LastTime | None":
+        """None for one of another format: what cannot be read is not known."""
+        version, *told = json.loads(value)
+        if version != FORMAT:
+            return None
+        link, tokens, block, at, counter, ratio, seen = told
+        return cls(Anchor(bytes.fromhex(link), tokens, bytes.fromhex(block)), at, counter, Calibration(ratio, seen))
 
 
 def prices_of(window: Window) -> Prices:

@@ -10,15 +10,17 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import time
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
-from proxy.config import Config
+from proxy.config import Config, InvalidConfig
 from proxy.server.worker import Source, Worker, board_folder
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def serve(source: Source, config: Config, sock: socket.socket) -> int:
@@ -66,8 +68,11 @@ class Supervisor:
 
     def _start(self, slot: int) -> None:
         worker = _fork.Process(target=_begin, args=(self._source, self._address, slot), name=f"worker-{slot}")
+        # A signal meanwhile would find the child with the supervisor's handlers, or miss it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
         self._workers[slot] = worker
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _start_again(self, slot: int) -> None:
         time.sleep(_RESTART_SECONDS)  # a worker that dies at once must not spin
@@ -88,9 +93,22 @@ class Supervisor:
 
 
 def _begin(source: Source, config: Config, slot: int) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    raise SystemExit(_work(source, config, bound(config), slot))
+    """Until the worker listens to signals itself, being told to stop means to stop, and a reload is under way anyhow."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    raise SystemExit(_work(source, _now_in_force(source, config), bound(config), slot))
+
+
+def _now_in_force(source: Source, config: Config) -> Config:
+    """What the other workers may have reloaded since the start; a file that is no good now was refused by them, too."""
+    try:
+        read = source.read().config
+    except InvalidConfig:
+        return config
+    address = {name: getattr(config.listen, name) for name in ("host", "port", "workers")}
+    return read.model_copy(update={"listen": read.listen.model_copy(update=address)})
 
 
 def _work(source: Source, config: Config, sock: socket.socket, slot: int | None) -> int:

@@ -10,6 +10,7 @@ its error as a bare object, which those libraries skip in silence.
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 HEARTBEAT = b": keep-alive\n\n"
 # A blank line would end an event of which only some lines have come.
@@ -25,6 +26,8 @@ _DONE = re.compile(rb"[\r\n]data:\s*\[DONE\]")
 _REMEMBERED = 32
 _SAYS_ERROR = b'"error"'
 
+ErrorObject = dict[str, Any]
+
 
 class Watch:
     """Reads along. `feed` answers the bytes that may leave now, up to the end of a line."""
@@ -36,7 +39,7 @@ class Watch:
         self._left = b"\n\n"  # the end of what has left; a stream begins between two events
         self._must_finish = must_finish
         self.finished = not must_finish
-        self.error: str | None = None
+        self.error: ErrorObject | None = None
 
     @property
     def at_boundary(self) -> bool:
@@ -66,31 +69,31 @@ class Watch:
     def _leaving(self, ready: bytes) -> bytes:
         if not ready:
             return ready
-        said = self._left + ready
-        self._left = said[-_REMEMBERED:]
-        if not self._must_finish:
-            return ready
-        if not self.finished and _finishes(said):
-            self.finished = True
-        return self._up_to_error(ready) if _SAYS_ERROR in ready else ready
+        if self._must_finish:
+            if not self.finished and _finishes(self._left + ready):
+                self.finished = True
+            if _SAYS_ERROR in ready:
+                ready = self._up_to_error(ready)
+        self._left = (self._left + ready)[-_REMEMBERED:]
+        return ready
 
     def _up_to_error(self, ready: bytes) -> bytes:
-        """Up to a bare error object nothing changes; what a server writes after it means nothing."""
+        """Up to a bare error object nothing changes; it and all after it is held back: some clients stumble over it."""
         at = 0
         for line in ready.splitlines(keepends=True):
-            at += len(line)
             said = _error_in(line)
             if said is not None and said.bare:
-                self.error = said.message
+                self.error = said.error
                 return ready[:at]
             if said is not None:
                 self.finished = True  # every client raises on an error object in its proper place
+            at += len(line)
         return ready
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    message: str
+    error: ErrorObject
     bare: bool
 
 
@@ -112,16 +115,19 @@ def _error_in(line: bytes) -> _Said | None:
     except (ValueError, RecursionError):
         return None
     if value.get("object") == "error":
-        return _Said(str(value.get("message", "")), bare=True)
+        return _Said(_as_error(value), bare=True)
     if "error" not in value or "choices" in value:
         return None
-    inner = value["error"]
-    message = inner.get("message", "") if isinstance(inner, dict) else inner
-    return _Said(str(message), bare=not is_data)
+    return _Said(_as_error(value["error"]), bare=not is_data)
 
 
-def error_frame(message: str, kind: str, code: str, *, at_boundary: bool) -> bytes:
+def _as_error(said: object) -> ErrorObject:
+    """What a server said in a form of its own, in the form that clients know."""
+    told = said if isinstance(said, dict) else {"message": str(said)}
+    return {name: told.get(name) for name in ("message", "type", "param", "code")}
+
+
+def error_frame(error: ErrorObject, *, at_boundary: bool) -> bytes:
     """The form of error that every client library raises on. It stands on a line of its own."""
-    error = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
     lead = "\n" if at_boundary else "\n\n"
-    return f"{lead}data: {error}\n\n".encode()
+    return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()

@@ -1,0 +1,77 @@
+"""A language for conversations: `chat(user("hi"), call("Read", out=big), says("done"))` is the bytes of a request."""
+
+import json
+from itertools import count
+
+from proxy.core.messages import Request
+from proxy.wire.chat import parse
+
+TENANT, KEY = "team-a", b"k" * 32
+
+
+def system(text, **more):
+    return [{"role": "system", "content": text, **more}]
+
+
+def user(content, **more):
+    return [{"role": "user", "content": content, **more}]
+
+
+def says(content, **more):
+    return [{"role": "assistant", "content": content, **more}]
+
+
+def call(name, *, out="ok", says=None, **arguments):
+    """One call and its result."""
+    return calls((name, arguments, out), says=says)
+
+
+def calls(*made, says=None):
+    """Several calls in one message, each (name, arguments, result); ids are given when the chat is put together."""
+    asked = {"role": "assistant", "content": says, "tool_calls": []}
+    results = []
+    for name, arguments, out in made:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        asked["tool_calls"].append({"type": "function", "function": {"name": name, "arguments": text}})
+        results.append({"role": "tool", "content": out})
+    return [asked, *results]
+
+
+def tool(name, **properties):
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def history(*pieces):
+    """The messages, every call with an id of its own that its result carries."""
+    numbers, messages = count(1), []
+    for piece in pieces:
+        waiting = []
+        for message in piece:
+            made = json.loads(json.dumps(message))
+            for each in made.get("tool_calls", ()):
+                each.setdefault("id", f"call_{next(numbers)}")
+                waiting.append(each["id"])
+            if made["role"] == "tool" and "tool_call_id" not in made:
+                made["tool_call_id"] = waiting.pop(0)
+            messages.append(made)
+    return messages
+
+
+def body(messages, **more):
+    return json.dumps({"model": "gpt-4o", **more, "messages": messages}, ensure_ascii=False).encode()
+
+
+def chat(*pieces, **more):
+    """The bytes of a request."""
+    return body(history(*pieces), **more)
+
+
+def request(*pieces, **more) -> Request:
+    return parsed(chat(*pieces, **more))
+
+
+def parsed(source: bytes) -> Request:
+    found = parse(source)
+    assert found is not None
+    return found

@@ -1,0 +1,245 @@
+"""From file, environment and command line to one configuration, or to everything that is wrong with it."""
+
+import pickle
+import traceback
+
+import pytest
+
+from proxy.config import Config, InvalidConfig, load
+
+CANARY = "sk-canary-3f9a"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a configuration file and answers its path."""
+
+    def write(text):
+        file = tmp_path / "proxy.yaml"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def faults(file=None, environ=None, options=None):
+    with pytest.raises(InvalidConfig) as raised:
+        load(file, environ or {}, options)
+    return [str(fault) for fault in raised.value.faults]
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_all_faults_are_told_at_once_each_with_its_line_and_path(written):
+    file = written(
+        "listen:\n"
+        "  port: 99999\n"
+        "  host: 127.0.0.1\n"
+        "  speed: fast\n"
+        "upstreams:\n"
+        "  - name: a\n"
+        "    base_url: ftp://example.com\n"
+        "    headers:\n"
+        "      - not a mapping\n"
+        "log: {level: loud}\n"
+        "surprise: 1\n"
+    )
+    told = faults(file, {"COMPACTION_PROXY_LISTEN__WORKERS": "0"}, {("state", "dir"): ""})
+    assert {line.partition(": ")[0] + ": " + line.split(": ")[1] for line in told} == {
+        f"{file}:2: listen.port",
+        f"{file}:4: listen.speed",
+        f"{file}:7: upstreams.0.base_url",
+        f"{file}:8: upstreams.0.headers",
+        f"{file}:10: log.level",
+        f"{file}:11: surprise",
+        "COMPACTION_PROXY_LISTEN__WORKERS: listen.workers",
+        "command line: state.dir",
+    }
+
+
+def test_a_setting_that_does_not_exist_is_refused(written):
+    file = written("listen:\n  prot: 80\n")
+    assert faults(file) == [f"{file}:2: listen.prot: there is no such setting"]
+
+
+def test_a_setting_that_stands_twice_is_told_together_with_the_rest(written):
+    file = written("listen:\n  port: 1\n  port: 2\nlog:\n  level: loud\n")
+    first, second = faults(file)
+    assert first == f"{file}:3: listen.port: stands here a second time"
+    assert second.startswith(f"{file}:5: log.level: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("listen: [\n", 2),
+        ("a: b: c\n", 1),
+        ("listen: !!python/object:os.system {}\n", 1),
+        ("? [a]\n: 1\n", 1),
+        ("a: *b\n", 1),
+    ],
+)
+def test_what_is_not_yaml_is_told_by_its_line(written, text, line):
+    file = written(text)
+    (fault,) = faults(file)
+    assert fault.startswith(f"{file}:{line}: not YAML: ")
+
+
+@pytest.mark.parametrize("text", ["just a text\n", "- a\n- list\n", "42\n"])
+def test_a_file_that_is_no_mapping_is_refused(written, text):
+    file = written(text)
+    assert faults(file) == [f"{file}: the file must be a mapping of settings"]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    for content in (b"\xff\xfe\x00", b"listen: \x00"):
+        file = tmp_path / "proxy.yaml"
+        file.write_bytes(content)
+        (fault,) = faults(file)
+        assert fault.startswith(f"{file}: ")
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    (fault,) = faults(tmp_path / "none.yaml")
+    assert "none.yaml: cannot be read: " in fault
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "listen:\n", "---\n"])
+def test_a_file_that_sets_nothing_is_a_good_one(written, text):
+    assert load(written(text), {}).config == Config()
+
+
+# --- precedence and origins ------------------------------------------------------------------------------------------
+
+
+def test_no_file_is_needed():
+    loaded = load(None, {})
+    assert loaded.config == Config()
+    assert loaded.origin("listen", "port") == "default"
+
+
+def test_a_variable_overrides_the_file_and_the_command_line_overrides_both(written):
+    file = written("listen:\n  port: 1111\n  host: 127.0.0.2\n  workers: 2\n")
+    environ = {"COMPACTION_PROXY_LISTEN__PORT": "2222", "COMPACTION_PROXY_LISTEN__HOST": "127.0.0.3"}
+    loaded = load(file, environ, {("listen", "port"): 3333})
+    listen = loaded.config.listen
+    assert (listen.port, listen.host, listen.workers) == (3333, "127.0.0.3", 2)
+    assert loaded.origin("listen", "port") == "command line"
+    assert loaded.origin("listen", "host") == "COMPACTION_PROXY_LISTEN__HOST"
+    assert loaded.origin("listen", "workers") == f"{file}:4"
+    assert loaded.origin("listen", "max_in_flight") == f"{file}:1"
+    assert loaded.origin("log", "level") == "default"
+
+
+def test_openai_upstream_names_the_upstream_where_the_file_names_none(written):
+    environ = {"OPENAI_UPSTREAM": "http://localhost:1234/v1"}
+    loaded = load(None, environ)
+    assert loaded.config.upstreams[0].base_url == "http://localhost:1234/v1"
+    assert loaded.origin("upstreams", 0, "base_url") == "OPENAI_UPSTREAM"
+    of_file = load(written("upstreams: [{base_url: http://localhost:5/v1}]\n"), environ)
+    assert of_file.config.upstreams[0].base_url == "http://localhost:5/v1"
+    of_options = load(None, environ, {("upstreams", 0, "base_url"): "http://localhost:6/v1"})
+    assert of_options.config.upstreams[0].base_url == "http://localhost:6/v1"
+
+
+def test_a_variable_reaches_into_a_list_and_may_add_to_it(written):
+    file = written("upstreams:\n  - {name: a, base_url: http://localhost:1/v1}\n")
+    environ = {
+        "COMPACTION_PROXY_UPSTREAMS__0__RETRIES": "7",
+        "COMPACTION_PROXY_UPSTREAMS__1__NAME": "b",
+        "COMPACTION_PROXY_UPSTREAMS__1__MODELS": '["claude-*"]',
+    }
+    first, second = load(file, environ).config.upstreams
+    assert (first.name, first.base_url, first.retries) == ("a", "http://localhost:1/v1", 7)
+    assert (second.name, second.models) == ("b", ("claude-*",))
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("COMPACTION_PROXY_NOPE", "nope"),
+        ("COMPACTION_PROXY_NOPE__X", "nope"),
+        ("COMPACTION_PROXY_LISTEN__NOPE", "listen.nope"),
+        ("COMPACTION_PROXY_LISTEN__PORT__X", "listen.port"),
+        ("COMPACTION_PROXY_UPSTREAMS__5__NAME", "upstreams.5.name"),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_told_by_its_name(written, name, path):
+    (fault,) = faults(written("upstreams: [{name: a}]\n"), {name: "1"})
+    assert fault.startswith(f"{name}: {path}")
+
+
+def test_all_wrong_variables_are_told_at_once():
+    environ = {f"COMPACTION_PROXY_{name}": "x" for name in ("LISTEN__PORT", "LISTEN__WORKERS__X", "NOPE")}
+    assert {fault.partition(":")[0] for fault in faults(environ=environ)} == set(environ)
+
+
+def test_other_variables_are_none_of_our_business():
+    assert load(None, {"PATH": "x", "COMPACTION_PROX": "y", "COMPACTION_PROXYLISTEN__PORT": "1"}).config == Config()
+
+
+def test_a_date_in_a_file_or_variable_is_the_text_that_stands_there(written):
+    file = written("upstreams:\n  - query: {api-version: 2024-10-21}\n")
+    assert load(file, {}).config.upstreams[0].query == {"api-version": "2024-10-21"}
+    environ = {"COMPACTION_PROXY_UPSTREAMS__0__QUERY__API-VERSION": "2024-10-21"}
+    assert load(None, environ).config.upstreams[0].query == {"api-version": "2024-10-21"}
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_comes_from_a_variable_or_a_file(written, tmp_path):
+    (tmp_path / "key").write_text(f"{CANARY}\n")
+    file = written(f"upstreams:\n  - {{name: a, key: env:KEY}}\n  - {{name: b, key: 'file:{tmp_path}/key'}}\n")
+    first, second = load(file, {"KEY": CANARY}).config.upstreams
+    assert first.key.value == second.key.value == CANARY
+
+
+@pytest.mark.parametrize("reference", ["env:MISSING", "env:EMPTY", "file:/nowhere/at/all", "file:/"])
+def test_a_secret_that_is_not_there_is_a_fault(written, reference):
+    file = written(f"upstreams:\n  - key: {reference}\n")
+    (fault,) = faults(file, {"EMPTY": " \n"})
+    assert fault.startswith(f"{file}:2: upstreams.0.key: ")
+    assert fault.endswith("is empty or missing")
+
+
+SPOILED = [
+    f"upstreams:\n  - key: {CANARY}\n",
+    f"upstreams:\n  - key: 'token:{CANARY}'\n",
+    f"upstreams:\n  - key: [{CANARY}]\n",
+    "upstreams:\n  - key: env:BROKEN\n",
+    f"upstreams:\n  - headers: {{Authorization: Bearer {CANARY}}}\n",
+    f"upstreams:\n  - headers: {{x-api-key: {CANARY}}}\n",
+    f'upstreams:\n  - headers: {{x-extra: "{CANARY}\\n"}}\n',
+    f"upstreams:\n  - headers: {{x-extra: [{CANARY}]}}\n",
+    f"upstreams:\n  - headers: {CANARY}\n",
+    f"upstreams:\n  - base_url: https://user:{CANARY}@example.com/v1\n",
+    f"upstreams:\n  - base_url: https://example.com/v1?key={CANARY}\n",
+    f"upstreams:\n  - base_url: {CANARY}\n",
+    f"upstreams:\n  - name: {CANARY} {CANARY}\n",
+    f"upstreams:\n  - key_header: {CANARY}\n",
+    f"upstreams:\n  - ca_file: {CANARY}\n",
+    f"upstreams: {CANARY}\n",
+    f"listen: {{port: {CANARY}, max_in_flight: {CANARY}}}\n",
+    f"log: {{level: {CANARY}}}\n",
+    f"{CANARY}\n",
+]
+
+
+@pytest.mark.parametrize("text", SPOILED)
+def test_no_value_that_was_written_is_ever_in_an_error(written, text):
+    with pytest.raises(InvalidConfig) as raised:
+        load(written(text), {"BROKEN": f"{CANARY}\nsecond line"})
+    told = "".join(traceback.format_exception(raised.value)) + repr(raised.value.faults)
+    assert CANARY not in told
+
+
+def test_no_secret_is_in_any_form_of_a_configuration(written):
+    file = written("upstreams:\n  - key: env:KEY\n    headers: {x-api-key: 'env:KEY', x-team: red}\n")
+    loaded = load(file, {"KEY": CANARY})
+    config = loaded.config
+    shown = [repr(config), str(config), repr(loaded), f"{config.upstreams[0].key!s}", repr(config.model_dump())]
+    assert not [form for form in shown if CANARY in form]
+    assert all("env:KEY" in form for form in shown)
+    assert CANARY.encode() in pickle.dumps(config.upstreams[0].key.value)  # it is there all the same

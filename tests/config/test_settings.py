@@ -1,0 +1,124 @@
+"""What can be set, and what a setting refuses to be."""
+
+import pytest
+import trustme
+from pydantic import ValidationError
+
+from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(ValidationError):
+        Config().listen.port = 1
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("http://localhost:11434/v1", "http://localhost:11434/v1"),
+        ("http://localhost:11434", "http://localhost:11434/v1"),
+        ("http://localhost:11434/", "http://localhost:11434/v1"),
+        ("https://openrouter.ai/api/v1/", "https://openrouter.ai/api/v1"),
+        (
+            "https://me.openai.azure.com/openai/deployments/{model}",
+            "https://me.openai.azure.com/openai/deployments/{model}",
+        ),
+        ("http://[::1]:8080/v1", "http://[::1]:8080/v1"),
+    ],
+)
+def test_a_base_url_is_what_takes_the_place_of_v1(given, kept):
+    assert Upstream(base_url=given).base_url == kept
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8000", "ftp://a/v1", "http://", "http:///v1", "https://a/v1?x=1", "https://a/v1#f"]
+)
+def test_a_base_url_that_cannot_be_called_is_refused(url):
+    with pytest.raises(ValidationError):
+        Upstream(base_url=url)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"x y": "1"}, {"": "1"}, {"x:": "1"}, {"x": "a\r\nb: c"}, {"x": "a\x00"}, {"x": "\u20ac"}, {"COOKIE": "a=b"}],
+)
+def test_a_header_that_cannot_be_sent_or_is_a_secret_is_refused(headers):
+    with pytest.raises(ValidationError):
+        Upstream(headers=headers)
+
+
+def test_models_are_globs():
+    upstream = Upstream(models=("gpt-*", "o[34]"))
+    assert [upstream.serves(model) for model in ("gpt-4o", "o3", "o5", "GPT-4o", "")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_the_first_upstream_that_matches_serves_a_model_and_the_first_serves_no_model():
+    config = Config(upstreams=(Upstream(name="a", models=("a-*",)), Upstream(name="b", models=("*-1",))))
+    assert [config.upstream_for(model).name for model in ("a-1", "b-1", None)] == ["a", "b", "a"]
+    assert config.upstream_for("c-2") is None
+
+
+@pytest.mark.parametrize("upstreams", [(), ({"name": "a"}, {"name": "a"}), ({"name": "with space"},), ({"name": ""},)])
+def test_every_upstream_has_a_name_of_its_own(upstreams):
+    with pytest.raises(ValidationError):
+        Config(upstreams=upstreams)
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory):
+    """Files: an authority's certificate, a certificate without its key, a key, both together, and a text."""
+    folder = tmp_path_factory.mktemp("pems")
+    authority = trustme.CA()
+    leaf = authority.issue_cert("localhost")
+    authority.cert_pem.write_to_path(folder / "authority")
+    leaf.cert_chain_pems[0].write_to_path(folder / "certificate")
+    leaf.private_key_pem.write_to_path(folder / "key")
+    leaf.private_key_and_cert_chain_pem.write_to_path(folder / "both")
+    (folder / "text").write_text("not a certificate")
+    return {file.name: str(file) for file in folder.iterdir()}
+
+
+def test_good_certificates_are_good(pems):
+    Upstream(ca_file=pems["authority"], client_cert=pems["both"])
+    Config(listen={"tls_cert": pems["certificate"], "tls_key": pems["key"]})
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"upstreams": [{"ca_file": "text"}]},
+        {"upstreams": [{"ca_file": "key"}]},
+        {"upstreams": [{"client_cert": "certificate"}]},
+        {"upstreams": [{"client_cert": "nowhere"}]},
+        {"listen": {"tls_cert": "certificate"}},
+        {"listen": {"tls_key": "key"}},
+        {"listen": {"tls_cert": "text", "tls_key": "key"}},
+        {"listen": {"tls_cert": "authority", "tls_key": "key"}},
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration(pems, spoiled):
+    """Else it would be found at start by a traceback, and at a reload by nobody."""
+    ((block, value),) = spoiled.items()
+    (path, given) = ((block,), value) if block == "listen" else ((block, 0), value[0])
+    options = {(*path, name): pems.get(file, file) for name, file in given.items()}
+    with pytest.raises(InvalidConfig) as raised:
+        load(None, {}, options)
+    assert all(fault.origin == "command line" for fault in raised.value.faults)
+
+
+# --- the shipped file ------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_file_is_a_configuration_and_says_what_the_code_says(tmp_path):
+    (tmp_path / "proxy.yaml").write_text(as_yaml())
+    loaded = load(tmp_path / "proxy.yaml", {})
+    assert loaded.config == Config()

@@ -1,0 +1,44 @@
+"""What every test may ask for: a scripted upstream, and the real proxy in front of it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from serving import Proxy, serving
+from upstream import Upstream
+
+Serve = Callable[..., AbstractAsyncContextManager[Proxy]]
+
+
+@pytest.fixture(scope="session")
+def proxy_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything that any proxy of this run writes stands below this directory."""
+    return tmp_path_factory.mktemp("proxies")
+
+
+@pytest.fixture(scope="session")
+def serve(proxy_files: Path) -> Serve:
+    """`serve(up.url, "--workers", "2", config={…})` runs a proxy for as long as the block lasts."""
+    numbers = count()
+
+    def start(upstream: str | None, *arguments: str, **more: object) -> AbstractAsyncContextManager[Proxy]:
+        place = proxy_files / str(next(numbers))
+        place.mkdir()
+        return serving(upstream, *arguments, place=place, **more)
+
+    return start
+
+
+@pytest.fixture
+async def up() -> AsyncIterator[Upstream]:
+    async with Upstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def proxy(serve: Serve, up: Upstream) -> AsyncIterator[Proxy]:
+    """A proxy with no settings in front of `up`."""
+    async with serve(up.url) as running:
+        yield running

@@ -1,0 +1,48 @@
+"""Requests as lines of a file: JSON that a person can read, base64 only where it is not text."""
+
+import base64
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECORDED = Path(__file__).parent / "recorded.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request as a client sends it. Host and length are the connection's, and are added on the way."""
+
+    name: str
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes = b""
+    source: str = "written"
+    chunk: int | None = None  # send it chunked, in pieces of this size
+
+
+def load(path: Path = RECORDED) -> list[Sent]:
+    return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def save(requests: Iterable[Sent], path: Path = RECORDED) -> None:
+    path.write_text("".join(_line(request) + "\n" for request in requests), encoding="utf-8")
+
+
+def _request(stored: dict[str, Any]) -> Sent:
+    encoded = stored.pop("base64", None)
+    body = base64.b64decode(encoded) if encoded is not None else stored.pop("body").encode()
+    headers = tuple((name, value) for name, value in stored.pop("headers"))
+    return Sent(**stored, headers=headers, body=body)
+
+
+def _line(request: Sent) -> str:
+    try:
+        body = {"body": request.body.decode()}
+    except UnicodeDecodeError:
+        body = {"base64": base64.b64encode(request.body).decode()}
+    about = {"source": request.source, "name": request.name, "method": request.method, "target": request.target}
+    framing = {} if request.chunk is None else {"chunk": request.chunk}
+    return json.dumps({**about, **framing, "headers": request.headers, **body}, ensure_ascii=False)

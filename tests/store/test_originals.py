@@ -1,0 +1,255 @@
+"""The originals: whole, once, and never in the way of a request."""
+
+import asyncio
+import hashlib
+import json
+import signal
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from proxy.store import originals as module
+from proxy.store.originals import History, Originals
+
+
+def said(*texts):
+    return [json.dumps({"role": "user", "content": text}).encode() for text in texts]
+
+
+def history(*texts, tenant="team-a", head=()):
+    messages = said(*texts)
+    chain, before = [], tenant.encode()
+    for message in messages:
+        before = hashlib.sha256(before + message).hexdigest().encode()
+        chain.append(before.decode())
+    return History(tenant, chain[0], chain, messages, head)
+
+
+@pytest.fixture
+def warnings():
+    return []
+
+
+@pytest.fixture
+def writer(tmp_path, warnings):
+    made = []
+
+    def start(name="w0", **settings):
+        made.append(Originals(tmp_path, name, warn=warnings.append, **settings))
+        return made[-1]
+
+    yield start
+    for originals in made:
+        assert originals.close()
+
+
+def keep(originals, *histories):
+    return [originals.keep(one).result(timeout=10) for one in histories]
+
+
+def lines(folder):
+    return [json.loads(line) for file in sorted(folder.rglob("*.jsonl")) for line in file.read_bytes().splitlines()]
+
+
+def texts(folder):
+    return [line["message"]["content"] for line in lines(folder)]
+
+
+def test_a_history_is_written_one_message_a_line(tmp_path, writer):
+    assert keep(writer(now=lambda: 0), history("one", "two", "three")) == [True]
+    assert texts(tmp_path) == ["one", "two", "three"]
+    assert {line["seen"] for line in lines(tmp_path)} == {"1970-01-01T00:00:00Z"}
+
+
+def test_a_history_that_is_sent_again_writes_only_what_is_new(tmp_path, writer):
+    keep(writer(), history("one", "two"), history("one", "two"), history("one", "two", "three", "four"))
+    assert texts(tmp_path) == ["one", "two", "three", "four"]
+
+
+def test_from_any_line_one_walks_back_to_the_first_and_forks_share_their_trunk(tmp_path, writer):
+    fork = history("one", "two", "THREE", "FOUR")
+    keep(writer(), history("one", "two", "three"), fork)
+    at = {line["at"]: line for line in lines(tmp_path)}
+    assert len(at) == 5
+    walked, here = [], fork.chain[-1]
+    while here:
+        walked.append(at[here]["message"]["content"])
+        here = at[here]["after"]
+    assert walked == ["FOUR", "THREE", "two", "one"]
+
+
+def test_a_head_is_written_once_and_again_when_it_changes(tmp_path, writer):
+    monday, tuesday = said("Today is Monday."), said("Today is Tuesday.")
+    originals = writer()
+    keep(originals, history("one", head=monday), history("one", "two", head=monday))
+    keep(originals, history("one", "two", "three", head=tuesday))
+    heads = [line["message"]["content"] for line in lines(tmp_path) if "head" in line]
+    assert heads == ["Today is Monday.", "Today is Tuesday."]
+
+
+def test_a_message_is_kept_byte_for_byte(tmp_path, writer):
+    raw = rb'{"role":"user", "content":"\u00e9\/\ud83d", "n":1e400,"big":123456789012345678901234567890}'
+    keep(writer(), History("t", "c", ["h1"], [raw]))
+    (file,) = tmp_path.rglob("*.jsonl")
+    assert file.read_bytes().endswith(b'"message":' + raw + b"}\n")
+
+
+def test_a_message_on_several_lines_is_still_one_line(tmp_path, writer):
+    pretty = json.dumps({"role": "user", "content": "a\nb"}, indent=2).encode().replace(b"\n", b"\r\n")
+    keep(writer(), History("t", "c", ["h1", "h2"], [pretty, *said("next")]))
+    assert texts(tmp_path) == ["a\nb", "next"]
+
+
+def test_after_a_restart_only_what_is_new_is_written(tmp_path, writer):
+    keep(writer(), history("one", "two"))
+    keep(writer(), history("one", "two", "three"))
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
+def test_processes_write_to_files_of_their_own_and_see_what_the_others_wrote(tmp_path, writer):
+    keep(writer("w0"), history("one", "two"))
+    keep(writer("w1"), history("one", "two", "three"))
+    assert len(list(tmp_path.rglob("*.jsonl"))) == 2
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
+def test_a_torn_last_line_is_repaired(tmp_path, writer):
+    keep(writer(), history("one", "two", "three" * 50_000))
+    (file,) = tmp_path.rglob("*.jsonl")
+    file.write_bytes(file.read_bytes()[:-70_000])
+    keep(writer(), history("one", "two", "three" * 50_000, "four"))
+    assert texts(tmp_path) == ["one", "two", "three" * 50_000, "four"]
+
+
+def test_a_file_that_is_one_torn_line_begins_anew(tmp_path, writer):
+    keep(writer(), history("one"))
+    (file,) = tmp_path.rglob("*.jsonl")
+    file.write_bytes(b'{"v":1,"at":"' + b"x" * 200_000)
+    keep(writer(), history("one"))
+    assert texts(tmp_path) == ["one"]
+
+
+def test_originals_are_for_this_user_only(tmp_path, writer):
+    keep(writer(), history("one"))
+    (file,) = tmp_path.rglob("*.jsonl")
+    assert stat.filemode(file.stat().st_mode) == "-rw-------"
+    assert stat.filemode(file.parent.stat().st_mode) == "drwx------"
+
+
+@pytest.mark.parametrize("tenant", ["..", "../../etc", "/etc", "", ".", "a/b", "x" * 300, "tëam", "a\0b"])
+def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
+    folder = tmp_path / "inner"
+    originals = Originals(folder, "w0")
+    assert keep(originals, History(tenant, tenant, ["h1"], said("one"))) == [True]
+    assert originals.close()
+    assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
+    assert all(len(file.relative_to(folder).parts) == 2 for file in tmp_path.rglob("*.jsonl"))
+
+
+def test_tenants_have_folders_of_their_own(tmp_path, writer):
+    keep(writer(), history("one", tenant="team-a"), history("one", tenant="team-b"))
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["team-a", "team-b"]
+    assert texts(tmp_path / "team-b") == ["one"]
+
+
+def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr(module, "REMEMBERED", 10)
+    originals = writer()
+    many = [history(f"conversation {number}", "two", "three") for number in range(20)]
+    keep(originals, *many, *many)
+    assert len(texts(tmp_path)) == 60
+    assert sum(map(len, originals._disk._known.values())) <= 12
+
+
+# --- a disk that does not do its part ---
+
+
+async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warnings):
+    released = threading.Event()
+    append = module._append
+    monkeypatch.setattr(module, "_append", lambda *line: released.wait(10) and append(*line))
+    originals = writer(waiting=3_000)
+    began = asyncio.get_running_loop().time()
+    kept = [originals.keep(history(f"{number}" * 1_000)) for number in range(5)]
+    assert asyncio.get_running_loop().time() - began < 0.5
+    assert [one.done() for one in kept] == [False, False, True, True, True]
+    assert originals.faults == len(warnings) == 3
+    released.set()
+    assert [await asyncio.wrap_future(one) for one in kept] == [True, True, False, False, False]
+    assert await asyncio.wrap_future(originals.keep(history("4" * 1_000)))
+
+
+async def test_what_was_missed_is_written_with_the_next_turn(tmp_path, writer, monkeypatch):
+    append = module._append
+    monkeypatch.setattr(module, "_append", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    originals = writer()
+    assert keep(originals, history("one", "two")) == [False]
+    assert originals.faults == 1
+    monkeypatch.setattr(module, "_append", append)
+    assert keep(originals, history("one", "two", "three")) == [True]
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
+async def test_a_client_that_stops_waiting_does_not_undo_the_writing(tmp_path, writer, monkeypatch):
+    released = threading.Event()
+    append = module._append
+    monkeypatch.setattr(module, "_append", lambda *line: released.wait(10) and append(*line))
+    originals = writer()
+    first = originals.keep(history("in the way"))
+    second = originals.keep(history("one"))
+    second.cancel()
+    released.set()
+    assert first.result(timeout=10)
+    assert keep(originals, history("two")) == [True]
+    assert sorted(texts(tmp_path)) == ["in the way", "one", "two"]
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from proxy.store.originals import History, Originals
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+originals = Originals(Path(sys.argv[1]), "w0")
+messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
+chain = [f"h{number}" for number in range(300)]
+full = originals.keep(History("t", "c", chain, messages)).result()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(full, originals.faults, originals.keep(History("t", "c", chain, messages)).result(), originals.close())
+"""
+
+
+def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_path):
+    told = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["False", "1", "True", "True"]
+    assert [line["at"] for line in lines(tmp_path)] == [f"h{number}" for number in range(300)]
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from proxy.store.originals import History, Originals
+
+originals, messages, chain = Originals(Path(sys.argv[1]), "w0"), [], []
+for number in range(100_000):
+    messages.append(b'{"role":"user","content":"%d %s"}' % (number, b"x" * 5000))
+    chain.append(f"h{number}")
+    originals.keep(History("t", "c", list(chain), list(messages))).result()
+    print(number, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path, writer):
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    acknowledged = [process.stdout.readline() for _ in range(30)]
+    process.send_signal(signal.SIGKILL)
+    acknowledged += process.communicate()[0].splitlines(keepends=True)
+    last = int([line for line in acknowledged if line.endswith("\n")][-1])
+    chain = [f"h{number}" for number in range(last + 1)]
+    keep(writer(), History("t", "c", [*chain, "after"], [b"{}"] * (last + 2)))
+    assert [line["at"] for line in lines(tmp_path) if line["at"] in chain] == chain
+    assert lines(tmp_path)[-1]["at"] == "after"

@@ -1,0 +1,226 @@
+"""What is SQLite's own: a file that breaks, disks that stall, processes that die."""
+
+import asyncio
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from proxy.store.promises import Found, StoreUnavailable
+from proxy.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "state.db"
+
+
+@pytest.fixture
+def warnings():
+    return []
+
+
+@pytest.fixture
+async def store(path, warnings):
+    opened = SqliteStore(path, warn=warnings.append)
+    yield opened
+    await opened.close()
+
+
+async def filled(path, promises=200):
+    store = SqliteStore(path)
+    for number in range(promises):
+        await store.put(f"t/{number}", bytes(2000))
+    await store.close()
+
+
+async def test_the_file_is_for_this_user_only(store, path):
+    await store.put("t/h1", b"block")
+    assert [stat.filemode(file.stat().st_mode) for file in sorted(path.parent.iterdir())] == ["-rw-------"] * 3
+    assert stat.filemode(path.parent.stat().st_mode) == "drwx------"
+
+
+@pytest.mark.parametrize("damage", ["torn", "no database", "holes"])
+async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, warnings, damage):
+    await filled(path)
+    whole = path.read_bytes()
+    if damage == "torn":
+        path.write_bytes(whole[: len(whole) // 3])
+    elif damage == "no database":
+        path.write_bytes(b"not a database" * 1000)
+    else:
+        path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+    for number in range(200):  # wherever the damage is, somebody meets it
+        await store.longest([f"t/{number}"])
+        await store.put(f"t/{number}", b"again")
+    assert [warning.partition(" (")[0] for warning in warnings] == [f"{path} is broken"]
+    assert (await store.longest(["t/199"]))[0] == Found("t/199", b"again")
+    assert path.with_name("state.db.broken").exists()
+
+
+async def test_an_empty_file_is_only_a_fresh_one(store, path, warnings):
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    assert await store.put("t/h1", b"block") == b"block"
+    assert warnings == []
+
+
+async def test_a_file_that_breaks_under_several_workers_is_replaced_once(path, warnings):
+    await filled(path)
+    workers = [SqliteStore(path, warn=warnings.append) for _ in range(3)]
+    for worker in workers:
+        await worker.longest(["t/0"])
+    for beside in path.parent.glob("state.db-*"):
+        beside.unlink()
+    path.write_bytes(b"not a database" * 1000)
+    told = [await worker.put("t/new", b"of worker %d" % number) for number, worker in enumerate(workers)]
+    assert set(told) == {b"of worker 0"}
+    assert len(warnings) == 1
+    for worker in workers:
+        await worker.close()
+
+
+def corrupt(_db):
+    fault = sqlite3.DatabaseError("database disk image is malformed")
+    fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    raise fault
+
+
+async def test_the_fresh_file_of_a_quicker_worker_is_not_set_aside(store, path, warnings):
+    attempts = []
+
+    def replaced_meanwhile(db):
+        attempts.append(db)
+        if len(attempts) == 1:
+            path.unlink()
+            path.touch()
+            corrupt(db)
+        return "went on"
+
+    await store.put("t/h1", b"block")
+    assert await store._in_thread(replaced_meanwhile) == "went on"
+    assert warnings == []
+
+
+async def test_a_file_that_breaks_again_and_again_makes_the_store_unavailable(store):
+    with pytest.raises(StoreUnavailable, match="malformed"):
+        await store._in_thread(corrupt)
+    assert await store.put("t/h1", b"block") == b"block"
+
+
+async def test_a_file_that_was_removed_is_made_anew(store, path):
+    await store.put("t/h1", b"block")
+    for file in path.parent.iterdir():
+        file.unlink()
+    assert await store.put("t/h1", b"again") == b"again"
+    assert path.exists()
+
+
+async def test_where_nothing_can_be_written_the_store_says_so(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    store = SqliteStore(tmp_path / "file" / "state.db")
+    with pytest.raises(StoreUnavailable, match=r"state\.db"):
+        await store.put("t/h1", b"block")
+    await store.close()
+
+
+async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_longer(path, monkeypatch):
+    monkeypatch.setattr("proxy.store.sqlite.BUSY", 0.05)
+    store = SqliteStore(path)
+    await store.put("t/h1", b"block")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin exclusive")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.put("t/h2", b"block")
+    other.execute("rollback")
+    other.close()
+    assert await store.put("t/h2", b"block") == b"block"
+    await store.close()
+
+
+async def test_a_disk_that_stalls_is_not_waited_for(path):
+    released = threading.Event()
+    store = SqliteStore(path, patience=0.05, clock=lambda: released.wait(10) and time.time())
+    with pytest.raises(StoreUnavailable, match="no answer"):
+        await store.put("t/h1", b"block")
+    await asyncio.sleep(0.05)
+    with pytest.raises(StoreUnavailable, match="still busy"):
+        await store.put("t/h2", b"block")
+    released.set()
+    await store.close()
+
+
+async def test_the_event_loop_runs_on_while_the_store_works(path):
+    store = SqliteStore(path, clock=lambda: time.sleep(0.1) or time.time())
+    looking, turns = asyncio.create_task(store.longest(["t/h1"])), 0
+    while not looking.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns > 20
+    await store.close()
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from proxy.store.sqlite import SqliteStore
+
+async def main(path, name, count):
+    store = SqliteStore(Path(path))
+    print((await store.secret()).hex(), flush=True)
+    for number in range(int(count)):
+        told = await store.put(f"t/{number}", name.encode() * 100)
+        print(number, told[:1].decode(), flush=True)
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def writer(path, name, count):
+    command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_begin_at_once_agree_on_everything(path):
+    processes = [writer(path, name, 100) for name in "abcd"]
+    told = [process.communicate(timeout=50)[0].splitlines() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert all(lines == told[0] for lines in told)
+    assert len(told[0]) == 101
+
+
+async def test_what_was_acknowledged_survives_a_kill(store, path):
+    process = writer(path, "a", 100_000)
+    lines = [process.stdout.readline() for _ in range(60)]
+    process.send_signal(signal.SIGKILL)
+    lines += process.communicate()[0].splitlines()
+    acknowledged = [line.split()[0] for line in lines[1:] if len(line.split()) == 2]
+    assert len(acknowledged) >= 59
+    assert (await store.secret()).hex() == lines[0].strip()
+    for number in acknowledged:
+        assert (await store.longest([f"t/{number}"]))[0] == Found(f"t/{number}", b"a" * 100)
+
+
+@pytest.mark.parametrize(("held", "outcome"), [(0.05, b"block"), (5, None)])
+async def test_a_fresh_file_another_process_prepares_is_waited_for_but_not_for_ever(path, monkeypatch, held, outcome):
+    monkeypatch.setattr("proxy.store.sqlite.BUSY", 0.2)
+    path.parent.mkdir()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin exclusive")
+    release = threading.Timer(held, other.rollback)
+    release.start()
+    store = SqliteStore(path)
+    try:
+        assert await store.put("t/h1", b"block") == outcome
+    except StoreUnavailable:
+        assert outcome is None
+    release.cancel()
+    release.join()
+    await store.close()
+    other.close()

@@ -1,0 +1,91 @@
+"""Header hygiene: what belongs to one connection stays there, all else passes as it was spelled."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.wire import headers
+
+NAMES = st.sampled_from(
+    ["X-Stainless-Lang", "OpenAI-Beta", "traceparent", "Idempotency-Key", "TE", "Host", "User-Agent"]
+)
+LISTS = st.lists(st.tuples(NAMES, st.text("abc", max_size=3)), max_size=8).map(tuple)
+
+
+def kept(*pairs):
+    return headers.to_upstream(pairs)
+
+
+@pytest.mark.parametrize("name", sorted(headers.HOP_BY_HOP))
+def test_a_header_of_the_connection_is_not_handed_on_in_either_direction(name):
+    assert kept((name.title(), "x")) == ()
+    assert headers.to_client(((name.upper(), "x"),)) == ()
+
+
+def test_names_listed_in_connection_belong_to_the_connection():
+    pairs = (
+        ("Connection", "close, X-Debug"),
+        ("connection", "x-more"),
+        ("X-DEBUG", "1"),
+        ("x-More", "2"),
+        ("x-kept", "3"),
+    )
+    assert headers.to_upstream(pairs) == (("x-kept", "3"),)
+    assert headers.to_client(pairs) == (("x-kept", "3"),)
+
+
+@pytest.mark.parametrize("name", ["Host", "Content-Length", "Expect", "Accept-Encoding"])
+def test_what_is_set_anew_is_not_handed_on(name):
+    assert kept((name, "x")) == ()
+
+
+@pytest.mark.parametrize("name", ["x-compaction", "X-Compaction-Focus", "X-Conversation-Id"])
+def test_words_to_this_proxy_are_not_handed_on(name):
+    assert kept((name, "x")) == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["User-Agent", "traceparent", "OpenAI-Organization", "Idempotency-Key", "Authorization", "X-Stainless-Retry-Count"],
+)
+def test_what_speaks_to_the_upstream_is_handed_on_in_its_spelling(name):
+    assert kept((name, "x")) == ((name, "x"),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "retry-after",
+        "retry-after-ms",
+        "X-RateLimit-Remaining-Tokens",
+        "x-request-id",
+        "openai-processing-ms",
+        "set-cookie",
+    ],
+)
+def test_what_speaks_to_the_client_is_handed_on_in_its_spelling(name):
+    assert headers.to_client(((name, "x"), (name, "y"))) == ((name, "x"), (name, "y"))
+
+
+def test_an_answer_keeps_its_length_but_not_a_way_past_the_proxy():
+    assert headers.to_client((("Content-Length", "5"), ("Alt-Svc", 'h3=":443"'))) == (("Content-Length", "5"),)
+
+
+def test_more_can_be_left_out():
+    pairs = (("Authorization", "x"), ("API-Key", "y"), ("Cookie", "z"), ("accept", "*/*"))
+    assert headers.to_upstream(pairs, without=headers.CREDENTIALS) == (("accept", "*/*"),)
+
+
+@given(LISTS)
+def test_what_is_kept_keeps_its_order_and_its_repetitions(pairs):
+    assert headers.to_upstream(pairs) == tuple(pair for pair in pairs if pair[0] not in ("TE", "Host"))
+
+
+@given(LISTS)
+def test_hygiene_done_twice_is_hygiene_done_once(pairs):
+    assert headers.to_upstream(headers.to_upstream(pairs)) == headers.to_upstream(pairs)
+
+
+def test_a_header_is_found_in_any_spelling():
+    assert headers.find((("X-A", "1"), ("Content-TYPE", "2"), ("content-type", "3")), "content-type") == "2"
+    assert headers.find((), "content-type") is None

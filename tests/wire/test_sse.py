@@ -1,0 +1,261 @@
+"""Streams of events: what leaves is what came, what may stand between, and when an answer was no success."""
+
+import json
+import re
+
+import pytest
+from completions import DONE, comment, delta, error_event, event, finish, says
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.wire import sse
+
+NEWLINES = ["\n", "\r\n"]
+BARE_ERRORS = [
+    b'{"object":"error","message":"out of memory","type":"InternalServerError"}',
+    b'data: {"object":"error","message":"out of memory"}',
+    b'{"error":{"message":"out of memory"}}',
+    b'{"error":"out of memory"}',
+]
+
+BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
+
+
+def watching(*, must_finish=True):
+    return sse.Watch(must_finish=must_finish)
+
+
+def read(watch, *chunks):
+    """All that leaves, with the end of the stream."""
+    return b"".join([*map(watch.feed, chunks), watch.close()])
+
+
+def dispatched(stream):
+    """The events a client sees, after the standard: (name, data) of each that a blank line ended."""
+    name, data, events = b"", [], []
+    for line in re.split(rb"\r\n|\n|\r", stream)[:-1]:
+        if not line and data:
+            events.append((name, b"\n".join(data)))
+        if not line:
+            name, data = b"", []
+        elif line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            name = line[6:].strip()
+    return events
+
+
+LINES = st.sampled_from(
+    [
+        "",
+        "",
+        'data: {"choices":[{"delta":{"content":"grüße 你好\u2028"},"finish_reason":null}]}',
+        'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}',
+        'data: {"choices":[],"usage":{"total_tokens":7}}',
+        'data: {"error":{"message":"no"}}',
+        "data: [DONE]",
+        "data: one line of several",
+        ": OPENROUTER PROCESSING",
+        "event: error",
+        "id: 1",
+        "data:",
+        "not a field at all",
+    ]
+)
+STREAMS = st.lists(st.tuples(LINES, st.sampled_from(NEWLINES)), max_size=14).map(
+    lambda lines: "".join(line + newline for line, newline in lines).encode()
+)
+
+
+@st.composite
+def cut_streams(draw, streams=STREAMS):
+    """A stream, and some way in which a network could have cut it into chunks."""
+    stream = draw(streams)
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, len(stream) - 1)), max_size=12)))
+    return stream, [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+
+
+@given(cut_streams(), st.booleans())
+def test_however_a_stream_is_cut_the_same_bytes_leave(cut_stream, must_finish):
+    stream, chunks = cut_stream
+    assert read(watching(must_finish=must_finish), *chunks) == stream
+
+
+@given(cut_streams())
+def test_however_a_stream_is_cut_the_verdict_is_the_same(cut_stream):
+    stream, chunks = cut_stream
+    at_once, in_chunks = watching(), watching()
+    read(at_once, stream)
+    read(in_chunks, *chunks)
+    assert (in_chunks.finished, in_chunks.error) == (at_once.finished, at_once.error)
+
+
+@given(cut_streams(), st.data())
+def test_a_heartbeat_at_any_moment_changes_no_event(cut_stream, data):
+    stream, chunks = cut_stream
+    watch, sent = watching(), b""
+    for chunk in chunks:
+        sent += watch.feed(chunk)
+        if data.draw(st.booleans()):
+            sent += watch.heartbeat
+    sent += watch.close()
+    assert dispatched(sent) == dispatched(stream)
+
+
+@given(cut_streams())
+def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
+    _, chunks = cut_stream
+    watch, sent = watching(), b""
+    for chunk in chunks[:-1]:
+        sent += watch.feed(chunk)
+    sent += sse.error_frame(BROKE, at_boundary=watch.at_boundary)
+    error = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
+    name, said = dispatched(sent)[-1]
+    assert json.loads(said.splitlines()[-1]) == {"error": error}
+    assert name in (b"", b"error")
+
+
+def test_an_error_frame_ends_the_line_in_which_the_upstream_broke():
+    frame = sse.error_frame(BROKE, at_boundary=False)
+    assert dispatched(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
+    assert len(dispatched(b'data: {"cho' + frame)) == 2
+
+
+def test_what_leaves_is_whole_lines():
+    watch = watching()
+    assert watch.feed(b"data: one\n\nda") == b"data: one\n\n"
+    assert watch.feed(b"ta: two") == b""
+    assert watch.feed(b"\n\n") == b"data: two\n\n"
+
+
+def test_a_last_line_without_its_end_leaves_when_the_stream_ends():
+    assert read(watching(), b"data: [DONE]") == b"data: [DONE]"
+
+
+def test_a_line_too_long_to_hold_leaves_in_pieces():
+    watch = watching()
+    half = b"x" * (sse.LONGEST_HELD // 2 + 1)
+    assert watch.feed(b"data: " + half) == b""
+    assert watch.feed(half) == b"data: " + half + half
+    assert watch.feed(b"yy") == b"yy"
+    assert watch.feed(b"\n\nda") == b"\n\n"
+
+
+def test_within_a_line_that_leaves_in_pieces_nothing_of_ours_is_written():
+    watch = watching()
+    watch.feed(b"data: " + b"x" * (sse.LONGEST_HELD + 1))
+    assert not watch.at_boundary
+    assert watch.heartbeat == b""
+    watch.feed(b"\n\n")
+    assert watch.heartbeat == b": keep-alive\n\n"
+
+
+@given(st.integers(0, 40))
+def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
+    filler = b"x" * (sse.LONGEST_HELD + 1)
+    end = b'","finish_reason" : "stop"}]}\n\n'
+    watch = watching()
+    read(watch, b'data: {"choices":[{"audio":"' + filler + end[:at], end[at:])
+    assert watch.finished
+
+
+def test_a_stream_begins_where_a_heartbeat_may_stand():
+    assert watching().heartbeat == sse.HEARTBEAT
+
+
+def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
+    watch = watching()
+    watch.feed(b"event: error\n")
+    assert watch.heartbeat == b": keep-alive\n"
+
+
+def test_after_a_lone_carriage_return_no_heartbeat_is_written():
+    watch = watching()
+    watch.feed(b"data: one\r")
+    assert watch.heartbeat == b""
+    watch.feed(b"\n\r\n")
+    assert watch.heartbeat == sse.HEARTBEAT
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        finish("stop"),
+        finish("tool_calls"),
+        b'data: {"choices": [{"finish_reason" : "length"}]}\r\n\r\n',
+        DONE,
+        b"data:[DONE]",
+        error_event("rate limited"),
+        b'event: error\ndata: {"error":{"message":"no"}}\n\n',
+        b'data: {"error":"no"}\n\n',
+    ],
+)
+def test_a_stream_is_finished_by_a_reason_a_done_or_an_error_in_its_place(last):
+    watch = watching()
+    read(watch, delta(content="Hi"), last)
+    assert watch.finished
+    assert watch.error is None
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [],
+        [delta(role="assistant"), delta(content="Hi")],
+        [comment("keep-alive")],
+        [delta(content='"finish_reason":"stop"')],
+        [delta(content="\ndata: [DONE]\n")],
+        [event({"choices": [], "usage": {"total_tokens": 7}})],
+        [event({"choices": [{"delta": {"content": '{"error": 1}'}}]})],
+    ],
+)
+def test_a_stream_that_only_stops_is_not_finished(frames):
+    watch = watching()
+    read(watch, *frames)
+    assert not watch.finished
+
+
+def test_a_stream_that_owes_no_finish_is_finished_from_the_start():
+    assert watching(must_finish=False).finished
+
+
+@pytest.mark.parametrize("line", BARE_ERRORS)
+def test_a_bare_error_object_is_told_and_ends_what_leaves(line):
+    watch = watching()
+    begun = delta(content="Hi")
+    sent = watch.feed(begun + line + b"\n\ndata: [DONE]\n\n")
+    assert watch.error is not None
+    assert watch.error["message"] == "out of memory"
+    assert sent == begun, "it would make some clients stumble before they come to the error in its proper form"
+
+
+@pytest.mark.parametrize("line", BARE_ERRORS)
+def test_a_bare_error_object_is_told_without_the_end_of_its_line(line):
+    watch = watching()
+    assert read(watch, line) == b""
+    assert watch.error is not None
+    assert watch.error["message"] == "out of memory"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'data: {"choices":[{"finish_reason":"error"}],"error":{"message":"provider"}}',
+        b'data: {"choices":[{"delta":{"content":"\\"error\\""}}]}',
+        b'data: ["error"]',
+        b'data: {"error": broken json',
+        b'"error"',
+        b'data: {"a":' + b"[" * 5000 + b'"error"',
+    ],
+)
+def test_other_mentions_of_error_are_nobodys_fault(line):
+    watch = watching()
+    assert read(watch, line + b"\n\n") == line + b"\n\n"
+    assert watch.error is None
+
+
+def test_a_whole_scripted_turn_is_relayed_and_finished():
+    frames = says("Hello there, how are you?").frames(usage=True)
+    watch = watching()
+    assert read(watch, *frames) == b"".join(frames)
+    assert watch.finished

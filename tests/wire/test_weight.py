@@ -1,0 +1,131 @@
+"""What of a message a model reads."""
+
+import base64
+import json
+import struct
+
+import pytest
+
+from proxy.wire.weight import AUDIO, FILE, MESSAGE, TOOL_CALL, Vision, picture_size, weigh
+
+
+def weight_of(message):
+    return weigh(json.dumps(message).encode())
+
+
+def png(width, height, padding=0):
+    header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height)
+    return "data:image/png;base64," + base64.b64encode(header + bytes(padding)).decode()
+
+
+def jpeg(width, height):
+    exif = b"\xff\xe1" + struct.pack(">H", 2 + 40) + bytes(40)
+    frame = b"\xff\xc0" + struct.pack(">HBHH", 17, 8, height, width) + bytes(8)
+    return "data:image/jpeg;base64," + base64.b64encode(b"\xff\xd8" + exif + frame).decode()
+
+
+def picture(url, **how):
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url, **how}}]}
+
+
+def test_the_texts_of_a_message_are_its_content_name_and_calls_but_no_ids():
+    call = {"id": "call_9f8e7d", "type": "function", "function": {"name": "Read", "arguments": '{"path":"a.py"}'}}
+    weight = weight_of({"role": "assistant", "content": "Let me look.", "tool_calls": [call]})
+    assert weight.texts == ["Let me look.", "Read", '{"path":"a.py"}']
+    assert weight.markup == MESSAGE + TOOL_CALL
+
+
+def test_content_in_parts_weighs_what_the_same_text_weighs():
+    plain = weight_of({"role": "user", "content": "hello"})
+    parts = weight_of({"role": "user", "content": [{"type": "text", "text": "hello"}]})
+    assert (parts.texts, parts.markup) == (plain.texts, plain.markup)
+
+
+def test_arguments_that_are_an_object_are_read_as_json():
+    call = {"type": "function", "function": {"name": "Read", "arguments": {"path": "a.py"}}}
+    assert weight_of({"role": "assistant", "tool_calls": [call]}).texts == ["Read", '{"path": "a.py"}']
+
+
+def test_f20_a_picture_is_counted_by_its_tiles_never_as_base64():
+    screenshot = weight_of(picture(png(1024, 1024, padding=2_000_000)))
+    assert screenshot.texts == []
+    assert screenshot.media == 85 + 4 * 170
+    assert screenshot.unread > 2_000_000
+
+
+def test_a_picture_in_low_detail_has_the_base_price():
+    assert weight_of(picture(png(4000, 4000), detail="low")).media == 85
+
+
+def test_a_picture_of_unknown_size_costs_what_a_screenshot_costs():
+    for url in (
+        "https://example.com/cat.png",
+        "data:image/png;base64,AAAA",
+        "data:image/png;base64,A!!!",
+        "data:image/png;base64,éééé",
+        png(0, 9),
+    ):
+        assert weight_of(picture(url)).media == Vision().unseen
+
+
+@pytest.mark.parametrize(
+    ("size", "tiles"),
+    [((512, 512), 1), ((512, 513), 2), ((1024, 1024), 4), ((2048, 4096), 6), ((4096, 400), 4)],
+)
+def test_a_large_picture_is_scaled_down_before_its_tiles_are_counted(size, tiles):
+    assert Vision().cost(png(*size), "high") == 85 + tiles * 170
+
+
+def test_the_size_of_a_jpeg_is_found_behind_its_exif():
+    assert picture_size(jpeg(640, 480)) == (640, 480)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_image", "image_url": png(512, 512)},
+        {"type": "image_url", "image_url": png(512, 512)},
+        {"type": "text", "text": png(512, 512)},
+    ],
+)
+def test_pictures_are_known_in_every_dialect(part):
+    weight = weight_of({"role": "tool", "content": [part]})
+    assert (weight.media, weight.texts) == (85 + 170, [])
+
+
+def test_audio_and_files_have_a_fixed_price():
+    heard = {"type": "input_audio", "input_audio": {"data": "A" * 90_000, "format": "wav"}}
+    paper = {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}}
+    assert weight_of({"role": "user", "content": [heard, paper]}).media == AUDIO + FILE
+    assert weight_of({"role": "assistant", "audio": {"id": "audio_1"}}).media == AUDIO
+
+
+def test_encrypted_thoughts_and_signatures_are_not_counted():
+    details = [
+        {"type": "reasoning.text", "text": "Hm.", "signature": "S" * 5000},
+        {"type": "reasoning.encrypted", "data": "E" * 5000},
+    ]
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    call["extra_content"] = {"google": {"thought_signature": "T" * 5000, "version": 3}}
+    weight = weight_of({"role": "assistant", "content": None, "reasoning_details": details, "tool_calls": [call]})
+    assert sorted(weight.texts) == ["Hm.", "f", "{}"]
+
+
+def test_a_thought_that_is_told_under_two_names_counts_once():
+    twice = {"role": "assistant", "content": "Yes.", "reasoning": "Hm, so.", "reasoning_content": "Hm, so."}
+    assert weight_of(twice).texts == ["Yes.", "Hm, so."]
+
+
+def test_what_has_no_role_is_read_as_json():
+    tool = b'{"type":"function","function":{"name":"Read","parameters":{"type":"object"}}}'
+    assert weigh(tool).texts == [tool.decode()]
+    assert weigh(b"[" + tool + b"]").texts == [f"[{tool.decode()}]"]
+
+
+def test_half_a_surrogate_pair_does_not_hinder_the_counting():
+    assert weigh(rb'{"role":"user","content":"cut \ud83d"}').texts == ["cut \ud83d"]
+
+
+def test_what_cannot_be_parsed_is_weighed_as_it_stands():
+    assert weigh(b'{"role":').texts == ['{"role":']
+    assert weigh(b"[" * 100_000).texts == ["[" * 100_000]
