@@ -10,6 +10,7 @@ The map, from the heart outwards; each part imports only what stands above it:
     store/        promises (blocks) and originals (transcripts)
     upstream      the one door to the model's API
     telemetry/    listeners on events: log lines and metrics
+    compaction/   the heart meets the world: gather what it must know, carry out what it decides
     gateway       THE ONE PATH a request takes, and the one place that fails open
     server/       sockets and processes: HTTP in, lifecycle, workers
     cli/          one command, one file; the only reader of the environment

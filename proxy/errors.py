@@ -78,6 +78,12 @@ class Overloaded(ProxyError):
     status, code = 503, "overloaded"
 
 
+class TranscriptsUnavailable(ProxyError):
+    """The original of what would be folded away cannot be written, and the operator demands that it is."""
+
+    status, code = 503, "transcripts_unavailable"
+
+
 class UpstreamTimeout(ProxyError):
     status, code = 504, "upstream_timeout"
 

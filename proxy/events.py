@@ -86,6 +86,28 @@ class CompactionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The upstream refused a request for its size (or for a signature); `helped`: a second try was accepted."""
+
+    request_id: str
+    upstream: str
+    kind: str
+    limit: int | None
+    helped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CutSilently:
+    """An upstream answered well to a prompt it had not read whole. `said`: not for the first time."""
+
+    conversation: str
+    upstream: str
+    counted: int
+    reported: int
+    said: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FailedOpen:
     """Compaction had a fault of ours; the client's own bytes went on."""
 
@@ -130,6 +152,8 @@ Event = (
     | OurFault
     | CompactionStarted
     | CompactionEnded
+    | Refused
+    | CutSilently
     | FailedOpen
     | StoreFailed
     | ConfigReloaded

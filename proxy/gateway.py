@@ -6,6 +6,7 @@ server's matter, connections are the upstream's. This is also the one place that
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -14,12 +15,15 @@ from typing import Any, TypeVar
 
 from proxy import events
 from proxy.compaction.compactor import Compactor, Prepared
+from proxy.compaction.keeping import recorded
 from proxy.config import Config, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
+from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import headers as wire_headers
-from proxy.wire import paths, routing, sse, usage
+from proxy.wire import overflow, paths, routing, sse, usage
 from proxy.wire.headers import Headers
+from proxy.wire.overflow import Fault
 
 T = TypeVar("T")
 
@@ -113,12 +117,16 @@ class Gateway:
             reply = await _sent(client, call, model, passage)
             return Answer(reply, self._notes(call, passage), _watch_for(call, reply))
         prepared = await self._or(self._prepare(call, call.body, client), _unprepared(call), passage)
-        _note(prepared, passage)
         reply = await _sent(client, prepared.call, model, passage)
-        if not reply.is_good or prepared.ready is None:
+        if prepared.case is not None:
+            prepared, reply = await self._second_chance(prepared, reply, client, model, passage)
+        _note(prepared, passage)
+        if not reply.is_good:
             return Answer(reply, prepared.notes, _watch_for(call, reply))
-        await self._or(self._compactor.accepted(prepared), None, passage)
-        return Answer(reply, prepared.notes, _watch_for(call, reply), partial(self._heard, prepared, passage))
+        recording = await self._or(self._compactor.accepted(prepared, reply.headers), None, passage)
+        listens = recording is not None or prepared.ready is not None
+        heard = partial(self._heard, prepared, recording, passage) if listens else None
+        return Answer(reply, prepared.notes, _watch_for(call, reply), heard)
 
     def _client_for(self, model: str | None, call: Call) -> Client:
         settings = self.config.upstream_for(model)
@@ -134,6 +142,26 @@ class Gateway:
         settings = client.settings
         return await self._compactor.prepare(call, body, client, (settings.policy, self._policies[settings.name]))
 
+    async def _second_chance(
+        self, first: Prepared, refused: Reply, client: Client, model: str | None, passage: Passage
+    ) -> tuple[Prepared, Reply]:
+        """A refusal that can be helped is tried once more before the client hears of it; in vain, and it hears that."""
+        async with _let_go(refused):
+            fault = await _fault_of(refused)
+            if fault is None:
+                return first, refused
+            again, reply = first, None
+            with suppress(ProxyError):
+                again = await self._or(self._compactor.recover(first, fault), first, passage)
+                reply = await _accepted(client, again.call, model) if again is not first else None
+            helped = reply is not None
+            self._emit(events.Refused(passage.request_id, client.settings.name, fault.kind, fault.limit, helped))
+            if reply is None:
+                return first, refused
+            passage.headers_at = perf_counter()
+            await refused.close()
+            return again, reply
+
     async def _or(self, act: Coroutine[Any, Any, T], otherwise: T, passage: Passage) -> T:
         """Law 7, and the only place that keeps it: a fault of ours is counted and told, and the request goes on."""
         try:
@@ -145,14 +173,16 @@ class Gateway:
             return otherwise
 
     async def _heard(
-        self, prepared: Prepared, passage: Passage, chunks: AsyncGenerator[bytes]
+        self, prepared: Prepared, recording: Recording | None, passage: Passage, chunks: AsyncGenerator[bytes]
     ) -> AsyncGenerator[bytes]:
-        """Passes an answer on and remembers what it cost. Noting it makes nobody wait."""
+        """Passes an answer on and remembers what it said and what it cost. Noting it makes nobody wait."""
         tail = usage.Tail()
-        async for chunk in chunks:
-            tail.feed(chunk)
-            yield chunk
-        noting = self._or(self._compactor.told(prepared, tail.usage()), None, passage)
+        with recorded(recording) as record:
+            async for chunk in chunks:
+                tail.feed(chunk)
+                record(chunk)
+                yield chunk
+        noting = self._or(self._compactor.told(prepared, tail.usage(), tail.end), None, passage)
         task = asyncio.get_running_loop().create_task(noting)
         self._noting.add(task)
         task.add_done_callback(self._noting.discard)
@@ -166,6 +196,50 @@ class Gateway:
             self._told.add(call.path)
             self._emit(events.PathNotCompacted(call.path))
         return (("x-compaction", "none"), ("x-compaction-reason", passage.reason))
+
+
+@asynccontextmanager
+async def _let_go(reply: Reply) -> AsyncGenerator[None]:
+    """Who leaves before an answer was handed on leaves no connection behind."""
+    try:
+        yield
+    except BaseException:
+        await reply.close()
+        raise
+
+
+async def _fault_of(reply: Reply) -> Fault | None:
+    """What can be helped of a refusal, read before the client sees any of it."""
+    said = await reply.ahead(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
+    if said is None:
+        return None
+    reply.is_good = reply.is_good and not overflow.begins_as_error(said)
+    fault = overflow.classify(reply.status, reply.headers, said)
+    return fault if fault is not None and fault.kind in overflow.HELPED else None
+
+
+def _may_refuse(reply: Reply) -> bool:
+    """Some routers wrap an error in a good answer; it is no stream then."""
+    return not reply.is_good or "json" in (wire_headers.find(reply.headers, "content-type") or "")
+
+
+def _told_enough(said: bytes) -> bool:
+    return not overflow.begins_as_error(said) or _too_long(said)
+
+
+def _too_long(said: bytes) -> bool:
+    return len(said) > overflow.LARGEST
+
+
+async def _accepted(client: Client, call: Call, model: str | None) -> Reply | None:
+    """The answer to the second try, if it is a good one."""
+    reply = await client.send(call, model)
+    async with _let_go(reply):
+        await _fault_of(reply)
+        if reply.is_good:
+            return reply
+        await reply.close()
+        return None
 
 
 async def _sent(client: Client, call: Call, model: str | None, passage: Passage) -> Reply:
@@ -212,10 +286,11 @@ def _watch_for(call: Call, reply: Reply) -> sse.Watch | None:
 async def _watched(chunks: AsyncGenerator[bytes], watch: sse.Watch) -> AsyncGenerator[bytes]:
     """A stream that is never taken for success when it was none: it ends with an error that clients raise on."""
     try:
-        async for chunk in chunks:
-            if ready := watch.feed(chunk):
-                yield ready
-            _refuse_error(watch)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                if ready := watch.feed(chunk):
+                    yield ready
+                _refuse_error(watch)
         rest = watch.close()
         _refuse_unfinished(watch)  # half a line before it would only hide the error from whoever parses
         if rest:

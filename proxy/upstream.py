@@ -10,6 +10,7 @@ import errno
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -34,6 +35,8 @@ _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 # Below what servers keep an idle connection for would be safest; 15 s is what most clients do.
 _IDLE_SECONDS = 15
 _READ_BUFFER = 256 * 1024
+# A body of this size leaves in one packet with its headers.
+_ONE_PACKET = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Call:
 class Reply:
     """An answer whose headers are in and whose body is still to come."""
 
-    __slots__ = ("_closed", "_response", "_settings", "headers", "reason", "status")
+    __slots__ = ("_ahead", "_closed", "_response", "_settings", "headers", "is_good", "reason", "status")
 
     def __init__(
         self, response: aiohttp.ClientResponse, settings: Upstream, closed: Callable[[], Awaitable[None]]
@@ -58,24 +61,41 @@ class Reply:
         self._response = response
         self._settings = settings
         self._closed = closed
+        self._ahead = b""
         self.status = response.status
+        self.is_good = response.status == HTTPStatus.OK
         self.reason = response.reason or ""
         self.headers = wire_headers.to_client(tuple(response.headers.items()))
 
-    @property
-    def is_good(self) -> bool:
-        return self.status == HTTPStatus.OK
+    async def ahead(self, enough: Callable[[bytes], bool]) -> bytes | None:
+        """The answer as far as somebody must know it before it is handed on; `chunks` begins with it all the same.
+
+        None: it broke off. Whoever goes on reading runs into that again.
+        """
+        read = b""
+        try:
+            async with aclosing(self.chunks()) as chunks:
+                async for chunk in chunks:
+                    read += chunk
+                    if enough(read):
+                        break
+        except (UpstreamBroke, UpstreamTimeout):
+            return None
+        finally:
+            self._ahead = read
+        return read
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Chunk for chunk as the socket delivered it."""
+        if self._ahead:
+            yield self._ahead
         content, who = self._response.content, f'upstream "{self._settings.name}"'
-        silence = _Silence(self._response, self._settings.silence_seconds)
+        silence, now = _Silence(self._response, self._settings.silence_seconds), asyncio.get_running_loop().time
         try:
-            silence.begin()
             while chunk := await content.readany():
-                silence.end()
+                silence.since = None
                 yield chunk
-                silence.begin()
+                silence.since = now()
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} fell silent in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
@@ -96,26 +116,20 @@ class _Silence:
     """Breaks off an answer that says nothing for too long, with one timer for all of it.
 
     aiohttp's own `sock_read` sets a timer anew for each chunk, a tenth of what a chunk costs. It serves until the
-    headers are in. The time that a slow client takes is not the upstream's silence.
+    headers are in. `since` is None while a client takes its time: that is not the upstream's silence.
     """
 
-    __slots__ = ("_content", "_loop", "_seconds", "_since", "_timer")
+    __slots__ = ("_content", "_loop", "_seconds", "_timer", "since")
 
     def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._content = response.content
         self._seconds = seconds
-        self._since: float | None = None
+        self.since: float | None = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         if response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.read_timeout = None
             self._timer = self._loop.call_later(seconds, self._look)
-
-    def begin(self) -> None:
-        self._since = self._loop.time()
-
-    def end(self) -> None:
-        self._since = None
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -123,7 +137,7 @@ class _Silence:
 
     def _look(self) -> None:
         now = self._loop.time()
-        due = self._seconds + (now if self._since is None else self._since)
+        due = self._seconds + (now if self.since is None else self.since)
         if due > now:
             self._timer = self._loop.call_at(due, self._look)
         else:
@@ -138,6 +152,7 @@ class Client:
         self._emit = emit
         self._added = _added_headers(settings)
         self._dropped = _dropped_headers(settings)
+        self._query = urlencode(settings.query)
         self._proxy = _proxy_for(settings.base_url)
         self._in_use = 0
         self._retired = False
@@ -158,7 +173,7 @@ class Client:
 
         `beside`: the path stands beside the API's, at the server's root, as some servers' own pages do.
         """
-        url = _beside(self.settings, call) if beside else _target(self.settings, call, model)
+        url = _beside(self.settings, call) if beside else self._target(call, model)
         headers = CIMultiDict(wire_headers.to_upstream(call.headers, without=self._dropped))
         headers.update(self._added)
         if not isinstance(call.body, bytes) and (length := wire_headers.find(call.headers, "content-length")):
@@ -171,6 +186,12 @@ class Client:
         finally:
             if reply is None:
                 await self._done()
+
+    def _target(self, call: Call, model: str | None) -> URL:
+        base, added = self.settings.base_url, self._query
+        if not call.query:
+            return _plain_url(base, call.path, added, model)
+        return _url(base, call.path, f"{call.query}&{added}" if added else call.query, model)
 
     async def _first_worth_handing_on(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
@@ -241,14 +262,9 @@ class _Bytes(Payload):
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
         """The length is always the body's own: `Content-Length` of a client is never handed on."""
+        if self._size is not None and self._size > _ONE_PACKET:
+            writer.send_headers()  # else the library would copy a megabyte to put its headers in front of it
         await writer.write(self._value)
-
-
-def _target(settings: Upstream, call: Call, model: str | None) -> URL:
-    added = urlencode(settings.query)
-    if not call.query:
-        return _plain_url(settings.base_url, call.path, added, model)
-    return _url(settings.base_url, call.path, f"{call.query}&{added}" if added else call.query, model)
 
 
 def _beside(settings: Upstream, call: Call) -> URL:

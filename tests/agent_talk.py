@@ -1,8 +1,8 @@
 """An agent that talks to a proxy turn by turn, and each turn as three people saw it: sent, forwarded, answered.
 
-    agent = Agent(proxy, up, "sk-a")
-    steps = await agent.works(reading(12))          # the whole history again with every turn, as agents do
-    assert steps[-1].compaction == "applied"
+agent = Agent(proxy, up, "sk-a")
+steps = await agent.works(reading(12))          # the whole history again with every turn, as agents do
+assert steps[-1].compaction == "applied"
 """
 
 import json

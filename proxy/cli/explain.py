@@ -4,10 +4,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from pydantic import BaseModel
-
 from proxy.cli import options
 from proxy.config import Loaded
+from proxy.config.block import Block
 from proxy.config.shipped import policies as shipped
 
 Row = tuple[str, str, str]
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(loaded: Loaded, block: BaseModel, place: tuple[str | int, ...]) -> Iterator[Row]:
+def _rows(loaded: Loaded, block: Block, place: tuple[str | int, ...]) -> Iterator[Row]:
     for name, value in block:
         at = (*place, name)
         yield ".".join(map(str, at)), _shown(value), loaded.origin(*at)
@@ -51,7 +50,7 @@ def _of_policy(loaded: Loaded, name: str) -> Iterator[Row]:
     for field, value in loaded.config.policy(name):
         if field == "inherit":
             continue
-        parts = value if isinstance(value, BaseModel) else None
+        parts = value if isinstance(value, Block) else None
         for part, said in parts or [("", value)]:
             path = (field, part) if part else (field,)
             yield f"policy {name}.{'.'.join(path)}", _shown(said), _setter(loaded, name, path)
@@ -60,9 +59,9 @@ def _of_policy(loaded: Loaded, name: str) -> Iterator[Row]:
 def _setter(loaded: Loaded, name: str, path: tuple[str, ...]) -> str:
     config = loaded.config
     for ancestor in config.lineage(name):
-        at: BaseModel | None = config.all_policies.get(ancestor)
+        at: Block | None = config.all_policies.get(ancestor)
         for step in path:
-            at = getattr(at, step) if isinstance(at, BaseModel) and step in at.model_fields_set else None
+            at = getattr(at, step) if isinstance(at, Block) and step in at.model_fields_set else None
         if at is None:
             continue
         if ancestor in config.policies:

@@ -49,15 +49,22 @@ def run(args: argparse.Namespace) -> int:
         return options.loaded(args, given)
 
     config = read().config
-    Path(config.state.dir).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(config.state.dir).mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        return _complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     try:
         sock = supervisor.bound(config)
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
-        print(f"cannot listen on {where}: {fault.strerror}; choose another with --port", file=sys.stderr)  # noqa: T201
-        return 1
+        return _complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
     _welcome(config, url_of(config, sock))
     return supervisor.serve(Source(read, args.config), config, sock)
+
+
+def _complain(what: str) -> int:
+    print(what, file=sys.stderr)  # noqa: T201
+    return 1
 
 
 def _welcome(config: Config, url: str) -> None:

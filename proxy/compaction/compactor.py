@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from proxy import events
+from proxy.compaction import recovery
 from proxy.compaction.facts import Identity, LastTime, prices_of, tenant_of
+from proxy.compaction.keeping import Keeper
+from proxy.compaction.lessons import Lessons, Which, which
 from proxy.compaction.probe import Probe
 from proxy.compaction.recall import OBSERVED, Memory, Recall
 from proxy.compaction.wish import Wish
@@ -25,18 +28,26 @@ from proxy.core.messages import Request
 from proxy.core.pipeline import Count
 from proxy.core.plan import NeedSummary, Ready
 from proxy.core.rules import Anchor, Facts, Rules
-from proxy.store.originals import History, Originals
+from proxy.store.originals import Kept, Recording
 from proxy.store.promises import Store
 from proxy.tokenizer import Calibration, Tokenizer, Tokenizers, family, plausible, prior, reported
 from proxy.upstream import Call, Client
-from proxy.windows import Window, resolve
+from proxy.windows import Learned, Window, learned_key, resolve
 from proxy.wire import chat
 from proxy.wire.headers import Headers
+from proxy.wire.overflow import Fault
+from proxy.wire.silence import silent
 
-# A body larger than this is parsed and decided on in a thread: the event loop belongs to everybody.
-INLINE = 256 * 1024
+# Bodies up to so many bytes are worked on here and now, larger ones in a thread: the event loop belongs to everybody.
+# Reading, chaining and rendering do a megabyte in two milliseconds; deciding takes fifty where a block is made.
+READ_INLINE = 2 * 1024 * 1024
+DECIDE_INLINE = 256 * 1024
 # Bytes to a token, guessed low: whoever is quiet by this is quiet by any count.
 BYTES_A_TOKEN = 3
+REMEMBERED = 10_000
+REASON = "x-compaction-reason"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +70,21 @@ class Case:
         return self.wish.mode == "observe" or (self.policy.mode == "observe" and self.wish.mode == "auto")
 
     @property
+    def which(self) -> Which:
+        """Whose window it is."""
+        return which(self.upstream, self.request.model, self.call.headers)
+
+    @property
     def raws(self) -> list[bytes]:
         """What weighs in it."""
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
+
+    def knowing(self, lesson: Window | None) -> "Case":
+        """What an overflow taught counts for more than what was told; what the operator says, for more than both."""
+        if lesson is None or self.window.origin == "config":
+            return self
+        limits = replace(self.window, total=lesson.total, input=lesson.input, origin=lesson.origin)
+        return replace(self, window=limits)
 
     def facts(self) -> Facts:
         usable = self.window.room(self.request.max_output)
@@ -88,6 +111,8 @@ class Decided:
     identity: Identity
     memory: Memory
     ready: Ready
+    kept: Kept | None = None
+    """Its history on its way to the originals."""
 
     @property
     def rehearsed(self) -> bool:
@@ -102,39 +127,52 @@ class Prepared:
     call: Call
     notes: Headers
     decided: Decided | None = None
+    wish: Wish = field(default_factory=Wish)
+    case: Case | None = None
+    """What it is about, where it was understood."""
+    lesson: Learned | None = None
+    """What it teaches if the upstream takes it."""
 
     @property
     def ready(self) -> Ready | None:
         return self.decided.ready if self.decided is not None else None
 
 
+Known = tuple[Case, Identity, Memory]
+
+
 class Compactor:
     """Shared by all requests of a worker."""
 
-    def __init__(self, store: Store, originals: Originals | None, emit: events.Listener) -> None:
+    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener) -> None:
         self._recall = Recall(store, emit)
-        self._originals = originals
+        self._lessons = Lessons(store, emit)
+        self._keeper = keeper
         self._emit = emit
         self._tokenizers = Tokenizers()
+        self._cut: set[str] = set()
         self._probe = Probe()
 
     async def prepare(self, call: Call, body: bytes, client: Client, named: tuple[str, Policy]) -> Prepared:
         _, policy = named
         wish = Wish.of(call.headers) if policy.headers else Wish()
         if wish.mode == "bypass":
-            return Prepared(call, (("x-compaction", "bypassed"),))
-        request = await _apart(len(body), partial(chat.parse, body))
+            return Prepared(call, (("x-compaction", "bypassed"),), wish=wish)
+        request = await _apart(len(body) > READ_INLINE, partial(chat.parse, body))
         if request is None:
-            return Prepared(call, (("x-compaction", "none"), ("x-compaction-reason", "not-understood")))
-        case = await _counted(self._case(call, wish, request, named, client))
-        if case is None:
-            return Prepared(call, (("x-compaction", "off" if policy.mode == "off" or wish.mode == "off" else "none"),))
-        return await self._carried_out(await self._decided(case))
+            return Prepared(call, (("x-compaction", "none"), (REASON, "not-understood")), wish=wish)
+        case = self._case(call, wish, request, named, client)
+        counted = await _counted(case, self._lessons.inkling(case.which))
+        if counted is None:
+            action = "off" if policy.mode == "off" or wish.mode == "off" else "none"
+            return Prepared(call, (("x-compaction", action),), wish=wish, case=case)
+        self._probe.ask(client, request.model, call.headers)
+        return await self._carried_out(await self._decided(counted))
 
     def _case(self, call: Call, wish: Wish, request: Request, named: tuple[str, Policy], client: Client) -> Case:
         name, policy = named
         told = Window(total=client.settings.window, origin="config") if client.settings.window else None
-        window = resolve(request.model, told, self._probe.window(client, request.model, call.headers))
+        window = resolve(request.model, told, self._probe.known(client, request.model, call.headers))
         rules = policy.rules(name)
         if wish.mode == "off":
             rules = replace(rules, new_blocks=False)
@@ -142,35 +180,70 @@ class Compactor:
         return Case(call, wish, request, policy, rules, window, tokenizer, client.settings.name)
 
     async def _decided(self, case: Case) -> Decided:
-        request, size = case.request, len(case.request.source)
+        known = case, identity, memory = await self._found(case)
+        rules, facts = _rules(case, memory), _facts(case, memory, identity)
+        ready = await _asked(_mechanically, known, rules, memory.calibration, facts)
+        return Decided(case, identity, memory, ready)
+
+    async def _found(self, case: Case) -> Known:
+        """Whose history it is, and what is remembered of it and of its window."""
+        request = case.request
         secret = await self._recall.secret()
         tenant = tenant_of(case.call.headers, secret)
-        links = await _apart(size, partial(chain, request, tenant, secret, case.wish.conversation))
+        large = len(request.source) > READ_INLINE
+        links = await _apart(large, partial(chain, request, tenant, secret, case.wish.conversation))
         identity = Identity(tenant, links, f"{case.upstream}/{family(request.model)}")
-        memory = await self._recall.find(identity, prior(request.model), rehearse=case.observes)
-        blocks = (memory.block,) if memory.block is not None else ()
-        count, facts = case.count(memory.calibration), _facts(case, memory, identity)
-        decide = partial(plan.decide, request, links, blocks, _rules(case, memory), count=count, facts=facts)
-        decided = await _apart(size, decide)
-        return Decided(case, identity, memory, decided.give_up() if isinstance(decided, NeedSummary) else decided)
+        memory, lesson = await asyncio.gather(
+            self._recall.find(identity, prior(request.model), rehearse=case.observes),
+            self._lesson(case, identity),
+        )
+        return case.knowing(lesson), identity, memory
+
+    async def _lesson(self, case: Case, identity: Identity) -> Window | None:
+        """What an overflow taught. Where the operator has spoken nobody asks."""
+        if case.window.origin == "config":
+            return None
+        return await self._lessons.find(_window_key(case, identity), case.which)
+
+    async def recover(self, prepared: Prepared, fault: Fault) -> Prepared:
+        """The upstream refused it, for this. What may be tried once more; the same again: nothing would help."""
+        case = prepared.case
+        if case is None or case.observes or not case.rules.new_blocks:
+            return prepared
+        refused = prepared.decided or await self._passed_over(case)
+        if (lesson := recovery.taught(fault)) is not None:
+            await self._lessons.learn(_window_key(case, refused.identity), case.which, lesson)
+        counted = sum(await case.tokenizer.count_all(_weighing(refused.ready)))
+        cure = recovery.cure(fault, counted, refused.memory.calibration.ratio, case.request.max_output)
+        again = await self._cured(prepared, refused, cure) if cure is not None else prepared
+        return prepared if again.call.body == prepared.call.body else again
+
+    async def _cured(self, prepared: Prepared, refused: Decided, cure: recovery.Cure) -> Prepared:
+        if cure.of_history:
+            case, facts = refused.case, Facts(usable=cure.goal, prices=prices_of(refused.case.window))
+            known = case, refused.identity, refused.memory
+            ready = await _asked(cure, known, case.rules, Calibration(cure.ratio), facts)
+            if ready is None:
+                return prepared
+            prepared = await self._carried_out(replace(refused, ready=ready))
+        return _asking_less(replace(prepared, lesson=cure.lesson), cure.answer)
+
+    async def _passed_over(self, case: Case) -> Decided:
+        """What was beneath notice is looked at after all: it went out as it came."""
+        await case.tokenizer.count_all(case.raws)
+        case, identity, memory = await self._found(case)
+        size = sum(map(case.count(memory.calibration), case.raws))
+        return Decided(case, identity, memory, recovery.untouched(case.request, size))
 
     async def _carried_out(self, decided: Decided) -> Prepared:
         self._tell(decided)
         call, request, ready = decided.case.call, decided.case.request, decided.ready
         if ready.action != "none" and not decided.rehearsed:
-            self._keep_originals(decided)
-            call = replace(
-                call, body=await _apart(len(request.source), partial(chat.render, request, ready.view, ready.tools))
-            )
-        return Prepared(call, _notes(decided), decided)
-
-    def _keep_originals(self, decided: Decided) -> None:
-        if self._originals is not None:
-            identity, request = decided.identity, decided.case.request
-            links = [link.hex() for link in identity.links[1:]]
-            messages = [message.raw for message in request.body]
-            head = [message.raw for message in request.head]
-            self._originals.keep(History(identity.tenant, links[0], links, messages, head))
+            decided = replace(decided, kept=await self._keeper.before_loss(decided.identity, request))
+            large = len(request.source) > READ_INLINE
+            body = await _apart(large, partial(chat.render, request, ready.view, ready.tools))
+            call = replace(call, body=body)
+        return Prepared(call, _notes(decided), decided, decided.case.wish, decided.case)
 
     def _tell(self, decided: Decided) -> None:
         ready, policy = decided.ready, decided.case.rules.policy
@@ -180,22 +253,35 @@ class Compactor:
             self._emit(events.CompactionStarted(*facts))
             self._emit(events.CompactionEnded(*facts, ready.after, steps, rehearsed=decided.rehearsed))
 
-    async def accepted(self, prepared: Prepared) -> None:
-        """The upstream took it."""
+    async def accepted(self, prepared: Prepared, answer: Headers) -> Recording | None:
+        """The upstream took it. Where its history is kept, the answer that begins now is recorded."""
         decided = prepared.decided
         if decided is not None:
-            await self._recall.promise(decided.identity, decided.ready, rehearsed=decided.rehearsed)
+            await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=decided.rehearsed)
+            if prepared.lesson is not None:
+                key = _window_key(decided.case, decided.identity)
+                await self._lessons.learn(key, decided.case.which, prepared.lesson)
+        kept = decided.kept if decided is not None else None
+        return self._keeper.record(kept or await self._kept_anyway(prepared), answer)
 
-    async def told(self, prepared: Prepared, usage: dict[str, Any] | None) -> None:
-        """The answer is through: this is when, and so much the upstream counted."""
+    async def _kept_anyway(self, prepared: Prepared) -> Kept | None:
+        """Nothing of it was folded away: the call still holds the client's own body."""
+        body = prepared.call.body
+        if not self._keeper.everything or not isinstance(body, bytes):
+            return None
+        secret = await self._recall.secret()
+        return self._keeper.accepted(body, tenant_of(prepared.call.headers, secret), prepared.wish.conversation, secret)
+
+    async def told(self, prepared: Prepared, usage: dict[str, Any] | None, end: bytes = b"") -> None:
+        """The answer is through: this is when, so much the upstream counted, and so it ended."""
         decided = prepared.decided
         if decided is None:
             return
         identity, memory, ready = decided.identity, decided.memory, decided.ready
-        counted = sum(
-            await decided.case.tokenizer.count_all([message.raw for message in ready.view] + [ready.tools or b""])
-        )
+        counted = sum(await decided.case.tokenizer.count_all(_weighing(ready)))
         tokens = reported(usage) or 0
+        if silent(counted, usage, end):
+            self._complain(decided, counted, tokens)
         if decided.rehearsed or not plausible(counted, tokens):
             tokens = 0
         last = LastTime(
@@ -206,22 +292,63 @@ class Compactor:
         )
         await self._recall.note(identity, last, first=memory.last is None)
 
+    def _complain(self, decided: Decided, counted: int, tokens: int) -> None:
+        """The prompt was cut without a word: once in a conversation that is a warning."""
+        conversation = decided.identity.conversation
+        said = conversation in self._cut
+        if len(self._cut) >= REMEMBERED:
+            self._cut.clear()
+        self._cut.add(conversation)
+        self._emit(events.CutSilently(conversation, decided.case.upstream, counted, tokens, said))
+
     async def close(self) -> None:
         self._tokenizers.close()
-        if self._originals is not None:
-            await asyncio.to_thread(self._originals.close)
+        await self._keeper.close()
         await self._recall.close()
 
 
-async def _counted(case: Case) -> Case | None:
+async def _counted(case: Case, inkling: Window | None) -> Case | None:
     """The case with its tokens counted; None where it is beneath notice."""
-    facts, raws = case.facts(), case.raws
+    facts, raws = case.knowing(inkling).facts(), case.raws
     if plan.quiet(len(case.request.source) // BYTES_A_TOKEN, case.rules, facts):
         return None
     counts = await case.tokenizer.count_all(raws)
     if plan.quiet(sum(counts), case.rules, facts):
         return None
     return replace(case, counts=dict(zip(raws, counts, strict=True)))
+
+
+async def _asked(judge: Callable[..., T], known: Known, rules: Rules, calibration: Calibration, facts: Facts) -> T:
+    """What the heart says of a history."""
+    case, identity, memory = known
+    blocks = (memory.block,) if memory.block is not None else ()
+    act = partial(judge, case.request, identity.links, blocks, rules, count=case.count(calibration), facts=facts)
+    found: T = await _apart(len(case.request.source) > DECIDE_INLINE, act)
+    return found
+
+
+def _mechanically(*grounds: Any, **more: Any) -> Ready:  # noqa: ANN401 (whatever `decide` takes)
+    """No model is asked yet."""
+    decided = plan.decide(*grounds, **more)
+    return decided.give_up() if isinstance(decided, NeedSummary) else decided
+
+
+def _weighing(ready: Ready) -> list[bytes]:
+    return [message.raw for message in ready.view] + [ready.tools or b""]
+
+
+def _window_key(case: Case, identity: Identity) -> str:
+    """A tenant is a credential here; one that has several must tell them apart in this key."""
+    return learned_key(identity.tenant, case.upstream, case.request.model, identity.tenant)
+
+
+def _asking_less(prepared: Prepared, most: int | None) -> Prepared:
+    """The same with a bound on the answer."""
+    if most is None or not isinstance(prepared.call.body, bytes):
+        return prepared
+    notes = tuple(note for note in prepared.notes if note[0] != REASON)
+    call = replace(prepared.call, body=chat.answer_within(prepared.call.body, most))
+    return replace(prepared, call=call, notes=(*notes, (REASON, recovery.REASON)))
 
 
 def _facts(case: Case, memory: Memory, identity: Identity) -> Facts:
@@ -251,12 +378,12 @@ def _notes(decided: Decided) -> Headers:
         ("x-compaction-conversation", decided.identity.conversation),
     ]
     if ready.reason:
-        notes.append(("x-compaction-reason", ready.reason))
+        notes.append((REASON, ready.reason))
     elif not case.window.known:
-        notes.append(("x-compaction-reason", "window-unknown"))
+        notes.append((REASON, "window-unknown"))
     return tuple(notes)
 
 
-async def _apart(size: int, act: Callable[[], Any]) -> Any:  # noqa: ANN401 (whatever the act gives)
+async def _apart(large: bool, act: Callable[[], Any]) -> Any:  # noqa: ANN401, FBT001 (whatever the act gives)
     """Small work here and now, large work in a thread."""
-    return act() if size <= INLINE else await asyncio.to_thread(act)
+    return await asyncio.to_thread(act) if large else act()

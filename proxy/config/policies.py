@@ -18,6 +18,17 @@ from proxy.core.steps import STEPS
 
 DEFAULT = "default"
 _R = rules.Rules()
+
+
+def _written(steps: tuple[Step, ...]) -> tuple[dict[str, Any], ...]:
+    """Steps as a policy writes them: with the settings that are not their own defaults."""
+    return tuple({step.name: _unusual(step)} for step in steps)
+
+
+def _unusual(step: Any) -> dict[str, Any]:  # noqa: ANN401 (each step is a dataclass; their protocol cannot say so)
+    return {field.name: value for field in fields(step) if (value := getattr(step, field.name)) != field.default}
+
+
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
@@ -100,15 +111,11 @@ class Policy(Block):
     )
     keep: Keep = Field(Keep(), description="How much of the newest is left alone.")
     always: StepList = Field(
-        ({"clip_output": {}},),
+        _written(_R.always),
         description="Steps for every new message, as it arrives; they never rewrite what was forwarded.",
     )
-    when_full: StepList = Field(
-        ({"clear_results": {}},), description="Steps for everything older, when a block is made."
-    )
-    fold: StepList = Field(
-        ({"drop_middle": {}},), description="Steps for a history that is still over its target then."
-    )
+    when_full: StepList = Field(_written(_R.when_full), description="Steps for everything older, when a block is made.")
+    fold: StepList = Field(_written(_R.fold), description="Steps for a history that is still over its target then.")
     observations: tuple[str, ...] = Field(
         _R.observations, description="User messages in which one of these is found are results, not words of a user."
     )

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Va
 from proxy.config import shipped
 from proxy.config.block import Block
 from proxy.config.policies import DEFAULT, Policy, lineage, resolved
+from proxy.wire import redaction
 from proxy.wire.headers import CREDENTIALS
 
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -128,6 +129,19 @@ def _presentable(path: str | None) -> str | None:
     return path
 
 
+def _spelt_off(value: object) -> object:
+    """YAML takes a bare `off` for false."""
+    return "off" if value is False else value
+
+
+def _findable(pattern: str) -> str:
+    if why := redaction.fault(pattern):
+        raise ValueError(why)
+    return pattern
+
+
+Kept = Annotated[Literal["lossy", "all", "off"], BeforeValidator(_spelt_off)]
+SecretPattern = Annotated[str, AfterValidator(_findable)]
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_readable)]
 TrustedFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_trusted)]
@@ -222,10 +236,28 @@ class State(Block):
 
 
 class Transcripts(Block):
-    """The originals: every message as the client sent it, kept before anything of it is folded away."""
+    """The originals: messages as clients sent them, kept before anything of them is folded away, and the answers."""
 
-    keep: bool = Field(default=True, description="Whether they are kept; without them what is folded away is gone.")
+    keep: Kept = Field(
+        "lossy",
+        description="lossy keeps what is about to be folded away, with all around it; all keeps every chat; off, none.",
+    )
     dir: str | None = Field(None, description="Directory to keep them in; none: `originals` below the state's.")
+    required: bool = Field(
+        default=False,
+        description="Whether a request is refused (503) while what would be folded away of it cannot be written.",
+    )
+    redact: bool = Field(default=True, description="Whether secrets are taken out before anything is written.")
+    patterns: tuple[SecretPattern, ...] = Field(
+        (), description="Secrets of your own, beside the shipped kinds; each begins with three plain characters."
+    )
+    days: float = Field(30, ge=0, description="How long a conversation is kept after its last message; 0 is for ever.")
+    mib: int = Field(4096, ge=0, description="How much is kept in all, the oldest goes first; 0 is no bound.")
+    rotate_mib: float = Field(64, gt=0, description="Size at which a file is closed and the next one begun.")
+    fsync: Literal["never", "rotate", "always"] = Field(
+        "rotate",
+        description="always: it has reached the disk before it counts as written; rotate: when a file is closed.",
+    )
 
 
 class Log(Block):
@@ -269,6 +301,11 @@ class Config(Block):
             if upstream.policy not in self.all_policies:
                 raise ValueError(f"upstreams: {upstream.name}: there is no policy {upstream.policy!r}")
         return self
+
+    @property
+    def originals(self) -> Path:
+        """Where the transcripts are."""
+        return Path(self.transcripts.dir or Path(self.state.dir) / "originals")
 
     @property
     def all_policies(self) -> Mapping[str, Policy]:

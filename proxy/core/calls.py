@@ -1,11 +1,13 @@
 """Change the calls of an assistant message inside its bytes: other arguments, or fewer calls."""
 
-from collections.abc import Callable, Collection
+import json
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from proxy.core import splice
 from proxy.core.messages import Call, Message, literal
 
-_TEXTS = {"function": "arguments", "custom": "input"}
+_SPOKEN = {"function": "arguments", "custom": "input"}
 
 
 def with_arguments(message: Message, change: Callable[[Call], str], made: str) -> Message:
@@ -32,6 +34,24 @@ def without(message: Message, gone: Collection[int], made: str) -> Message | Non
     return left if left.calls or left.text.strip() else None
 
 
+def spoken(call: Call) -> Iterator[str]:
+    """The texts inside the arguments; all of them as one, where they are not JSON."""
+    try:
+        value = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        yield call.arguments
+        return
+    yield from _texts(value)
+
+
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
 def _places(raw: bytes) -> list[tuple[int, int]]:
     """Where the arguments of each call stand, in the order of `Message.calls`; (0, 0) for one without."""
     places = []
@@ -50,7 +70,7 @@ def _arguments(raw: bytes, start: int) -> tuple[int, int]:
     for kind in ("custom", "function"):
         inner = splice.member(raw, kind, start)
         if inner is not None and raw[inner.start : inner.start + 1] == b"{":
-            return _text(raw, inner.start, _TEXTS[kind])
+            return _text(raw, inner.start, _SPOKEN[kind])
     return 0, 0
 
 

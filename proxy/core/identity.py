@@ -32,11 +32,16 @@ def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> 
     links = [link]
     marked = any(mark in request.source for mark in _MARKS)
     for message in request.messages[head_size(request.messages) :]:
-        step = blake2b(link, digest_size=SIZE, key=key)
-        step.update(canonical(message, marked=marked))
-        link = step.digest()
+        link = follow(link, message, key, marked=marked)
         links.append(link)
     return tuple(links)
+
+
+def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) -> bytes:
+    """The link after this one: of the message, over all that came before it."""
+    step = blake2b(link, digest_size=SIZE, key=key)
+    step.update(canonical(message, marked=marked))
+    return step.digest()
 
 
 def promise_key(tenant: str, link: bytes) -> str:

@@ -15,6 +15,8 @@ from proxy.core.rules import Keep
 from proxy.core.scene import Scene
 
 _ENOUGH = 0.9
+# So often less of the middle is folded than all of it.
+TRIES = 3
 DEEPEST = Keep(tokens=0, groups=1)
 
 
@@ -60,16 +62,17 @@ def _folded(scene: Scene, draft: Draft, reason: str, excess: int) -> Rung:
     """Clear, then fold the oldest of the middle: as little of it as frees the excess, else all of it."""
     shorter, reports = run(scene.rules.when_full, draft)
     room = scene.total(draft.middle) - excess
-    cut = snap(shorter.middle, _tail(scene, shorter.middle, room))
-    rungs = []
-    for stop in dict.fromkeys((cut, len(shorter.middle))):
+    rungs: list[Rung] = []
+    while not rungs or rungs[-1].freed < excess:
+        stop = snap(shorter.middle, _tail(scene, shorter.middle, room)) if len(rungs) < TRIES else len(shorter.middle)
         oldest = replace(shorter, middle=shorter.middle[:stop], after=shorter.middle[stop:] + shorter.after)
         folded, more = run(scene.rules.fold, oldest)
         whole = replace(shorter, middle=folded.middle + shorter.middle[stop:])
         rungs.append(_rung(scene, whole, reports + more, reason, folded=True))
-        if rungs[-1].freed >= excess:
+        if stop == len(shorter.middle):
             break
-    return max(rungs, key=lambda rung: rung.freed)
+        room -= 2 * (excess - rungs[-1].freed)  # what folding leaves behind takes room as well, and more each time
+    return max(rungs, key=lambda rung: rung.freed) if rungs[-1].freed < excess else rungs[-1]
 
 
 def _tail(scene: Scene, messages: Sequence[Message], room: int) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from proxy.core import placeholder
 from proxy.core.groups import callers
 from proxy.core.messages import Call, Message
-from proxy.core.names import frequency, index
 from proxy.core.tools import PLANNING, READING, RUNNING, WRITING, listed
 
 _KINDS = (("Plan", PLANNING), ("Files changed", WRITING), ("Files read", READING), ("Commands", RUNNING))
@@ -18,7 +17,7 @@ _PLAN_LENGTH = 1_500
 _OTHER = "Other calls"
 
 
-def ledger(messages: Sequence[Message], budget: int, names: int = 0) -> str:
+def ledger(messages: Sequence[Message], budget: int) -> str:
     """The stretch in at most about `budget` bytes: newest entries first to stay, sections in a fixed order."""
     entries: dict[str, dict[str, None]] = {}
     for message, call in zip(messages, callers(messages), strict=True):
@@ -28,9 +27,6 @@ def ledger(messages: Sequence[Message], budget: int, names: int = 0) -> str:
             kept[entry] = None
     order = ["The user said", *(kind for kind, _ in _KINDS), _OTHER]
     lines = [_line(section, list(entries[section]), budget // len(entries)) for section in order if section in entries]
-    if names:
-        texts = [message.text for message in messages]
-        lines.append(f"Names: {', '.join(index(chr(10).join(texts), names, frequency(texts)))}")
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """What stands where something was folded: one line that tells an agent what it was, how it ended, and which names
 were in it.
 
-A template has the words `{tool} {argument} {bytes} {lines} {outcome} {names} {handle}`; what is not known is left
-out. Nothing in it may depend on a clock or a counter: the same result gets the same words every time.
+A template has the words `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines}`; what is not known is
+left out. Nothing in it may depend on a clock or a counter: the same result gets the same words every time.
 """
 
 import json
@@ -36,16 +36,19 @@ _FAILED = re.compile(
 _LONGEST = 120
 
 
-def words(template: str, text: str, call: Call | None, names: Sequence[str], handle: int) -> str:
+def words(
+    template: str, text: str, call: Call | None, handle: int, *, names: Sequence[str] = (), lines: Sequence[str] = ()
+) -> str:
     """The template with its words filled in."""
     known = {
         "tool": call.name if call else "tool",
         "argument": argument(call),
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
-        "lines": f"{text.count(chr(10)) + 1:,}",
+        "rows": f"{text.count(chr(10)) + 1:,}",
         "outcome": outcome(text),
         "names": f" Names in it: {', '.join(names)}." if names else "",
         "handle": f"#{handle}",
+        "lines": "".join(("\nSome of its lines:", *(f"\n{line}" for line in lines), "\n")) if lines else "",
     }
     return _WORD.sub(lambda found: known.get(found[1], found[0]), template)
 

@@ -22,7 +22,10 @@ from proxy.core.messages import Message, Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count, StepReport, quarter
 from proxy.core.rules import NOTHING_KNOWN, Facts, Rules
-from proxy.core.scene import Scene
+from proxy.core.scene import WINDOWED, Scene
+
+# What a block must free that does not bring a view below its limit, when the one before it did not either.
+REAL_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +119,25 @@ def _deep(scene: Scene, size: int, limit: int, reason: str) -> Ready | NeedSumma
     if few or _most(scene) < least:
         return _kept(scene, size, "floor")
     rung = ladder(scene, size, limit, reason)
-    if rung.freed < least:
+    if rung.freed < least or _in_vain(scene, size, size - rung.freed, limit):
         return _kept(scene, size, "floor")
     mechanical = _made(scene, rung, size)
     if rules.summarize and scene.facts.seen and rung.folded:
         goal = int(limit * rules.target)
         return NeedSummary(reason, goal, rung.scene.block.covers, _kept(scene, size), mechanical)
     return mechanical
+
+
+def _in_vain(scene: Scene, size: int, after: int, limit: int) -> bool:
+    """Whether this would only be the next of many rewrites: what may not go is over the limit by itself.
+
+    A second block in a row that stays over its limit must make the request fit, or free a real share of it.
+    """
+    if after <= limit or not (scene.stands and scene.block.reason in WINDOWED):
+        return False
+    usable = scene.facts.usable
+    makes_it_fit = usable is not None and after <= usable < size
+    return not makes_it_fit and size - after < size * REAL_SHARE
 
 
 def _most(scene: Scene) -> int:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from proxy.core.economics import Prices
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Step
-from proxy.core.steps import ClearResults, ClipOutput, DropMiddle
+from proxy.core.steps import ClearArguments, ClearObservations, ClearResults, ClipOutput, DropMiddle
 
 OBSERVATIONS = (
     r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
     r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
     r"\nbash-\$\s*$",
+    r"^\s*I ran this command:\n",
 )
 
 
@@ -23,8 +24,8 @@ OBSERVATIONS = (
 class Keep:
     """How much of the newest is left alone: the groups that fit `tokens`, but at least so many groups and turns."""
 
-    tokens: int = 8_000
-    groups: int = 2
+    tokens: int = 4_000
+    groups: int = 3
     turns: int = 0
     first: int = 0
     """So many groups of the beginning are left alone too."""
@@ -36,11 +37,11 @@ class Rules:
 
     policy: str = "default"
     always: tuple[Step, ...] = (ClipOutput(),)
-    when_full: tuple[Step, ...] = (ClearResults(),)
+    when_full: tuple[Step, ...] = (ClearResults(), ClearObservations(), ClearArguments())
     fold: tuple[Step, ...] = (DropMiddle(),)
     """What brings a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
-    clear_at_least: int = 20_000
+    clear_at_least: int = 10_000
     """Old results are cleared once so much can go, and below so much history nothing happens at all."""
     clear_cold_at_least: int = 4_000
     """The same while the upstream has forgotten the conversation anyway."""

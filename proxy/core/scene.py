@@ -153,6 +153,9 @@ class Scene:
         if gone:
             after = draft.after[0] if draft.after else None
             parts += notes("\n".join((PINNED, *gone)), parts[-1] if parts else None, after, covers, covers)
+        if self.stands and covers == self.block.covers and draft.after:
+            # Under this link a promise stands already, and the first one holds. So this one goes a message further.
+            parts, covers = (*parts, draft.after[0]), draft.after[0].stop
         block = Block(
             covers,
             close(parts),

@@ -9,11 +9,11 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy import events
-from proxy.errors import MethodNotAllowed, Overloaded, ProxyError
+from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError
 from proxy.gateway import Gateway, Passage
 from proxy.server import intake
 from proxy.server.delivery import Delivery
-from proxy.server.protocol import error_response, new_id
+from proxy.server.protocol import REQUEST_ID, error_response, new_id
 from proxy.telemetry.metrics import CONTENT_TYPE, Board, Metrics
 from proxy.wire import paths
 
@@ -57,6 +57,7 @@ class App:
 
     async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
         passage = Passage(new_id(), _method(request.method), _route(request.raw_path), perf_counter())
+        request[REQUEST_ID] = passage.request_id
         self.in_flight += 1
         self._left.clear()
         try:
@@ -73,6 +74,8 @@ class App:
             self.in_flight -= 1
             if not self.in_flight:
                 self._left.set()
+            if passage.outcome == "failed" and not passage.status:
+                passage.status = Internal.status  # the wall around us will answer so
             self._emit(passage.finished(perf_counter()))
 
     async def _relay(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:

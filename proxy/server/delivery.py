@@ -6,7 +6,6 @@ from contextlib import aclosing, contextmanager, suppress
 from time import perf_counter
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
 from proxy.gateway import Answer, Passage
@@ -17,10 +16,13 @@ class Relayed(web.StreamResponse):
     """Sends the upstream's headers and no others (the HTTP library would add who it is and what it guesses)."""
 
     async def _prepare_headers(self) -> None:
-        guessed = [name for name in ("Server", "Content-Type") if name not in self.headers]
+        headers = self.headers
+        named, typed = "Server" in headers, "Content-Type" in headers
         await super()._prepare_headers()
-        for name in guessed:
-            self.headers.popall(name, None)
+        if not named:
+            headers.popall("Server", None)
+        if not typed:
+            headers.popall("Content-Type", None)
 
 
 class Whole(Relayed):
@@ -40,8 +42,7 @@ class Delivery:
         self._passage = passage
         self._silence = silence
         self._last_at = 0.0
-        headers = CIMultiDict(answer.reply.headers)
-        headers.extend(answer.notes)
+        headers = (*answer.reply.headers, *answer.notes)
         kind = Whole if answer.watch is None else Relayed
         self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=headers)
         passage.status = answer.reply.status
@@ -61,22 +62,25 @@ class Delivery:
         """Where not even a first byte comes, the client can still be told so properly: nothing was sent yet."""
         first = await anext(chunks, b"")
         await self._response.prepare(self._request)
-        await self._relay(first, chunks)
+        await self._relay(chunks, first)
 
     async def _stream(self, chunks: AsyncGenerator[bytes], watch: sse.Watch) -> None:
         await self._response.prepare(self._request)
         with self._kept_alive(watch):
-            await self._relay(await anext(chunks, b""), chunks)
+            await self._relay(chunks)
 
-    async def _relay(self, chunk: bytes, more: AsyncGenerator[bytes]) -> None:
+    async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes = b"") -> None:
         passage, write = self._passage, self._response.write
-        passage.first_byte_at = perf_counter()
         try:
-            while chunk:
-                passage.bytes_out += len(chunk)
+            if first:
+                passage.first_byte_at = perf_counter()
+                passage.bytes_out = len(first)
+                await write(first)
+            async for chunk in chunks:
                 self._last_at = perf_counter()
+                passage.first_byte_at = passage.first_byte_at or self._last_at
+                passage.bytes_out += len(chunk)
                 await write(chunk)
-                chunk = await anext(more, b"")
             await self._response.write_eof()
             passage.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):

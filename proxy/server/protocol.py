@@ -4,19 +4,23 @@ A request that cannot even be parsed never reaches the application, and the libr
 stumbled over, which may be the one with the key.
 """
 
-from secrets import token_hex
+from os import urandom
+from time import perf_counter
 from typing import Any
 
 from aiohttp import StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy import errors, events
+from proxy.gateway import Passage
 
 JSON = "application/json"
+# Where a request keeps the id under which it is logged.
+REQUEST_ID = web.RequestKey("request_id", str)
 
 
 def new_id() -> str:
-    return f"cp-{token_hex(8)}"
+    return f"cp-{urandom(8).hex()}"
 
 
 def error_response(fault: errors.ProxyError, request_id: str) -> web.Response:
@@ -53,21 +57,23 @@ class Protocol(web_protocol.RequestHandler):
     def handle_error(
         self,
         request: web.BaseRequest,
-        status: int = 500,  # noqa: ARG002 (the library's signature)
+        status: int = 500,
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 (it quotes the request)
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun already")
-        fault, request_id = _in_our_words(exc), new_id()
+        fault, request_id = _in_our_words(exc), request.get(REQUEST_ID) or new_id()
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.OurFault(request_id, *events.kind_and_place(exc)))
+        if status < errors.Internal.status:  # the parser's own: nobody else has seen this request
+            self._emit(_refused(request_id, fault))
         response = error_response(fault, request_id)
         response.force_close()
         return response
 
     def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_more: Any) -> None:  # noqa: ANN401
-        if exc_info is not None:
+        if exc_info is not None and not isinstance(exc_info, web.RequestPayloadError):  # that one is the client's
             self._emit(events.OurFault("none", *events.kind_and_place(exc_info)))
 
 
@@ -82,11 +88,17 @@ class Door(web.Server):
         return Protocol(self, self._emit, loop=self._loop, **self._kwargs)
 
 
+def _refused(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
+    now = perf_counter()
+    passage = Passage(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
+    return passage.finished(now)
+
+
 def _in_our_words(exc: BaseException | None) -> errors.ProxyError:
     match exc:
         case LineTooLong():
             return errors.HeadersTooLarge("a line of the request's head is longer than this proxy reads (64 KiB)")
-        case BadHttpMessage() | ValueError():
+        case BadHttpMessage():
             return errors.BadRequest(
                 "the request is not well-formed HTTP; what is wrong stays unsaid, it may be a secret"
             )

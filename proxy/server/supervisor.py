@@ -39,7 +39,11 @@ def bound(config: Config) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if config.listen.workers > 1:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    sock.bind((config.listen.host, config.listen.port))
+    try:
+        sock.bind((config.listen.host, config.listen.port))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
@@ -93,7 +97,7 @@ class Supervisor:
 
 
 def _begin(source: Source, config: Config, slot: int) -> None:
-    """Until the worker listens to signals itself, being told to stop means to stop, and a reload is under way anyhow."""
+    """Until the worker hears signals itself, told to stop it just stops; its configuration is read anew anyhow."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,17 @@ from aiohttp import web
 
 from proxy import __version__, events
 from proxy.compaction.compactor import Compactor
+from proxy.compaction.keeping import Keeper
 from proxy.config import Config, InvalidConfig, Loaded
 from proxy.gateway import Gateway
 from proxy.server.app import App
 from proxy.server.protocol import Door
 from proxy.store.memory import MemoryStore
-from proxy.store.originals import Originals
+from proxy.store.originals import Keeping, Originals, Retention
 from proxy.store.promises import MEBIBYTE, Bounds, Store
 from proxy.store.sqlite import SqliteStore
 from proxy.telemetry import log, metrics
+from proxy.wire.redaction import Redaction, redaction
 
 _LOOK_SECONDS = 0.5
 _LAG_SECONDS = 0.1
@@ -52,7 +55,8 @@ class Worker:
         self._board = metrics.Board(board_folder(config), slot) if slot is not None else None
         if self._board is not None:
             self._board.take_up(self._metrics)
-        self._compactor = Compactor(_store(config, self._warn), _originals(config, slot, self._warn), self._emit)
+        keeper = _keeper(config, slot, self._warn)
+        self._compactor = Compactor(_store(config, self._warn), keeper, self._emit)
         self._app = App(Gateway(config, self._compactor, self._emit), self._emit, self._metrics, self._board)
         self._leaving = asyncio.Event()
         self._reread = asyncio.Event()
@@ -60,6 +64,7 @@ class Worker:
     async def run(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unhandled)
+        threading.excepthook = self._died
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
         loop.add_signal_handler(signal.SIGHUP, self._reread.set)
@@ -143,6 +148,12 @@ class Worker:
         """The store and the disk warn from threads of their own."""
         self._loop.call_soon_threadsafe(self._emit, events.StoreFailed(why))
 
+    def _died(self, thread: threading.ExceptHookArgs) -> None:
+        """What Python would print of a thread that fails is told by kind and place only, too."""
+        if thread.exc_value is not None:
+            fault = events.OurFault("none", *events.kind_and_place(thread.exc_value))
+            self._loop.call_soon_threadsafe(self._emit, fault)
+
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         """What asyncio would print with all its values is told by kind and place only."""
         exc = context.get("exception")
@@ -161,12 +172,19 @@ def _store(config: Config, warn: Callable[[str], None]) -> Store:
     return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)
 
 
-def _originals(config: Config, slot: int | None, warn: Callable[[str], None]) -> Originals | None:
-    """Each process writes files of its own: two that share one would tear each other's lines."""
-    if not config.transcripts.keep:
-        return None
-    folder = Path(config.transcripts.dir or Path(config.state.dir) / "originals")
-    return Originals(folder, f"w{slot or 0}", warn)
+def _keeper(config: Config, slot: int | None, warn: Callable[[str], None]) -> Keeper:
+    """Each process writes files of its own: two that share one would tear each other's lines. One sees to their age."""
+    told = config.transcripts
+    if told.keep == "off":
+        return Keeper()
+    keeping = Keeping(
+        rotate=int(told.rotate_mib * MEBIBYTE),
+        sync=told.fsync,
+        redaction=redaction(told.patterns) if told.redact else Redaction(),
+        retention=Retention(told.days, told.mib * MEBIBYTE) if not slot else None,
+    )
+    originals = Originals(config.originals, f"w{slot or 0}", keeping, warn)
+    return Keeper(originals, everything=told.keep == "all", required=told.required)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

@@ -55,10 +55,10 @@ class MemoryStore:
             self._promises.put(promise.key, promise.value, now + self._seconds)
         return promise, self._facts.first(facts, now)
 
-    async def put(self, key: str, value: bytes) -> bytes:
+    async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         now = self._clock()
         standing = self._promises.get(key, now)
-        promised = value if standing is None else standing
+        promised = value if standing is None or standing == over else standing
         self._promises.put(key, promised, now + self._seconds)
         return promised
 

@@ -1,49 +1,51 @@
-"""The originals on disk: every message as the client sent it, once, before anything of it is folded away.
+"""The originals: every message as the client sent it and every answer, once, before anything of it is folded away.
 
-JSON Lines, one message a line, in one file per conversation and process, which only ever grows:
+Who calls only hands over: a thread writes (transcripts/files.py). A disk that is slow, full or gone delays no request
+and fails none. What could not be taken is counted, and since the client sends its history again, the next turn writes
+what this one missed. Whoever must know that a history is kept waits for it: `await asyncio.wrap_future(kept.done)`.
 
-    {"v":1,"at":"<chain hash>","after":"<the one before>","seen":"2026-11-21T09:00:00Z","message":{…}}
-    {"v":1,"head":"<hash>","seen":"…","message":{…}}                      system prompts stand outside the chain
-
-A chain hash stands for all that came before it, so a history that is sent again writes only what is new, and from any
-line one can walk back to the first; forks share their trunk.
-
-`keep` only hands over: a thread writes. A disk that is slow, full or gone delays no request and fails none. What could
-not be taken is counted, and since the client sends its history again, the next turn writes what this one missed.
+An answer is collected as it passes and put together in the same thread, after the messages it answers.
 """
 
-import os
 import queue
-import re
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import dataclass, field
 from pathlib import Path
 
-WAITING = 64 * 1024 * 1024  # bytes of requests that may wait for the disk
-REMEMBERED = 100_000  # hashes at hand, about 12 MB; those of other conversations are read from their files again
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
-BREAKS = bytes.maketrans(b"\r\n", b"  ")  # in JSON a bare line break is only ever white space
+from proxy.store.transcripts import retention
+from proxy.store.transcripts.files import MEBIBYTE, Files, Sync
+from proxy.store.transcripts.lines import History, of_answer, of_history
+from proxy.store.transcripts.retention import Retention
+from proxy.wire.answers import Assembly
+from proxy.wire.redaction import Redaction
+
+__all__ = ["History", "Keeping", "Kept", "Originals", "Recording", "Retention"]
+
+WAITING = 64 * MEBIBYTE  # bytes of requests and answers that may wait for the disk
+PIECE = 64 * 1024  # bytes of an answer that are collected before the thread takes them apart
+SWEEP_SECONDS = 3600.0
+SWEEP_SHARE = 32  # and each time this part of the bound was written
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """What one request carried. `chain[i]` is the hash at `messages[i]`; the head is not part of the chain."""
+class Keeping:
+    """How originals are kept. Without a retention another process sees to it, or nobody."""
 
-    tenant: str
-    conversation: str
-    chain: Sequence[str]
-    messages: Sequence[bytes]
-    head: Sequence[bytes] = ()
+    rotate: int = 64 * MEBIBYTE
+    sync: Sync = "rotate"
+    redaction: Redaction = field(default_factory=Redaction)
+    retention: Retention | None = None
 
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.messages)) + sum(map(len, self.head))
+
+@dataclass(slots=True)
+class Kept:
+    """A history that was handed over. `done` is True once it is written."""
+
+    done: Future[bool] = field(default_factory=Future)
+    history: History | None = None
 
 
 def _silent(_warning: str) -> None:
@@ -60,34 +62,88 @@ class Originals:
         self,
         folder: Path,
         writer: str,
+        keeping: Keeping | None = None,
         warn: Callable[[str], None] = _silent,
+        *,
         waiting: int = WAITING,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.faults = 0
-        self._disk = _Disk(folder, writer, now)
+        self._folder = folder
+        self._keeping = keeping or Keeping()
+        self._files = Files(folder, writer, self._keeping.rotate, self._keeping.sync)
         self._warn = warn
         self._room = waiting
+        self._now = now
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[tuple[History, Future[bool]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write_all, name="originals", daemon=True)
-        self._thread.start()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._swept_at = float("-inf")
+        self._unswept = 0
+        self._thread = self._begun()
 
-    def keep(self, history: History) -> "Future[bool]":
-        """Hand a history over. Most callers go on at once; who must know waits: True once it is written."""
-        kept: Future[bool] = Future()
-        if self._reserve(history.size):
-            self._waiting.put((history, kept))
-        else:
-            self._fault("the disk is too slow, and too many wait for it already")
-            kept.set_result(False)
+    def keep(self, history: History) -> Kept:
+        """Hand a history over. Most callers go on at once."""
+        return self.keep_later(history.size, lambda: history)
+
+    def keep_later(self, size: int, history: Callable[[], History | None]) -> Kept:
+        """The same where the thread is to make the history first, out of so many bytes; None: there is none."""
+        kept = Kept()
+
+        def write() -> bool:
+            made = history()
+            if made is not None:
+                self._write(made)
+                kept.history = made
+            return made is not None
+
+        self.hand_over(size, write, kept.done)
         return kept
+
+    def record(self, kept: Kept, assembly: Assembly) -> "Recording":
+        """Collect the answer to a history that was handed over."""
+        return Recording(self, kept, assembly)
+
+    def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
+        """An act for the thread that holds so many bytes until it is done. False: there was no room for it."""
+        if not self._reserve(size):
+            self._fault("the disk is too slow, and too many wait for it already")
+            done.set_result(False)
+            return False
+
+        def job() -> None:
+            awaited = done.set_running_or_notify_cancel()  # a client that left does not undo the writing
+            written = False
+            try:
+                written = act()
+            except OSError as fault:
+                self._fault(str(fault))
+            finally:
+                self._release(size)
+                if awaited:
+                    done.set_result(written)
+
+        self._jobs.put(job)
+        return True
+
+    def write_answer(self, kept: Kept, assembly: Assembly, *, ended: bool) -> bool:
+        """In the thread. An answer to what could not be written stands nowhere either."""
+        history = kept.history
+        if history is None or not history.chain:
+            return False
+        answer = assembly.answer(ended=ended)
+        lines = of_answer(history.chain[-1], answer, self._seen, self._keeping.redaction)
+        return self._add(history, lambda _: {"": lines} if lines else {}) > 0
 
     def close(self, seconds: float = 5.0) -> bool:
         """Write what waits, for so long. False: something was left."""
-        self._waiting.put(None)
+        self._jobs.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    @property
+    def _seen(self) -> str:
+        now = self._now()
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
@@ -104,103 +160,87 @@ class Originals:
             self.faults += 1
         self._warn(f"originals were not written: {why}")
 
-    def _write_all(self) -> None:
-        while (waiting := self._waiting.get()) is not None:
-            history, kept = waiting
-            awaited = kept.set_running_or_notify_cancel()  # a client that left does not undo the writing
-            written = self._write(history)
-            self._release(history.size)
-            if awaited:
-                kept.set_result(written)
+    # --- in the thread ---
 
-    def _write(self, history: History) -> bool:
+    def _begun(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name="originals", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        left = False
         try:
-            self._disk.write(history)
+            while (job := self._next()) is not None:
+                job()
+            self._files.sync()
+            left = True
+        finally:
+            if not left:  # a fault of ours takes the thread with it, and no more than that
+                self._fault("a fault of our own")
+                self._thread = self._begun()
+
+    def _next(self) -> Callable[[], None] | None:
+        kept = self._keeping.retention
+        if kept is None:
+            return self._jobs.get()
+        while True:
+            due = self._swept_at + SWEEP_SECONDS - self._now()
+            if due <= 0 or (kept.bytes and self._unswept > kept.bytes // SWEEP_SHARE):
+                self._sweep(kept)
+            try:
+                return self._jobs.get(timeout=max(1.0, due))
+            except queue.Empty:
+                continue
+
+    def _sweep(self, bounds: Retention) -> None:
+        self._swept_at, self._unswept = self._now(), 0
+        try:
+            for one in retention.beyond(retention.stored_in(self._folder), bounds, self._now()):
+                retention.remove(one)
         except OSError as fault:
-            self._fault(str(fault))
-            return False
-        return True
+            self._warn(f"old originals could not be removed: {fault}")
+
+    def _write(self, history: History) -> None:
+        self._add(history, lambda known: of_history(history, known, self._seen, self._keeping.redaction))
+
+    def _add(self, history: History, lines_for: Callable[[set[str]], Mapping[str, bytes]]) -> int:
+        added = self._files.add(self._files.place(history.tenant, history.conversation), lines_for)
+        self._unswept += added
+        return added
 
 
-class _Disk:
-    """Files of conversations, and which hashes stand in them. Lives in the writer's thread."""
+class Recording:
+    """One answer as it passes: collected here, taken apart in the thread while it still comes."""
 
-    def __init__(self, folder: Path, writer: str, now: Callable[[], float]) -> None:
-        self._folder = folder
-        self._writer = writer
-        self._now = now
-        self._known: OrderedDict[Path, set[str]] = OrderedDict()
+    def __init__(self, originals: Originals, kept: Kept, assembly: Assembly) -> None:
+        self._originals = originals
+        self._kept = kept
+        self._assembly = assembly
+        self._pieces: list[bytes] = []
+        self._size = 0
 
-    def write(self, history: History) -> None:
-        stem = self._folder / _file_name(history.tenant) / _file_name(history.conversation)
-        known = self._ids(stem)
-        seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._now()))
-        lines = {**_new_head(history, known, seen), **_new_messages(history, known, seen)}
-        if lines:
-            del self._known[stem]  # should the disk fill up half way, the file alone knows what stands in it
-            _append(stem.with_name(f"{stem.name}.{self._writer}.jsonl"), b"".join(lines.values()))
-            self._known[stem] = known | lines.keys()
+    def feed(self, chunk: bytes) -> None:
+        self._pieces.append(chunk)
+        self._size += len(chunk)
+        if self._size >= PIECE:
+            self._hand_over()
 
-    def _ids(self, stem: Path) -> set[str]:
-        if stem not in self._known:
-            self._known[stem] = {id_ for file in stem.parent.glob(f"{stem.name}.*.jsonl") for id_ in ids_in(file)}
-        self._known.move_to_end(stem)
-        while len(self._known) > 1 and sum(map(len, self._known.values())) > REMEMBERED:
-            self._known.popitem(last=False)
-        return self._known[stem]
+    def end(self, *, ended: bool) -> Future[bool]:
+        """No more will come; `ended`: because the upstream has said it all."""
+        self._hand_over()
+        done: Future[bool] = Future()
+        self._originals.hand_over(
+            0, lambda: self._originals.write_answer(self._kept, self._assembly, ended=ended), done
+        )
+        return done
 
+    def _hand_over(self) -> None:
+        data, size = b"".join(self._pieces), self._size
+        self._pieces, self._size = [], 0
 
-def ids_in(file: Path) -> Iterator[str]:
-    """The hashes of the whole lines of a file; a torn last line does not count."""
-    with file.open("rb") as lines:
-        for line in lines:
-            found = ID.match(line)
-            if found and line.endswith(b"\n"):
-                yield found[1].decode()
+        def feed() -> bool:
+            self._assembly.feed(data)
+            return True
 
-
-def _new_head(history: History, known: set[str], seen: str) -> dict[str, bytes]:
-    named = {blake2b(message, digest_size=16).hexdigest(): message for message in history.head}
-    return {
-        name: b'{"v":1,"head":"%s","seen":"%s","message":%s}\n'
-        % (name.encode(), seen.encode(), message.translate(BREAKS))
-        for name, message in named.items()
-        if name not in known
-    }
-
-
-def _new_messages(history: History, known: set[str], seen: str) -> dict[str, bytes]:
-    """From the newest back to the first that is known: all before it is known, too."""
-    start = len(history.chain)
-    while start and history.chain[start - 1] not in known:
-        start -= 1
-    before = ("", *history.chain)
-    return {
-        history.chain[at]: b'{"v":1,"at":"%s","after":"%s","seen":"%s","message":%s}\n'
-        % (history.chain[at].encode(), before[at].encode(), seen.encode(), history.messages[at].translate(BREAKS))
-        for at in range(start, len(history.chain))
-    }
-
-
-def _append(path: Path, lines: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600), "ab") as file:
-        file.truncate(_whole_lines(file.fileno()))
-        file.write(lines)
-
-
-def _whole_lines(file: int) -> int:
-    """Where the last whole line ends: a process that was killed while it wrote leaves a torn one behind."""
-    end = os.fstat(file).st_size
-    while end > 0:
-        start = max(0, end - 65_536)
-        found = os.pread(file, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
-def _file_name(name: str) -> str:
-    """Tenants and conversations name folders and files; whatever is not plainly a name is named by its hash."""
-    return name if NAME.fullmatch(name) else blake2b(name.encode(), digest_size=16).hexdigest()
+        if not self._originals.hand_over(size, feed, Future()):
+            self._originals.hand_over(0, self._assembly.lose, Future())

@@ -1,7 +1,8 @@
 """What must outlive a request, and the contract of whoever keeps it.
 
 A *promise* is a block: once a request left this house rewritten, every later one must be rewritten the same way, on any
-worker and after any restart. So the first writer wins, for ever: whoever comes second is told what stands, and uses it.
+worker and after any restart. So the first writer wins: whoever comes second is told what stands, and uses it. Only a
+deeper block that was built on the standing one takes its place.
 A *fact* is small, may be wrong tomorrow and may be written again: a usage anchor, a learned window, a calibration.
 The *secret* keys the chain's hash; whoever comes first makes it.
 
@@ -43,8 +44,11 @@ class Store(Protocol):
     async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
         """The first promise and the first fact that stand under these keys (newest first), in one look-up."""
 
-    async def put(self, key: str, value: bytes) -> bytes:
-        """Make a promise. Returns the one that stands: this one, or that of whoever was first."""
+    async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
+        """Make a promise. Returns the one that stands: this one, or that of whoever was first.
+
+        `over` is a promise whose place it takes while that one stands: a deeper block may cut where the last one did.
+        """
 
     async def drop(self, key: str) -> None:
         """Take a promise back: an upstream called it invalid."""

@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,8 +71,8 @@ class SqliteStore:
     async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
         return await self._in_thread(lambda db: (self._promise(db, promises), self._fact(db, facts)))
 
-    async def put(self, key: str, value: bytes) -> bytes:
-        return await self._in_thread(lambda db: self._put(db, key, value))
+    async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
+        return await self._in_thread(lambda db: self._put(db, key, value, over))
 
     async def drop(self, key: str) -> None:
         await self._in_thread(lambda db: db.execute("delete from promises_1 where key = ?", [key]))
@@ -117,8 +118,10 @@ class SqliteStore:
         row = _first(db, _FACTS, self._clock(), keys)
         return Found(row[0], row[1]) if row else None
 
-    def _put(self, db: sqlite3.Connection, key: str, value: bytes) -> bytes:
+    def _put(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
         now = self._clock()
+        if over is not None:
+            db.execute("update promises_1 set value = ?, used = ? where key = ? and value = ?", [value, now, key, over])
         db.execute("delete from promises_1 where key = ? and used <= ?", [key, now - self._bounds.seconds])
         db.execute("insert or ignore into promises_1 values (?, ?, ?)", [key, value, now])
         row = _first(db, _PROMISES, now - self._bounds.seconds, [key])
@@ -256,3 +259,20 @@ def _inode(path: Path) -> int | None:
 
 def _code(fault: sqlite3.Error) -> int:
     return getattr(fault, "sqlite_errorcode", 0) & 0xFF
+
+
+def peek(path: Path, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
+    """The secret, and the promises under these keys: for whoever only looks, and must not touch their age."""
+    if not path.is_file():
+        return None, {}
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY, uri=True)) as db:
+            secret = db.execute("select value from secret_1").fetchone()
+            found = (
+                row
+                for start in range(0, len(keys), BATCH)
+                for row in db.execute(_PROMISES, [0, json.dumps(keys[start : start + BATCH])])
+            )
+            return secret and bytes(secret[0]), {key: value for key, value, _ in found}
+    except sqlite3.DatabaseError as fault:
+        raise StoreUnavailable(f"{path}: {fault}") from fault

@@ -62,8 +62,7 @@ def _json_writer(out: BinaryIO) -> Callable[[Line], None]:
 
     def write(line: Line) -> None:
         severity, name, fields = line
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        out.write(encode({"timestamp": now, "level": severity, "event": name, **fields}) + b"\n")
+        out.write(encode({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n")
         out.flush()
 
     return write
@@ -112,6 +111,18 @@ def _compacted(event: events.CompactionEnded) -> Line:
     return "info", name, {**asdict(event), "steps": steps}
 
 
+def _refused(event: events.Refused) -> Line:
+    effect = "sent once more, and accepted" if event.helped else "the client gets the upstream's own error"
+    return ("info" if event.helped else "warning"), "refused-for-size", {**asdict(event), "effect": effect}
+
+
+def _cut(event: events.CutSilently) -> Line:
+    what = {"conversation": event.conversation, "upstream": event.upstream}
+    figures = {"tokens_sent": event.counted, "tokens_read": event.reported}
+    advice = "the upstream did not read all of it: tell its window in `upstreams.window`; said once"
+    return ("debug" if event.said else "warning"), "prompt-cut-silently", {**what, **figures, "advice": advice}
+
+
 def _failed_open(event: events.FailedOpen) -> Line:
     return "error", "failed-open", {**asdict(event), "effect": "the client's own bytes went on"}
 
@@ -124,6 +135,8 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.OurFault: lambda event: ("error", "our-fault", asdict(event)),
     events.CompactionStarted: lambda event: ("debug", "compaction-started", asdict(event)),
     events.CompactionEnded: _compacted,
+    events.Refused: _refused,
+    events.CutSilently: _cut,
     events.FailedOpen: _failed_open,
     events.StoreFailed: lambda event: ("warning", "store-failed", asdict(event)),
     events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),

@@ -88,6 +88,10 @@ class Metrics:
         self.answered = Series("compacted_requests_total", "Chat requests, by what compaction did.", ("compaction",))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
+        self.refused = Series(
+            "refused_for_size_total", "Requests an upstream refused for their size.", ("kind", "outcome")
+        )
+        self.cut = Series("prompts_cut_silently_total", "Prompts an upstream did not read whole.", ("upstream",))
         self.failed_open = Series(
             "failed_open_total", "Faults of compaction; the client's own bytes went on.", ("kind",)
         )
@@ -108,6 +112,15 @@ class Metrics:
                 self.reloads.add("refused" if refused else "applied")
             case events.OurFault(_, kind):
                 self.faults.add(kind)
+            case _:
+                self._compaction(event)
+
+    def _compaction(self, event: events.Event) -> None:
+        match event:
+            case events.Refused(_, _, kind, _, helped):
+                self.refused.add(kind, "helped" if helped else "handed-on")
+            case events.CutSilently(_, upstream):
+                self.cut.add(upstream)
             case events.FailedOpen(_, kind):
                 self.failed_open.add(kind)
             case events.StoreFailed():

@@ -17,6 +17,7 @@ from proxy.core import splice
 from proxy.core.messages import Call, Message, Request, understood
 
 _NULL = msgspec.Raw(b"null")
+_OUTPUT = ("max_completion_tokens", "max_tokens")
 
 
 class _Function(msgspec.Struct):
@@ -208,3 +209,16 @@ def _call(found: _Call) -> Call:
         return Call(found.id, found.custom.name, found.custom.input, "custom")
     function = found.function or _Function()
     return Call(found.id, function.name, function.arguments)
+
+
+def answer_within(source: bytes, most: int) -> bytes:
+    """The same request, asking for an answer of at most so many tokens; every other byte stays as it is."""
+    asked = [each for each in splice.members(source) if each.key in _OUTPUT]
+    for each in reversed(asked):
+        value = json.loads(source[each.start : each.stop])
+        if value is None or (isinstance(value, int | float) and value > most):
+            source = splice.replaced(source, each.start, each.stop, b"%d" % most)
+    if asked:
+        return source
+    opening = source.index(b"{") + 1
+    return splice.replaced(source, opening, opening, b'"max_tokens":%d,' % most)

@@ -46,43 +46,40 @@ def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
 
 def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """What a request carries on from here."""
-    dropped = _TO_UPSTREAM | without if without else _TO_UPSTREAM
-    return _spelt_alike(_kept(headers, dropped))
+    names = [name.lower() for name, _ in headers]
+    kept = _kept(headers, names, _TO_UPSTREAM | without if without else _TO_UPSTREAM)
+    return kept if len(set(names)) == len(names) else _spelt_alike(kept)
 
 
 def to_client(headers: Headers) -> Headers:
     """What an answer carries on from here. A value that is no UTF-8 would arrive altered, so it does not arrive."""
-    kept = _kept(headers, _TO_CLIENT)
+    kept = _kept(headers, [name.lower() for name, _ in headers], _TO_CLIENT)
     return kept if are_text(kept) else tuple(filter(_is_text, kept))
 
 
 def are_text(headers: Headers) -> bool:
     """Whether they can be written again. Bytes that are no UTF-8 were read as lone surrogates, which cannot."""
-    return all(map(str.isascii, chain.from_iterable(headers))) or all(map(_is_text, headers))
+    return "".join(chain.from_iterable(headers)).isascii() or all(map(_is_text, headers))
 
 
 def _is_text(pair: tuple[str, str]) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in "".join(pair))
 
 
-def _kept(headers: Headers, dropped: frozenset[str]) -> Headers:
-    names = [name.lower() for name, _ in headers]
+def _kept(headers: Headers, names: list[str], dropped: frozenset[str]) -> Headers:
     if "connection" in names:
-        dropped |= _named_in_connection(headers)
+        dropped |= _named_in_connection(headers, names)
     return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in dropped])
 
 
 def _spelt_alike(headers: Headers) -> Headers:
     """A name that repeats keeps its first spelling: the HTTP client takes another spelling for a correction."""
-    if len({name.lower() for name, _ in headers}) == len(headers):
-        return headers
     first: dict[str, str] = {}
     for name, _ in headers:
         first.setdefault(name.lower(), name)
     return tuple((first[name.lower()], value) for name, value in headers)
 
 
-def _named_in_connection(headers: Headers) -> frozenset[str]:
-    return frozenset(
-        token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
-    )
+def _named_in_connection(headers: Headers, names: list[str]) -> frozenset[str]:
+    values = [value for (_, value), name in zip(headers, names, strict=True) if name == "connection"]
+    return frozenset([token.strip().lower() for token in ",".join(values).split(",")])

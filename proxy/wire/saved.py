@@ -1,6 +1,7 @@
 """Saved conversations: whatever form a list of chat messages was saved in, as the request that would send it.
 
-Read are a whole request body, a bare list of messages, one message a line, and this proxy's own originals.
+Read are a whole request body, a bare list of messages, one message a line, and this proxy's own originals, of which
+the answers are left out: the client's echo of each is there too.
 """
 
 import json
@@ -35,4 +36,5 @@ def _lines(text: str) -> list[Any]:
         values = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as fault:
         raise UnreadableError(f"not JSON: {fault}") from None
-    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in values]
+    sent = [value for value in values if not (isinstance(value, dict) and "answer" in value)]
+    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in sent]

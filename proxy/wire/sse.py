@@ -55,6 +55,9 @@ class Watch:
 
     def feed(self, chunk: bytes) -> bytes:
         data = self._held + chunk if self._held else chunk
+        if data.endswith(b"\n"):
+            self._held = b""
+            return self._leaving(data)
         end = _last_line_end(data)
         if len(data) - end > LONGEST_HELD or (not end and not self.at_boundary):
             end = len(data)

@@ -4,11 +4,14 @@ Only the end of an answer is kept for this, because that is where servers write 
 """
 
 import json
+import re
 from collections import deque
 from typing import Any
 
 KEPT = 64 * 1024
-_NAME = b'"usage"'
+LONGEST = 16 * 1024
+# Not those that are `null`: a stream may say so in each of its events.
+_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 
 class Tail:
@@ -26,23 +29,21 @@ class Tail:
         while self._size - len(self._pieces[0]) >= KEPT:
             self._size -= len(self._pieces.popleft())
 
+    @property
+    def end(self) -> bytes:
+        """The last bytes of the answer; all of it where it was short."""
+        return b"".join(self._pieces)
+
     def usage(self) -> dict[str, Any] | None:
         """The last usage object. A name within a text is escaped there, and so is never taken for one."""
-        text = b"".join(self._pieces)
-        at = len(text)
-        while (at := text.rfind(_NAME, 0, at)) >= 0:
-            found = _object_after(text[at + len(_NAME) :])
-            if found is not None:
-                return found
-        return None
+        text = self.end
+        objects = (_object_at(text, name.end()) for name in reversed([*_USAGE.finditer(text)]))
+        return next((found for found in objects if found is not None), None)
 
 
-def _object_after(text: bytes) -> dict[str, Any] | None:
-    value = text.lstrip()
-    if not value.startswith(b":"):
-        return None
+def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
     try:
-        found, _ = json.JSONDecoder().raw_decode(value[1:].lstrip().decode(errors="replace"))
+        found, _ = json.JSONDecoder().raw_decode(text[at : at + LONGEST].decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -8,11 +8,13 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from proxy.store import originals as module
-from proxy.store.originals import History, Originals
+from proxy.store.originals import History, Keeping, Originals
+from proxy.store.transcripts import files as module
+from proxy.store.transcripts.files import Files
 
 
 def said(*texts):
@@ -21,11 +23,12 @@ def said(*texts):
 
 def history(*texts, tenant="team-a", head=()):
     messages = said(*texts)
-    chain, before = [], tenant.encode()
+    chain, before = [], hashlib.sha256(tenant.encode()).hexdigest().encode()
+    origin = before.decode()
     for message in messages:
         before = hashlib.sha256(before + message).hexdigest().encode()
         chain.append(before.decode())
-    return History(tenant, chain[0], chain, messages, head)
+    return History(tenant, chain[0], chain, messages, head, origin)
 
 
 @pytest.fixture
@@ -37,8 +40,8 @@ def warnings():
 def writer(tmp_path, warnings):
     made = []
 
-    def start(name="w0", **settings):
-        made.append(Originals(tmp_path, name, warn=warnings.append, **settings))
+    def start(name="w0", now=time.time, waiting=1 << 26, **keeping):
+        made.append(Originals(tmp_path, name, Keeping(**keeping), warnings.append, now=now, waiting=waiting))
         return made[-1]
 
     yield start
@@ -47,7 +50,7 @@ def writer(tmp_path, warnings):
 
 
 def keep(originals, *histories):
-    return [originals.keep(one).result(timeout=10) for one in histories]
+    return [originals.keep(one).done.result(timeout=10) for one in histories]
 
 
 def lines(folder):
@@ -61,7 +64,7 @@ def texts(folder):
 def test_a_history_is_written_one_message_a_line(tmp_path, writer):
     assert keep(writer(now=lambda: 0), history("one", "two", "three")) == [True]
     assert texts(tmp_path) == ["one", "two", "three"]
-    assert {line["seen"] for line in lines(tmp_path)} == {"1970-01-01T00:00:00Z"}
+    assert {line["seen"] for line in lines(tmp_path)} == {"1970-01-01T00:00:00.000Z"}
 
 
 def test_a_history_that_is_sent_again_writes_only_what_is_new(tmp_path, writer):
@@ -75,10 +78,11 @@ def test_from_any_line_one_walks_back_to_the_first_and_forks_share_their_trunk(t
     at = {line["at"]: line for line in lines(tmp_path)}
     assert len(at) == 5
     walked, here = [], fork.chain[-1]
-    while here:
+    while here in at:
         walked.append(at[here]["message"]["content"])
         here = at[here]["after"]
     assert walked == ["FOUR", "THREE", "two", "one"]
+    assert here == fork.origin
 
 
 def test_a_head_is_written_once_and_again_when_it_changes(tmp_path, writer):
@@ -146,7 +150,7 @@ def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer,
     assert keep(originals, History(tenant, tenant, ["h1"], said("one"))) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
-    assert all(len(file.relative_to(folder).parts) == 2 for file in tmp_path.rglob("*.jsonl"))
+    assert all(len(file.relative_to(folder).parts) == 3 for file in tmp_path.rglob("*.jsonl"))
 
 
 def test_tenants_have_folders_of_their_own(tmp_path, writer):
@@ -161,7 +165,7 @@ def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, wri
     many = [history(f"conversation {number}", "two", "three") for number in range(20)]
     keep(originals, *many, *many)
     assert len(texts(tmp_path)) == 60
-    assert sum(map(len, originals._disk._known.values())) <= 12
+    assert sum(len(standing.ids) for standing in originals._files._standing.values()) <= 12
 
 
 # --- a disk that does not do its part ---
@@ -169,40 +173,40 @@ def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, wri
 
 async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warnings):
     released = threading.Event()
-    append = module._append
-    monkeypatch.setattr(module, "_append", lambda *line: released.wait(10) and append(*line))
+    append = Files._append
+    monkeypatch.setattr(Files, "_append", lambda *line: released.wait(10) and append(*line))
     originals = writer(waiting=3_000)
     began = asyncio.get_running_loop().time()
-    kept = [originals.keep(history(f"{number}" * 1_000)) for number in range(5)]
+    kept = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
     assert asyncio.get_running_loop().time() - began < 0.5
     assert [one.done() for one in kept] == [False, False, True, True, True]
     assert originals.faults == len(warnings) == 3
     released.set()
     assert [await asyncio.wrap_future(one) for one in kept] == [True, True, False, False, False]
-    assert await asyncio.wrap_future(originals.keep(history("4" * 1_000)))
+    assert await asyncio.wrap_future(originals.keep(history("4" * 1_000)).done)
 
 
 async def test_what_was_missed_is_written_with_the_next_turn(tmp_path, writer, monkeypatch):
-    append = module._append
-    monkeypatch.setattr(module, "_append", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    append = Files._append
+    monkeypatch.setattr(Files, "_append", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     originals = writer()
     assert keep(originals, history("one", "two")) == [False]
     assert originals.faults == 1
-    monkeypatch.setattr(module, "_append", append)
+    monkeypatch.setattr(Files, "_append", append)
     assert keep(originals, history("one", "two", "three")) == [True]
     assert texts(tmp_path) == ["one", "two", "three"]
 
 
 async def test_a_client_that_stops_waiting_does_not_undo_the_writing(tmp_path, writer, monkeypatch):
     released = threading.Event()
-    append = module._append
-    monkeypatch.setattr(module, "_append", lambda *line: released.wait(10) and append(*line))
+    append = Files._append
+    monkeypatch.setattr(Files, "_append", lambda *line: released.wait(10) and append(*line))
     originals = writer()
     first = originals.keep(history("in the way"))
     second = originals.keep(history("one"))
-    second.cancel()
+    second.done.cancel()
     released.set()
-    assert first.result(timeout=10)
+    assert first.done.result(timeout=10)
     assert keep(originals, history("two")) == [True]
     assert sorted(texts(tmp_path)) == ["in the way", "one", "two"]
 
@@ -217,9 +221,9 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 originals = Originals(Path(sys.argv[1]), "w0")
 messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
 chain = [f"h{number}" for number in range(300)]
-full = originals.keep(History("t", "c", chain, messages)).result()
+full = originals.keep(History("t", "c", chain, messages)).done.result()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(full, originals.faults, originals.keep(History("t", "c", chain, messages)).result(), originals.close())
+print(full, originals.faults, originals.keep(History("t", "c", chain, messages)).done.result(), originals.close())
 """
 
 
@@ -238,7 +242,7 @@ originals, messages, chain = Originals(Path(sys.argv[1]), "w0"), [], []
 for number in range(100_000):
     messages.append(b'{"role":"user","content":"%d %s"}' % (number, b"x" * 5000))
     chain.append(f"h{number}")
-    originals.keep(History("t", "c", list(chain), list(messages))).result()
+    originals.keep(History("t", "c", list(chain), list(messages))).done.result()
     print(number, flush=True)
 """
 

@@ -86,6 +86,19 @@ def test_hygiene_done_twice_is_hygiene_done_once(pairs):
     assert headers.to_upstream(headers.to_upstream(pairs)) == headers.to_upstream(pairs)
 
 
+def test_a_name_that_repeats_goes_out_in_its_first_spelling():
+    pairs = (("Cookie", "a=1"), ("accept", "*/*"), ("cookie", "b=2"), ("COOKIE", "c=3"))
+    assert headers.to_upstream(pairs) == (("Cookie", "a=1"), ("accept", "*/*"), ("Cookie", "b=2"), ("Cookie", "c=3"))
+
+
+def test_a_value_that_cannot_be_written_again_is_told_and_left_out_of_an_answer():
+    text, surrogate = ("x-name", "Grüße \u20ac"), ("x-raw", "caf\udce9")
+    assert headers.are_text((text,))
+    assert not headers.are_text((text, surrogate))
+    assert not headers.are_text((("x-\udce9", "1"),))
+    assert headers.to_client((text, surrogate)) == (text,)
+
+
 def test_a_header_is_found_in_any_spelling():
     assert headers.find((("X-A", "1"), ("Content-TYPE", "2"), ("content-type", "3")), "content-type") == "2"
     assert headers.find((), "content-type") is None

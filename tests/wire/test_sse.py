@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.wire import sse
 
+BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
 NEWLINES = ["\n", "\r\n"]
 BARE_ERRORS = [
     b'{"object":"error","message":"out of memory","type":"InternalServerError"}',
@@ -26,8 +27,13 @@ def watching(*, must_finish=True):
 
 
 def read(watch, *chunks):
-    """All that leaves, with the end of the stream."""
-    return b"".join([*map(watch.feed, chunks), watch.close()])
+    """All that leaves: with the end of the stream, or up to an error, after which nobody reads on."""
+    sent = b""
+    for chunk in chunks:
+        sent += watch.feed(chunk)
+        if watch.error is not None:
+            return sent
+    return sent + watch.close()
 
 
 def dispatched(stream):
@@ -62,9 +68,16 @@ LINES = st.sampled_from(
         "not a field at all",
     ]
 )
-STREAMS = st.lists(st.tuples(LINES, st.sampled_from(NEWLINES)), max_size=14).map(
-    lambda lines: "".join(line + newline for line, newline in lines).encode()
-)
+
+
+def streams(lines):
+    return st.lists(st.tuples(lines, st.sampled_from(NEWLINES)), max_size=14).map(
+        lambda pairs: "".join(line + newline for line, newline in pairs).encode()
+    )
+
+
+STREAMS = streams(LINES)
+WITH_ERRORS = streams(LINES | st.sampled_from([line.decode() for line in BARE_ERRORS]))
 
 
 @st.composite
@@ -81,13 +94,13 @@ def test_however_a_stream_is_cut_the_same_bytes_leave(cut_stream, must_finish):
     assert read(watching(must_finish=must_finish), *chunks) == stream
 
 
-@given(cut_streams())
+@given(cut_streams(WITH_ERRORS))
 def test_however_a_stream_is_cut_the_verdict_is_the_same(cut_stream):
     stream, chunks = cut_stream
     at_once, in_chunks = watching(), watching()
-    read(at_once, stream)
-    read(in_chunks, *chunks)
-    assert (in_chunks.finished, in_chunks.error) == (at_once.finished, at_once.error)
+    assert read(in_chunks, *chunks) == read(at_once, stream)
+    assert in_chunks.error == at_once.error
+    assert in_chunks.finished == at_once.finished or at_once.error
 
 
 @given(cut_streams(), st.data())
@@ -220,21 +233,21 @@ def test_a_stream_that_owes_no_finish_is_finished_from_the_start():
 
 
 @pytest.mark.parametrize("line", BARE_ERRORS)
-def test_a_bare_error_object_is_told_and_ends_what_leaves(line):
+@pytest.mark.parametrize("end", [b"\n\ndata: [DONE]\n\n", b""], ids=["line", "end"])
+def test_a_bare_error_object_is_told_and_held_back_with_all_that_follows(line, end):
     watch = watching()
     begun = delta(content="Hi")
-    sent = watch.feed(begun + line + b"\n\ndata: [DONE]\n\n")
-    assert watch.error is not None
+    assert read(watch, begun + line + end) == begun
     assert watch.error["message"] == "out of memory"
-    assert sent == begun, "it would make some clients stumble before they come to the error in its proper form"
 
 
-@pytest.mark.parametrize("line", BARE_ERRORS)
-def test_a_bare_error_object_is_told_without_the_end_of_its_line(line):
+def test_a_bare_error_keeps_what_the_server_said_of_it_in_the_form_that_clients_know():
     watch = watching()
-    assert read(watch, line) == b""
-    assert watch.error is not None
-    assert watch.error["message"] == "out of memory"
+    read(watch, b'{"object":"error","message":"no","type":"BadRequestError","param":"input","code":400,"more":1}\n')
+    assert watch.error == {"message": "no", "type": "BadRequestError", "param": "input", "code": 400}
+    assert dispatched(sse.error_frame(watch.error, at_boundary=True)) == [
+        (b"", json.dumps({"error": watch.error}).encode())
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Fold the large arguments of old calls: what was written into a file is in the file.
 
-Only long texts inside the arguments go; they stay valid JSON with the same keys, and short values (paths, names,
-numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message that carries a
-signature.
+Only long texts inside the arguments go, down to an outline; they stay valid JSON with the same keys, and short values
+(paths, names, numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message
+that carries a signature.
 """
 
 import json
@@ -12,71 +12,88 @@ from typing import Any, ClassVar
 
 from proxy.core.calls import with_arguments
 from proxy.core.messages import Call, Message
-from proxy.core.names import frequency, index
+from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 from proxy.core.tools import EXEMPT, listed
 
 
 @dataclass(frozen=True, slots=True)
 class ClearArguments:
-    """Replace long texts in the arguments of old calls by a line of what they were."""
+    """Replace long texts in the arguments of old calls by an outline."""
 
     name: ClassVar[str] = "clear_arguments"
 
-    over: int = 1_000
+    over: int = 500
     """Texts of at most so many characters stay."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose arguments always stay (globs, case ignored)."""
-    names: int = 24
-    """So many of the rarest names in a folded text are kept."""
+    outline: float = 0.5
+    """At most this share of a text stays as lines of its own."""
+    outline_bytes: int = 4_000
+    """And at most so many bytes of them."""
+    names: int = 12
+    """So many names for which no line had room are listed."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._long(message, draft))
+        return int(sum(draft.count(message.raw) for message in self._old(draft)) * (1 - self.outline))
 
     def __call__(self, draft: Draft) -> Draft:
-        if not self.reach(draft):
-            return draft
-        known = frequency(message.text for message in draft.view) if self.names else {}
-        return draft.rewritten(
-            lambda message, _: self.shortened(message, known, self._meant) if self._long(message, draft) else message
-        )
+        old = self._old(draft)
+        shorter = self.shortened(old, draft, self._meant) if old else {}
+        return draft.rewritten(lambda message, _: shorter.get(id(message), message))
 
-    def _long(self, message: Message, draft: Draft) -> bool:
-        if message.made not in ("", "strip_reasoning") or len(message.raw) <= self.over or not draft.free(message):
-            return False
-        return any(map(self._meant, message.calls)) and not message.signed
+    def shortened(self, old: list[Message], draft: Draft, meant: Callable[[Call], bool]) -> Mapping[int, Message]:
+        """These messages with the long texts folded in the calls that are meant; by the identity of the old ones."""
+        gone = {id(message) for message in old}
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))
+        outlines.keep(message.text for message in old)
+        return {
+            id(message): with_arguments(
+                message, lambda call: self._told(call, outlines) if meant(call) else call.arguments, self.name
+            )
+            for message in reversed(old)
+        }
+
+    def _old(self, draft: Draft) -> list[Message]:
+        return [
+            message
+            for message in draft.middle
+            if any(map(self._meant, message.calls))
+            and message.made in ("", "strip_reasoning")
+            and draft.free(message)
+            and not message.signed
+        ]
 
     def _meant(self, call: Call) -> bool:
         return len(call.arguments) > self.over and not listed(call.name, self.exempt)
 
-    def shortened(self, message: Message, known: Mapping[str, int], meant: Callable[[Call], bool]) -> Message:
-        """The message with the long texts folded in the arguments of the calls that are meant."""
-        return with_arguments(
-            message, lambda call: self._told(call, known) if meant(call) else call.arguments, self.name
-        )
-
-    def _told(self, call: Call, known: Mapping[str, int]) -> str:
+    def _told(self, call: Call, outlines: Outlines) -> str:
         if call.kind == "custom":
-            return self._text(call.arguments, known)
+            return self._text(call.arguments, outlines)
         try:
             value = json.loads(call.arguments)
         except (ValueError, RecursionError):
             return call.arguments
-        return json.dumps(self._value(value, known), ensure_ascii=False) if isinstance(value, dict) else call.arguments
+        return (
+            json.dumps(self._value(value, outlines), ensure_ascii=False) if isinstance(value, dict) else call.arguments
+        )
 
-    def _value(self, value: Any, known: Mapping[str, int]) -> Any:  # noqa: ANN401 - JSON
+    def _value(self, value: Any, outlines: Outlines) -> Any:  # noqa: ANN401 - JSON
         if isinstance(value, str):
-            return self._text(value, known)
+            return self._text(value, outlines)
         if isinstance(value, list):
-            return [self._value(each, known) for each in value]
+            return [self._value(each, outlines) for each in value]
         if isinstance(value, dict):
-            return {key: self._value(each, known) for key, each in value.items()}
+            return {key: self._value(each, outlines) for key, each in value.items()}
         return value
 
-    def _text(self, text: str, known: Mapping[str, int]) -> str:
+    def _text(self, text: str, outlines: Outlines) -> str:
         if len(text) <= self.over:
+            outlines.keep((text,))
             return text
-        names = index(text, self.names, known)
+        lines, names = outlines.of(text)
         told = f" Names: {', '.join(names)}." if names else ""
-        told = f"[cleared: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters.{told}]"
-        return min(text, told, key=len)
+        rest = "".join(f"\n{line}" for line in lines)
+        folded = f"[cleared: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters.{told}]{rest}"
+        return min(text, folded, key=len)

@@ -1,42 +1,46 @@
-"""Fold old observations of agents that have no tools: their results come as user messages, known by the policy's
-patterns.
-"""
+"""Fold old observations of agents that have no tools: their results come as user messages, known by patterns."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.core.messages import Message
+from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
-from proxy.core.steps.clear_results import Fold, foldable
+from proxy.core.steps.clear_results import Answer, foldable, folded
 
-TEMPLATE = "Observation: [cleared: {lines} lines, {bytes} bytes, {outcome}, {handle}.{names}]"
+TEMPLATE = "Observation: [cleared: {rows} lines, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 
 
 @dataclass(frozen=True, slots=True)
 class ClearObservations:
-    """Replace old observations in user messages by a line of what they were."""
+    """Replace old observations in user messages by an outline."""
 
     name: ClassVar[str] = "clear_observations"
 
-    over: int = 800
+    over: int = 400
     """Observations of at most so many bytes stay."""
     keep_recent: int = 0
     """So many of the newest observations stay, besides what the policy keeps anyway."""
-    names: int = 24
-    """So many of the rarest names in a folded observation are kept in its line."""
+    outline: float = 0.3
+    """At most this share of an observation stays as lines of its own."""
+    outline_bytes: int = 5_000
+    """And at most so many bytes of them."""
+    names: int = 12
+    """So many names for which no line had room are listed."""
     template: str = TEMPLATE
-    """The line; see `placeholder`."""
+    """What stands for the observation; see `placeholder`."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._old(draft))
+        return int(sum(draft.count(message.raw) for message, _ in self._old(draft)) * (1 - self.outline))
 
     def __call__(self, draft: Draft) -> Draft:
-        chosen = {id(message) for message in self._old(draft)}
-        if not chosen:
+        old = self._old(draft)
+        if not old:
             return draft
-        fold = Fold.over(draft, self.name, self.template, self.names)
-        return draft.rewritten(lambda message, call: fold(message, call) if id(message) in chosen else message)
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        shorter = folded(old, draft, outlines, self.template, self.name)
+        return draft.rewritten(lambda message, _: shorter.get(id(message), message))
 
-    def _old(self, draft: Draft) -> list[Message]:
+    def _old(self, draft: Draft) -> list[Answer]:
         seen = [message for message in draft.middle if message.observed]
-        return [message for message in seen[: len(seen) - self.keep_recent] if foldable(message, draft, self.over)]
+        old = seen[: len(seen) - self.keep_recent]
+        return [(message, None) for message in old if foldable(message, draft, self.over)]

@@ -1,30 +1,32 @@
-"""Fold old tool results: the call stays, its result becomes one line that says what it was.
+"""Fold old tool results: the call stays, and its result becomes one line of what it was and a few of its own lines.
 
-Results are two thirds of an agent's history, and most are never looked at again. What an agent does reach for later
-is usually a name, so the line carries an index of the rarest names in what was folded.
+Results are two thirds of an agent's history, and most are never looked at again. What is looked for later stands in
+the lines that stay (see `outline`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import placeholder
 from proxy.core.messages import Call, Message
-from proxy.core.names import frequency, index
+from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 from proxy.core.tools import EXEMPT, listed
 
-TEMPLATE = "[Cleared: {tool}({argument}), {lines} lines, {bytes} bytes, {outcome}, {handle}.{names}]"
+TEMPLATE = "[Cleared: {tool}({argument}), {rows} lines, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"
+
+Answer = tuple[Message, Call | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Replace old tool results by a line of what they were."""
+    """Replace old tool results by an outline."""
 
     name: ClassVar[str] = "clear_results"
 
-    over: int = 800
+    over: int = 400
     """Results of at most so many bytes stay."""
     keep_recent: int = 0
     """So many of the newest results stay, besides what the policy keeps anyway."""
@@ -32,30 +34,33 @@ class ClearResults:
     """So many of the newest failures stay: an agent learns from them."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    names: int = 24
-    """So many of the rarest names in a folded result are kept in its line."""
+    outline: float = 0.3
+    """At most this share of a result stays as lines of its own."""
+    outline_bytes: int = 5_000
+    """And at most so many bytes of them."""
+    names: int = 12
+    """So many names for which no line had room are listed."""
     template: str = TEMPLATE
-    """The line; see `placeholder`."""
+    """What stands for the result; see `placeholder`."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message, _ in self._old(draft))
+        return int(sum(draft.count(message.raw) for message, _ in self._old(draft)) * (1 - self.outline))
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
         failed = [message for message, _ in old if self.keep_failed and placeholder.failed(message.text)]
         spared = {id(message) for message in failed[-self.keep_failed :]} if self.keep_failed else set()
-        chosen = {id(message): message.content for message, _ in old if id(message) not in spared}
+        chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
             return draft
-        fold = Fold.over(draft, self.name, self.template, self.names)
-        gone = frozenset(chosen.values())
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        shorter = folded(chosen, draft, outlines, self.template, self.name)
+        gone = frozenset(message.content for message, _ in chosen)
         return draft.rewritten(
-            lambda message, call: (
-                fold(message, call) if id(message) in chosen else _unpointed(message, draft, gone, self.name)
-            )
+            lambda message, _: shorter.get(id(message)) or _unpointed(message, draft, gone, self.name)
         )
 
-    def _old(self, draft: Draft) -> list[tuple[Message, Call | None]]:
+    def _old(self, draft: Draft) -> list[Answer]:
         results = [pair for pair in draft.answered() if pair[0].is_result]
         return [
             (message, call)
@@ -69,24 +74,18 @@ def foldable(message: Message, draft: Draft, over: int) -> bool:
     return message.made in ("", "clip_output") and len(message.content) > over and draft.free(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """Puts one line in the place of what a message said."""
-
-    made: str
-    template: str
-    names: int
-    known: Mapping[str, int]
-
-    @classmethod
-    def over(cls, draft: Draft, made: str, template: str, names: int) -> "Fold":
-        """Names are rare or common by how often they stand in the whole history."""
-        return cls(made, template, names, frequency(message.text for message in draft.view) if names else {})
-
-    def __call__(self, message: Message, call: Call | None) -> Message:
+def folded(chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template: str, made: str) -> dict[int, Message]:
+    """Each chosen message with its outline instead, the newest first to keep a line; by the identity of the old one."""
+    chosen = list(chosen)
+    gone = {id(message) for message, _ in chosen}
+    outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))
+    shorter = {}
+    for message, call in reversed(chosen):
         text = message.text
-        names = index(text, self.names, self.known)
-        return message.told(placeholder.words(self.template, text, call, names, message.start), self.made)
+        lines, names = outlines.of(text)
+        words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
+        shorter[id(message)] = message.told(words, made)
+    return shorter
 
 
 def _unpointed(message: Message, draft: Draft, gone: frozenset[bytes], made: str) -> Message:

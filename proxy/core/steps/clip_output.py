@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core.messages import Call, Message
-from proxy.core.names import index
+from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
 from proxy.core.tools import listed
 
@@ -28,8 +28,8 @@ class ClipOutput:
     """Cut to so many lines instead of bytes (0: by bytes)."""
     tail: float = 0.3
     """The share of what stays that is taken from the end."""
-    names: int = 40
-    """So many names of the part that was cut out are kept."""
+    outline: float = 0.3
+    """The share of what stays that is taken from between them: lines with names that stand in neither."""
     exempt: tuple[str, ...] = ()
     """Tools whose results stay whole (globs)."""
 
@@ -57,17 +57,21 @@ class ClipOutput:
         cut = text[head : len(text) - tail]
         if not cut:
             return message
-        names = index(cut, self.names, {})
-        told = f" Names in it: {', '.join(names)}." if names else ""
-        mark = f"\n[… {cut.count(chr(10)) + 1:,} lines, {len(cut):,} characters left out here.{told} …]\n"
-        return message.told(text[:head] + mark + text[len(text) - tail :], self.name)
+        end = text[len(text) - tail :]
+        outlines = Outlines(1, 0 if self.lines else int(self._limit(draft) * self.outline), 0)
+        outlines.keep((text[:head], end))
+        lines = "".join(f"\n{line}" for line in outlines.of(cut)[0])
+        told = f"\n[… {cut.count(chr(10)) + 1:,} lines, {len(cut):,} characters left out here"
+        told += f"; some of them:{lines}\n… end of what was left out]\n" if lines else " …]\n"
+        return message.told(text[:head] + told + end, self.name)
 
     def _by_bytes(self, text: str, limit: int) -> tuple[int, int]:
         """How many characters stay at the head and at the tail, cut at the ends of lines where these are near."""
         room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
         if len(text) <= room:
             return len(text), 0
-        head, tail = room - int(room * self.tail), int(room * self.tail)
+        tail = int(room * self.tail)
+        head = room - tail - int(room * self.outline)
         line_end, line_start = text.rfind("\n", 0, head), text.find("\n", len(text) - tail)
         head = line_end if line_end > head * 0.8 else head
         return head, len(text) - line_start - 1 if 0 <= line_start < len(text) - tail * 0.8 else tail

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 from proxy.core.calls import without
 from proxy.core.messages import Call, Message
+from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
 from proxy.core.steps.clear_arguments import ClearArguments
-from proxy.core.steps.clear_results import TEMPLATE, Fold, foldable
+from proxy.core.steps.clear_results import TEMPLATE, foldable, folded
 from proxy.core.tools import EXEMPT, listed
 
 Hint = tuple[str, str, str]
@@ -47,8 +48,12 @@ class ToolHints:
     """For responses without a hint."""
     over: int = 200
     """Requests and responses of at most so many bytes stay."""
-    names: int = 24
-    """So many of the rarest names in what is stripped are kept."""
+    outline: float = 0.3
+    """At most this share of what is stripped stays as lines of its own."""
+    outline_bytes: int = 5_000
+    """And at most so many bytes of them."""
+    names: int = 12
+    """So many names for which no line had room are listed."""
     template: str = TEMPLATE
     """What stands for a stripped response; see `placeholder`."""
 
@@ -59,21 +64,28 @@ class ToolHints:
     def __call__(self, draft: Draft) -> Draft:
         if not self.reach(draft):
             return draft
-        fold = Fold.over(draft, self.name, self.template, self.names)
-        return self._removed(draft).rewritten(lambda message, call: self._stripped(message, call, draft, fold))
+        left = self._removed(draft)
+        answers = [pair for pair in left.answered() if self._response_goes(*pair, left)]
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        shorter = folded(answers, left, outlines, self.template, self.name) if answers else {}
+        left = left.rewritten(lambda message, _: shorter.get(id(message), message))
+        asking = [message for message in left.middle if self._request_goes(message, left)]
+        arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
+        calls = arguments.shortened(asking, left, lambda call: self._modes(call)[0] == "strip") if asking else {}
+        return left.rewritten(lambda message, _: calls.get(id(message), message))
 
     def _modes(self, call: Call) -> tuple[str, str]:
         _, request, response = next((hint for hint in self.hints if listed(call.name, hint[:1])), ("", "", ""))
         return request or self.request, response or self.response
 
-    def _stripped(self, message: Message, call: Call | None, draft: Draft, fold: Fold) -> Message:
-        if call is not None:
-            meant = self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
-            return fold(message, call) if meant else message
-        if not message.calls or message.signed or message.made not in ("", "strip_reasoning"):
-            return message
-        arguments = ClearArguments(over=self.over, exempt=(), names=self.names)
-        return arguments.shortened(message, fold.known, lambda call: self._modes(call)[0] == "strip")
+    def _response_goes(self, message: Message, call: Call | None, draft: Draft) -> bool:
+        return call is not None and self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
+
+    def _request_goes(self, message: Message, draft: Draft) -> bool:
+        """Arguments may be folded, and some of them shall be."""
+        if message.signed or message.made not in ("", "strip_reasoning") or not draft.free(message):
+            return False
+        return any(self._modes(call)[0] == "strip" and len(call.arguments) > self.over for call in message.calls)
 
     def _removed(self, draft: Draft) -> Draft:
         """Whole pairs taken away, where both the call and its result may be touched."""

@@ -1,0 +1,140 @@
+"""Who is compared: no relay at all, ours with and without its heart, a bare one, nginx, and LiteLLM's proxy.
+
+All of them have one worker on one core, stand before the same upstream and write no more than they do by default
+(ours writes its log, a line for each request). Who is not installed is left out, and a line says so.
+"""
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from load import Headers
+from process import Server
+
+CHAT = "/v1/chat/completions"
+
+_NGINX = """\
+daemon off; worker_processes 1; pid {place}/nginx.pid; error_log {place}/nginx-error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_max_body_size 64m; client_body_buffer_size 2m; client_body_temp_path {place}/nginx-body;
+  proxy_temp_path {place}/nginx-proxy; fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s;
+  keepalive_requests 1000000;
+  upstream api {{ server {upstream}; keepalive 256; keepalive_requests 1000000; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location = /health/live {{ return 200 "live"; }}
+    location / {{
+      proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+    }}
+  }}
+}}
+"""
+_LITELLM = """\
+model_list:
+  - model_name: bench-1
+    litellm_params: {{model: openai/bench-1, api_base: "{upstream}/v1", api_key: sk-of-nobody}}
+general_settings:
+  dangerously_permit_weak_or_unset_master_key: true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One way from the client to the upstream. Without a server, the straight one."""
+
+    name: str
+    origin: str
+    live: str = ""
+    headers: Headers = ()
+    server: Server | None = None
+    ready: float = 0.0
+    idle_rss: float = 0.0
+    slower: int = 1
+
+    @property
+    def chat(self) -> str:
+        return self.origin + CHAT
+
+    @property
+    def cpu(self) -> float:
+        return self.server.cpu if self.server else 0.0
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a relay is started: its command, given its place, its port and its upstream."""
+
+    name: str
+    needs: str | None
+    command: Callable[[Path, int, str], list[str]]
+    live: str = "/health/live"
+    slower: int = 1
+    """It is asked so many times less often than the others, for it would keep them waiting."""
+
+
+def _ours(place: Path, port: int, upstream: str) -> list[str]:
+    options = ["--port", str(port), "--upstream", f"{upstream}/v1", "--state", str(place / "state")]
+    return [sys.executable, "-m", "proxy", "serve", *options]
+
+
+def _bare(_: Path, port: int, upstream: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).parent / "bare.py"), str(port), upstream]
+
+
+def _nginx(place: Path, port: int, upstream: str) -> list[str]:
+    (place / "nginx.conf").write_text(_NGINX.format(place=place, port=port, upstream=upstream.removeprefix("http://")))
+    return ["nginx", "-p", str(place), "-c", str(place / "nginx.conf"), "-e", str(place / "nginx-error.log")]
+
+
+def _litellm(place: Path, port: int, upstream: str) -> list[str]:
+    (place / "litellm.yaml").write_text(_LITELLM.format(upstream=upstream))
+    return ["litellm", "--config", str(place / "litellm.yaml"), "--host", "127.0.0.1", "--port", str(port)]
+
+
+DIRECT = "direct"
+OURS = Kind("ours", None, _ours)
+# The same process, asked to leave the history alone: what the way through it costs without what it is for.
+RELAYING = "ours, bypass"
+BYPASS = ("x-compaction: bypass",)
+BARE = Kind("bare aiohttp", None, _bare)
+NGINX = Kind("nginx", "nginx", _nginx)
+LITELLM = Kind("LiteLLM", "litellm", _litellm, live="/health/liveliness", slower=10)
+
+
+@contextmanager
+def contestants(kinds: tuple[Kind, ...], upstream: str, place: Path) -> Iterator[list[Contestant]]:
+    """All that are installed, ready; the straight way comes first."""
+    with ExitStack() as leaving:
+        field = [Contestant(DIRECT, upstream)]
+        for kind in kinds:
+            if kind.needs and not shutil.which(kind.needs):
+                print(f"{kind.name} is left out: there is no command `{kind.needs}`")
+                continue
+            field.append(started(kind, upstream, place))
+            leaving.callback(field[-1].stop)
+            if kind is OURS:
+                field.append(replace(field[-1], name=RELAYING, headers=BYPASS))
+        yield field
+
+
+def started(kind: Kind, upstream: str, place: Path) -> Contestant:
+    port = _free_port()
+    origin = f"http://127.0.0.1:{port}"
+    server = Server(kind.command(place, port, upstream), place / f"{kind.name}.log")
+    live = origin + kind.live
+    ready = server.ready(live)
+    return Contestant(kind.name, origin, live, (), server, ready, server.rss, kind.slower)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]

@@ -1,0 +1,51 @@
+"""How often the store is asked for one request, and how many tokens a history has: the proxy's own parts, counted."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longwork import Work
+
+from proxy.compaction.compactor import Compactor
+from proxy.compaction.keeping import Keeper
+from proxy.config import Policy, Upstream
+from proxy.store.promises import Found
+from proxy.store.sqlite import SqliteStore
+from proxy.tokenizer import Tokenizers
+from proxy.upstream import Call, Client
+
+ANY = Upstream(base_url="http://127.0.0.1:9/v1", window=1_000_000)
+
+
+class Counting(SqliteStore):
+    """The real store, with an eye on how often it is asked."""
+
+    looked = 0
+
+    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
+        self.looked += 1
+        return await super().longest(promises, facts)
+
+
+async def look_ups(place: Path) -> tuple[int, int]:
+    """For the last request of an agent below `clear_at_least`, and for its first one above."""
+    policy, work = Policy(), Work(2, page=1_000)
+    below = work.body()
+    while await tokens(work.grown()) < policy.clear_at_least:
+        below = work.body()
+    return await _asked(place / "below", policy, below), await _asked(place / "above", policy, work.body())
+
+
+async def tokens(work: Work) -> int:
+    tokenizers = Tokenizers()
+    return sum(await tokenizers.of("bench-1").count_all(work.pieces))
+
+
+async def _asked(place: Path, policy: Policy, body: bytes) -> int:
+    store = Counting(place / "promises.sqlite")
+    compactor = Compactor(store, Keeper(), lambda _: None)
+    client = Client(ANY, lambda _: None)
+    call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
+    await compactor.prepare(call, body, client, ("default", policy))
+    await compactor.close()
+    await client.retire()
+    return store.looked

@@ -1,0 +1,153 @@
+"""What the proxy costs: processor time and delay, beside no relay, a bare one, nginx and LiteLLM, in one run.
+
+    python bench/relay.py                                 # some minutes
+    python bench/relay.py --short                         # for CI: under a minute, coarse figures
+    python bench/relay.py --markdown docs/benchmarks.md
+
+On a machine that others use too a time says little, but the ratio of two times measured one after the other says a
+lot: so the contestants take turns, round after round, and what is told is the median over the rounds.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import load
+from bodies import chat
+from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, started
+from process import CLIENTS, Server, alone
+from report import Beside, Target, report, targets
+from scores import Round, Scenario, Score, Scores
+from standin import Pace, StandIn
+
+PACE = Pace(chunks=200, seconds=0.005)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is asked, and of whom."""
+
+    kinds: tuple[Kind, ...]
+    rounds: int
+    small: int
+    medium: int
+    large: int
+    streams: tuple[int, int]  # one after the other; by 32 clients
+    starts: int
+    looks: int
+
+    def scenarios(self) -> list[Scenario]:
+        sizes = (("1 kB", 1_000, self.small), ("100 kB", 100_000, self.medium), ("1 MB", 1_000_000, self.large))
+        whole = [Scenario(name, chat(size), clients, times) for name, size, times in sizes for clients in (1, 32)]
+        body = chat(1_000, stream=True)
+        name = f"stream of {PACE.chunks} chunks, {PACE.seconds * 1000:g} ms apart"
+        counts = zip((1, 32), self.streams, strict=True)
+        return [*whole, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
+
+
+LONG = Effort((OURS, BARE, NGINX, LITELLM), 7, small=800, medium=300, large=80, streams=(2, 64), starts=5, looks=300)
+SHORT = Effort((OURS, BARE, NGINX), 3, small=250, medium=100, large=32, streams=(1, 32), starts=2, looks=100)
+
+
+async def measure(field: Sequence[Contestant], asked: Sequence[Scenario], rounds: int) -> Scores:
+    scores = {scenario.title: {contestant.name: Score() for contestant in field} for scenario in asked}
+    for number in range(rounds + 1):
+        print(f"round {number} of {rounds}" if number else "warming up", file=sys.stderr, flush=True)
+        for scenario in asked:
+            for contestant in field:
+                if number:
+                    scores[scenario.title][contestant.name].rounds.append(await once(contestant, field, scenario))
+                elif not scenario.streams:
+                    await once(contestant, field, replace(scenario, times=2 * scenario.clients))
+    return scores
+
+
+async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Scenario) -> Round:
+    times = max(scenario.times // contestant.slower, scenario.clients)
+    with alone(contestant.server, servers(field)):
+        before = contestant.cpu
+        sample = await load.ask(
+            contestant.chat,
+            scenario.body,
+            times=times,
+            clients=scenario.clients,
+            headers=contestant.headers,
+        )
+        cpu = contestant.cpu - before
+    return Round(
+        cpu=cpu / times,
+        cpu_of_chunk=cpu / times / PACE.chunks,
+        p50=load.percentile(sample.latencies, 0.5),
+        p99=load.percentile(sample.latencies, 0.99),
+        per_second=times / sample.seconds,
+        lag_p50=load.percentile(sample.lags, 0.5),
+        lag_p99=load.percentile(sample.lags, 0.99),
+    )
+
+
+async def beside(contestant: Contestant, field: Sequence[Contestant], looks: int) -> Beside:
+    """What is left to know: how /health/live does while eight clients send 1 MB each, over and over."""
+    assert contestant.server is not None
+    enough, times = asyncio.Event(), []
+    with alone(contestant.server, servers(field)):
+        asking = asyncio.create_task(
+            load.keep_asking(contestant.chat, chat(1_000_000), clients=8, until=enough, headers=contestant.headers)
+        )
+        for _ in range(looks // contestant.slower):
+            await asyncio.sleep(0.01)
+            times.append(await load.visit(contestant.live))
+        enough.set()
+        await asking
+    live_p99 = load.percentile(times, 0.99)
+    return Beside(contestant.name, contestant.ready, contestant.idle_rss, contestant.server.rss, live_p99)
+
+
+def servers(field: Sequence[Contestant]) -> list[Server]:
+    return [contestant.server for contestant in field if contestant.server is not None]
+
+
+def ready_again(upstream: str, place: Path, times: int) -> float:
+    """Seconds until ours is ready, in the middle of several starts."""
+    seconds = []
+    for _ in range(times):
+        contestant = started(OURS, upstream, place)
+        contestant.stop()
+        seconds.append(contestant.ready)
+    return median(seconds)
+
+
+async def run(effort: Effort, place: Path) -> tuple[str, list[Target]]:
+    asked = effort.scenarios()
+    async with StandIn(PACE) as upstream:
+        ready = ready_again(upstream.url, place, effort.starts)
+        with contestants(effort.kinds, upstream.url, place) as field:
+            scores = await measure(field, asked, effort.rounds)
+            needs = [await beside(contestant, field, effort.looks) for contestant in field if contestant.server]
+    needs[0] = replace(needs[0], ready=ready)
+    promised = targets(asked, scores, needs[0])
+    return report(effort.rounds, asked, scores, needs, promised), promised
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="under a minute, without LiteLLM")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables there too")
+    parser.add_argument("--strict", action="store_true", help="exit 1 where a target was missed")
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {CLIENTS})
+    with tempfile.TemporaryDirectory() as place:
+        text, promised = asyncio.run(run(SHORT if args.short else LONG, Path(place)))
+    print(text)
+    if args.markdown:
+        args.markdown.write_text(text)
+    return int(args.strict and not all(target.is_met for target in promised))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The figures of bench/relay.py as tables, and what was promised beside what was found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contestants import BARE, DIRECT, OURS, RELAYING
+from scores import Scenario, Score, Scores, cpu, p50
+from tables import figure, provenance, table
+
+US, MS = 1e6, 1e3
+# What may be added to the median: by the way through the proxy, and by the way with all that it does for a history.
+ADDED_MS = {RELAYING: {"1 kB": 1.0, "100 kB": 2.0, "1 MB": 6.0}, OURS.name: {"1 kB": 2.0, "100 kB": 5.0, "1 MB": 25.0}}
+
+INTRO = """\
+# What the proxy costs
+
+{provenance}.
+
+The relay has one core for itself; clients and upstream, both raw asyncio, share the other. Medians of {rounds} rounds
+in which the contestants took turns, the others standing still. `direct` is the upstream without a relay: what clients
+and upstream spend themselves, and so the ceiling of every figure per second. `ours` does what it does by default;
+`ours, bypass` is the same process asked to leave the history alone (`x-compaction: bypass`): the way through without
+what it is for. Ratios carry from machine to machine, times do not.
+
+`make bench ARGS="--markdown docs/benchmarks.md"` writes this page.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a relay needs when nobody asks it anything, and how it answers a health check when many do."""
+
+    name: str
+    ready: float
+    idle_rss: float
+    busy_rss: float
+    live_p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was promised, and what came out."""
+
+    promise: str
+    limit: float
+    found: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.found <= self.limit
+
+    def row(self) -> tuple[str, str, str, str]:
+        return self.promise, f"{self.limit:g}", figure(self.found, 2), "met" if self.is_met else "MISSED"
+
+
+def targets(asked: Sequence[Scenario], scores: Scores, ours: Beside) -> list[Target]:
+    return [
+        *(_cpu_target(scenario, scores) for scenario in asked),
+        *(
+            _added_target(name, scenario, scores)
+            for name in ADDED_MS
+            for scenario in asked
+            if scenario.clients == 1 and not scenario.streams
+        ),
+        Target("seconds until ready", 1.0, ours.ready),
+        Target("MB of memory when idle", 80.0, ours.idle_rss),
+        Target("ms for /health/live (p99) beside eight requests of 1 MB", 50.0, ours.live_p99 * MS),
+    ]
+
+
+def _cpu_target(scenario: Scenario, scores: Scores) -> Target:
+    found = scores[scenario.title]
+    limit = 1.3 if scenario.streams else 1.4
+    times = found[RELAYING].over(found[BARE.name], cpu)
+    return Target(f"CPU, times the bare relay's ({RELAYING}): {scenario.title}", limit, times)
+
+
+def _added_target(name: str, scenario: Scenario, scores: Scores) -> Target:
+    found = scores[scenario.title]
+    added = found[name].beyond(found[DIRECT], p50) * MS
+    return Target(f"ms added to the median ({name}): {scenario.title}", ADDED_MS[name][scenario.name], added)
+
+
+def report(
+    rounds: int, asked: Sequence[Scenario], scores: Scores, beside: Sequence[Beside], promised: Sequence[Target]
+) -> str:
+    parts = [
+        INTRO.format(provenance=provenance(), rounds=rounds),
+        *(_whole(scenario, scores[scenario.title]) for scenario in asked if not scenario.streams),
+        *(_streamed(scenario, scores[scenario.title]) for scenario in asked if scenario.streams),
+        _beside(beside),
+        table(("target", "at most", "found", ""), [target.row() for target in promised]),
+    ]
+    return "\n".join(f"{part}\n" for part in parts).strip() + "\n"
+
+
+def _whole(scenario: Scenario, found: dict[str, Score]) -> str:
+    rows = [
+        (
+            name,
+            *_cpu(name, score, found),
+            figure(score.of(p50) * MS, 2),
+            figure(score.of(lambda it: it.p99) * MS, 2),
+            "" if name == DIRECT else figure(score.beyond(found[DIRECT], p50) * MS, 2),
+            figure(score.of(lambda it: it.per_second), 0),
+        )
+        for name, score in found.items()
+    ]
+    return table((scenario.title, "CPU µs", "x bare", "p50 ms", "p99 ms", "added p50", "per second"), rows)
+
+
+def _streamed(scenario: Scenario, found: dict[str, Score]) -> str:
+    rows = [
+        (
+            name,
+            *_cpu(name, score, found),
+            "" if name == DIRECT else figure(score.of(lambda it: it.cpu_of_chunk) * US, 1),
+            figure(score.of(lambda it: it.lag_p50) * MS, 2),
+            figure(score.of(lambda it: it.lag_p99) * MS, 2),
+        )
+        for name, score in found.items()
+    ]
+    return table((scenario.title, "CPU µs", "x bare", "µs a chunk", "chunk lag p50 ms", "p99 ms"), rows)
+
+
+def _cpu(name: str, score: Score, found: dict[str, Score]) -> tuple[str, str]:
+    if name == DIRECT:
+        return "", ""
+    return figure(score.of(cpu) * US, 0), figure(score.over(found[BARE.name], cpu), 2)
+
+
+def _beside(relays: Sequence[Beside]) -> str:
+    rows = [
+        (
+            it.name,
+            figure(it.ready, 2),
+            figure(it.idle_rss, 0),
+            figure(it.busy_rss, 0),
+            figure(it.live_p99 * MS, 1),
+        )
+        for it in relays
+    ]
+    return table(("", "ready s", "idle MB", "MB afterwards", "/health/live p99 ms"), rows)

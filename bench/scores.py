@@ -1,0 +1,66 @@
+"""What is asked of every relay, and what comes of it: rounds of figures, compared round by round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One thing that is asked for, so many times, by so many clients at once."""
+
+    name: str
+    body: bytes
+    clients: int
+    times: int
+    streams: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.clients} at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one contestant did with one scenario, once. Seconds throughout; `cpu` and the rest are per request."""
+
+    cpu: float
+    cpu_of_chunk: float
+    p50: float
+    p99: float
+    per_second: float
+    lag_p50: float
+    lag_p99: float
+
+
+Figure = Callable[[Round], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """All rounds of one contestant in one scenario. What is compared was measured one after the other."""
+
+    rounds: list[Round] = field(default_factory=list)
+
+    def of(self, what: Figure) -> float:
+        return median(what(it) for it in self.rounds)
+
+    def over(self, other: "Score", what: Figure) -> float:
+        """How many times the other's."""
+        return median(what(a) / what(b) for a, b in zip(self.rounds, other.rounds, strict=True))
+
+    def beyond(self, other: "Score", what: Figure) -> float:
+        """How much more than the other's."""
+        return median(what(a) - what(b) for a, b in zip(self.rounds, other.rounds, strict=True))
+
+
+# By scenario's title, then by contestant's name.
+Scores = dict[str, dict[str, Score]]
+
+
+def cpu(it: Round) -> float:
+    return it.cpu
+
+
+def p50(it: Round) -> float:
+    return it.p50

@@ -1,0 +1,113 @@
+"""A conversation as a person reads it: who said what, what was answered, and, beside it, what the model saw of it.
+
+What the model saw follows from the history and the block that stands for it, as it followed when it was forwarded.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from proxy.core.messages import Message, understood
+from proxy.core.overlay import Block
+from proxy.core.pipeline import quarter
+from proxy.core.rules import Facts, Rules
+from proxy.core.scene import Scene
+from proxy.store.transcripts.lines import Answered, Said
+from proxy.store.transcripts.reading import Transcript
+from proxy.wire import chat
+from proxy.wire.redaction import Redaction
+
+_WIDTH = 120
+_MARGIN = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The view that a block makes of a history, and the block."""
+
+    block: Block
+    view: tuple[Message, ...]
+
+    @classmethod
+    def of(cls, path: list[Said], stored: bytes) -> "Beside | None":
+        """None where the block cannot be read, or does not stand for this history."""
+        request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
+        block = Block.from_bytes(stored)
+        if request is None or block is None:
+            return None
+        links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
+        rules, facts = replace(Rules(), new_blocks=False), Facts(usable=block.window)
+        scene = Scene.of(request, links, (block,), rules, count=quarter, facts=facts)
+        return cls(block, scene.view) if scene.stands else None
+
+    def instead_of(self, place: int, said: Said) -> Iterator[tuple[str, bytes]]:
+        """What was seen where a message stood, each with a word about it; nothing: the message itself."""
+        for message in self.view:
+            if message.start == place and message.raw != said.message:
+                many = message.stop - place
+                yield "seen" if many <= 1 else f"seen for {many}", message.raw
+        if not any(message.start <= place < message.stop for message in self.view):
+            yield "left out", b""
+
+    def after(self, place: int) -> Iterator[tuple[str, bytes]]:
+        """What was seen after the last message."""
+        yield from (("seen", message.raw) for message in self.view if message.start >= place)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How a conversation is put on a terminal."""
+
+    redaction: Redaction
+    full: bool = False
+
+    def lines(self, found: Transcript, path: list[Said], beside: Beside | None) -> Iterator[str]:
+        for head in found.head_of(path[-1]):
+            yield self._line("", *role_and_words(head.message))
+        for place, said in enumerate(path):
+            yield self._line(f"{place + 1}", *role_and_words(said.message))
+            if beside is None:
+                yield from map(self._answer, found.answers_to(said.at))
+            else:
+                yield from self._seen(beside.instead_of(place, said))
+        if beside is not None:
+            yield from self._seen(beside.after(len(path)))
+            yield from _sum(path, beside)
+
+    def _seen(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+        for word, raw in instead:
+            yield self._line("", f"> {word}", role_and_words(raw)[1])
+
+    def _answer(self, answer: Answered) -> str:
+        usage = answer.usage
+        about = [answer.model, answer.finish, "cut off" if answer.cut else ""]
+        about += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
+        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {role_and_words(answer.message)[1]}")
+
+    def _line(self, number: str, who: str, text: str) -> str:
+        clean, _ = self.redaction.of_text(text)
+        return f"{number:>5} {who:10} {self._fitted(clean)}".rstrip()
+
+    def _fitted(self, text: str) -> str:
+        if self.full:
+            return text.replace("\n", "\n" + " " * _MARGIN)
+        line = " ".join(text[: 2 * _WIDTH].split())
+        return line if len(text) <= _WIDTH else f"{line[:_WIDTH]} … ({len(text):,} characters)"
+
+
+def role_and_words(raw: bytes) -> tuple[str, str]:
+    """Who speaks, and what it says: its text, and what it calls. What nobody can read is shown as it stands."""
+    try:
+        message = understood(json.loads(raw), raw)
+    except (ValueError, RecursionError):
+        return "?", raw.decode("utf-8", "replace")
+    calls = [f"{call.name}({call.arguments})" for call in message.calls]
+    return message.role, "\n".join(filter(None, [message.text, *calls]))
+
+
+def _sum(path: list[Said], beside: Beside) -> Iterator[str]:
+    block, sent = beside.block, sum(len(said.message) for said in path)
+    seen = sum(len(message.raw) for message in beside.view)
+    yield ""
+    yield f"sent: {len(path)} messages, {sent:,} bytes; seen: {len(beside.view)} messages, {seen:,} bytes"
+    yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"

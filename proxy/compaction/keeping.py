@@ -1,0 +1,104 @@
+"""What of a request is handed to the originals, and when.
+
+Before something is folded away, its history: that is law 8. Only where it is `required` does the request wait until it
+is written, and is refused where it cannot be. After the upstream has accepted a request, and only where `all` is kept,
+everybody else's. Whoever's history is kept, the answer to it is, too.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from proxy.compaction.facts import Identity
+from proxy.core.identity import chain
+from proxy.core.messages import Request
+from proxy.errors import TranscriptsUnavailable
+from proxy.store.originals import History, Kept, Originals, Recording
+from proxy.wire import chat
+from proxy.wire.answers import Assembly
+from proxy.wire.headers import Headers, find
+
+PATIENCE = 5.0
+"""Seconds that a request waits for its history where it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The originals and what is to be done with them; none: nothing is kept."""
+
+    originals: Originals | None = None
+    everything: bool = False
+    required: bool = False
+
+    async def before_loss(self, identity: Identity, request: Request) -> Kept | None:
+        """Law 8."""
+        if self.originals is None:
+            return None
+        kept = self.originals.keep(_history(identity.tenant, identity.links, request))
+        if self.required and not await _written(kept.done):
+            raise TranscriptsUnavailable(
+                "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
+                "the disk, or set `transcripts.required` to false",
+                headers=(("retry-after", "5"),),
+            )
+        return kept
+
+    def accepted(self, body: bytes, tenant: str, conversation: str, secret: bytes) -> Kept | None:
+        """A request of which nothing was folded away; its chain is made where it makes nobody wait."""
+        if self.originals is None or not self.everything:
+            return None
+        return self.originals.keep_later(len(body), partial(_read, body, tenant, conversation, secret))
+
+    def record(self, kept: Kept | None, answer: Headers) -> Recording | None:
+        """Somebody who listens to the answer."""
+        if self.originals is None or kept is None:
+            return None
+        kind, encoding = find(answer, "content-type") or "", find(answer, "content-encoding") or ""
+        return self.originals.record(kept, Assembly(kind, encoding))
+
+    async def close(self) -> None:
+        if self.originals is not None:
+            await asyncio.to_thread(self.originals.close)
+
+
+@contextmanager
+def recorded(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
+    """While an answer passes; however it ends, what was heard of it is written."""
+    if recording is None:
+        yield _unheard
+        return
+    ended = False
+    try:
+        yield recording.feed
+        ended = True
+    finally:
+        recording.end(ended=ended)
+
+
+def _unheard(_chunk: bytes) -> None:
+    """Nobody keeps it."""
+
+
+async def _written(done: Future[bool]) -> bool:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await asyncio.wrap_future(done)
+    except TimeoutError:
+        return False
+
+
+def _read(body: bytes, tenant: str, conversation: str, secret: bytes) -> History | None:
+    request = chat.parse(body)
+    if request is None or not request.body:
+        return None
+    return _history(tenant, chain(request, tenant, secret, conversation), request)
+
+
+def _history(tenant: str, links: Sequence[bytes], request: Request) -> History:
+    origin, *steps = [link.hex() for link in links]
+    messages = [message.raw for message in request.body]
+    head = [message.raw for message in request.head]
+    return History(tenant, steps[0], steps, messages, head, origin)

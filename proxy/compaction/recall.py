@@ -1,0 +1,118 @@
+"""What the store remembers of a conversation: the block that stands, the last time, and how its upstream counts.
+
+It is found in one look-up, and it is all there is: whatever a worker knew beside it, another one would not, and they
+would forward different bytes. A store that does not answer is told of, and the request goes on as that of a stranger.
+"""
+
+import os
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from proxy import events
+from proxy.compaction.facts import Identity, LastTime
+from proxy.core.identity import promise_key
+from proxy.core.overlay import Block
+from proxy.core.plan import Ready
+from proxy.store.promises import SECRET_BYTES, Found, Store, StoreUnavailable
+from proxy.tokenizer import UNCALIBRATED, Calibration
+
+OBSERVED = "observed"
+BLOCKS_AT_HAND = 64
+FACT_SECONDS = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was found."""
+
+    block: Block | None = None
+    found: Found | None = None
+    """The block as the store has it."""
+    last: LastTime | None = None
+    calibration: Calibration = UNCALIBRATED
+    rehearsed: bool = False
+    """The block is one that was only observed."""
+
+
+class Recall:
+    """Shared by all requests of a worker."""
+
+    def __init__(self, store: Store, emit: events.Listener) -> None:
+        self._store = store
+        self._emit = emit
+        self._secret: bytes | None = None
+
+    async def secret(self) -> bytes:
+        """The chain's key. Without a store nothing is found again, so any key will do until it is back."""
+        if self._secret is None:
+            try:
+                self._secret = await self._store.secret()
+            except StoreUnavailable as fault:
+                self._emit(events.StoreFailed(str(fault)))
+                return os.urandom(SECRET_BYTES)
+        return self._secret
+
+    async def find(self, identity: Identity, prior: Calibration, *, rehearse: bool) -> Memory:
+        """All of it at once; while observing, what was only rehearsed counts where nothing else stands."""
+        spaces = (identity.tenant, _rehearsing(identity)) if rehearse else (identity.tenant,)
+        newest_first = identity.links[::-1]
+        keys = [promise_key(space, link) for space in spaces for link in newest_first]
+        facts = [*map(identity.anchor_key, newest_first), identity.scale_key]
+        try:
+            block, fact = await self._store.longest(keys, facts)
+        except StoreUnavailable as fault:
+            self._emit(events.StoreFailed(str(fault)))
+            return Memory(calibration=prior)
+        last, calibration = _told(fact, identity, prior)
+        return Memory(
+            block=_block(block.value) if block else None,
+            found=block,
+            last=last,
+            calibration=calibration,
+            rehearsed=block is not None and block.key.startswith(_rehearsing(identity)),
+        )
+
+    async def promise(self, identity: Identity, ready: Ready, memory: Memory, *, rehearsed: bool) -> None:
+        """The upstream took it: from now on the block is a promise, in place of the one it was built on."""
+        if ready.block is not None:
+            key = promise_key(_rehearsing(identity) if rehearsed else identity.tenant, ready.link)
+            standing = memory.found.value if memory.found is not None and memory.found.key == key else None
+            await self._act(self._store.put(key, ready.block.to_bytes(), over=standing))
+
+    async def note(self, identity: Identity, last: LastTime, *, first: bool) -> None:
+        """The last time of a conversation. What its first one teaches, the next conversation begins with."""
+        key = identity.anchor_key(identity.links[-1])
+        await self._act(self._store.note(key, last.to_bytes(), FACT_SECONDS))
+        if first and last.calibration.seen:
+            await self._act(self._store.note(identity.scale_key, last.calibration.to_bytes(), FACT_SECONDS))
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def _act(self, act: Coroutine[Any, Any, object]) -> None:
+        try:
+            await act
+        except StoreUnavailable as fault:
+            self._emit(events.StoreFailed(str(fault)))
+
+
+@lru_cache(maxsize=BLOCKS_AT_HAND)
+def _block(value: bytes) -> Block | None:
+    """Read once and not on every turn: that of a long conversation has a hundred kilobytes."""
+    return Block.from_bytes(value)
+
+
+def _rehearsing(identity: Identity) -> str:
+    return f"{identity.tenant}/{OBSERVED}"
+
+
+def _told(fact: Found | None, identity: Identity, prior: Calibration) -> tuple[LastTime | None, Calibration]:
+    """The last time, if there was one, and how this upstream counts this model, as far as that is known."""
+    if fact is None:
+        return None, prior
+    if fact.key == identity.scale_key:
+        return None, Calibration.from_bytes(fact.value)
+    last = LastTime.from_bytes(fact.value)
+    return last, last.calibration if last is not None and last.counter == identity.counter else prior

@@ -1,0 +1,307 @@
+"""What a model answered, put together from the pieces of a stream or taken from one body.
+
+Servers send an answer in many dialects: reasoning under three names, tool calls by index, without one, or all at
+index 0, several choices interleaved, keys that nobody has heard of. So nothing here knows a dialect. A text grows by
+what comes after it, an object takes each key of the next, the members of a list that carry an `index` meet their
+like; what identifies (`id`, `type`, `role`, `name`) stays as it first came.
+
+It is fed what passes by, piece by piece, and holds no more than `room`: what goes beyond is left out, and the answer
+counts as cut.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from proxy.core import splice
+from proxy.wire import bodies
+
+ROOM = 16 * 1024 * 1024
+_KEPT = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
+_TEXTS = frozenset({"type", "text", "thinking"})
+_DEEPEST = 64
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the answers that were asked for; `message` is JSON."""
+
+    index: int
+    message: bytes
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that a model said to one request. Not whole: the client left, the upstream broke off, or it was too long."""
+
+    choices: tuple[Choice, ...] = ()
+    model: str = ""
+    usage: Mapping[str, Any] | None = None
+    error: Any = None
+    whole: bool = False
+
+
+NOTHING = Answer()
+
+
+class Assembly:
+    """One answer as it comes: `feed` it all, then ask for the answer."""
+
+    def __init__(self, content_type: str, encoding: str = "", room: int = ROOM) -> None:
+        self._encoding = encoding
+        self._room = room
+        self._is_stream = content_type.strip().lower().startswith(_EVENTS)
+        self._body = bytearray()
+        self._stream = _Stream(room)
+        self._lost = False
+
+    def feed(self, data: bytes) -> None:
+        """Compressed bytes and whole bodies wait for the end; the events of a stream are taken apart at once."""
+        if self._is_stream and not self._encoding:
+            self._stream.feed(data)
+        elif len(self._body) + len(data) <= self._room:
+            self._body += data
+        else:
+            self._lost = True
+
+    def lose(self) -> bool:
+        """Something of it will never be fed."""
+        self._lost = True
+        return True
+
+    def answer(self, *, ended: bool) -> Answer:
+        """What came of it; `ended`: the upstream has said it all."""
+        body = bytes(self._body)
+        if self._encoding and body:
+            try:
+                body = bodies.decoded(body, self._encoding, self._room)
+            except (KeyError, bodies.TooLarge, bodies.Unreadable):
+                return NOTHING
+        if not self._is_stream:
+            return _whole(body) if ended and not self._lost else NOTHING
+        self._stream.feed(body + b"\n\n")
+        answer = self._stream.answer(ended=ended)
+        return replace(answer, whole=False) if self._lost else answer
+
+
+# --- a body ----------------------------------------------------------------------------------------------------------
+
+
+def _whole(body: bytes) -> Answer:
+    """Each message keeps its bytes."""
+    try:
+        told = json.loads(body)
+        if not isinstance(told, dict):
+            return NOTHING
+        places = {each.key: each for each in splice.members(body)}
+    except (ValueError, RecursionError, IndexError):
+        return NOTHING
+    listed = told.get("choices")
+    if not isinstance(listed, list):
+        return Answer(error=told.get("error"), whole=True)
+    slices = splice.elements(body, places["choices"].start)
+    choices = [
+        choice
+        for number, (said, (start, stop)) in enumerate(zip(listed, slices, strict=True))
+        if (choice := _choice(number, said, body[start:stop]))
+    ]
+    return Answer(tuple(choices), _text(told.get("model")), _object(told.get("usage")), told.get("error"), whole=True)
+
+
+def _choice(number: int, said: Any, raw: bytes) -> Choice | None:  # noqa: ANN401 (any JSON a server sends)
+    if not isinstance(said, dict) or not isinstance(said.get("message"), dict):
+        return None
+    place = splice.member(raw, "message")
+    message = raw[place.start : place.stop] if place else b"{}"
+    index = said.get("index")
+    return Choice(index if isinstance(index, int) else number, message, _text(said.get("finish_reason")) or None)
+
+
+# --- a stream --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Grown:
+    """A text that comes in pieces."""
+
+    pieces: list[str]
+
+
+@dataclass(slots=True)
+class _Said:
+    """One choice so far."""
+
+    message: dict[str, Any] = field(default_factory=dict)
+    finish: str | None = None
+
+
+class _Stream:
+    """The events of a stream, taken apart."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._held: list[bytes] = []
+        self._data: list[bytes] = []
+        self._said: dict[int, _Said] = {}
+        self._model = ""
+        self._usage: Mapping[str, Any] | None = None
+        self._error: Any = None
+
+    def feed(self, data: bytes) -> None:
+        rest, *lines = _LINE_END.split(data)
+        self._held.append(rest)
+        for rest in lines:
+            self._line(b"".join(self._held))
+            self._held = [rest]
+        if len(self._held) > 1 and sum(map(len, self._held)) > self._room:
+            self._held, self._room = [], -1
+
+    def answer(self, *, ended: bool) -> Answer:
+        choices = tuple(Choice(index, _message(said), said.finish) for index, said in sorted(self._said.items()))
+        finished = bool(self._said) and all(said.finish for said in self._said.values())
+        whole = self._room >= 0 and self._error is None and (ended or finished)
+        return Answer(choices, self._model, self._usage, self._error, whole)
+
+    def _line(self, line: bytes) -> None:
+        if not line:
+            self._event()
+        elif line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+
+    def _event(self) -> None:
+        data, self._data = b"\n".join(self._data), []
+        told = _object(_read(data))
+        if told is None:
+            return
+        self._model = self._model or _text(told.get("model"))
+        self._usage = _object(told.get("usage")) or self._usage
+        self._error = told.get("error") or self._error
+        listed = told.get("choices")
+        for number, choice in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(choice, dict):
+                self._grow(number, choice)
+
+    def _grow(self, number: int, choice: dict[str, Any]) -> None:
+        index = choice.get("index")
+        said = self._said.setdefault(index if isinstance(index, int) else number, _Said())
+        said.finish = _text(choice.get("finish_reason")) or said.finish
+        delta = _object(choice.get("delta")) or _object(choice.get("message")) or {}
+        self._room -= sum(_weights(delta)) if self._room >= 0 else 0
+        if self._room >= 0:
+            _take(said.message, delta)
+
+
+def _message(said: _Said) -> bytes:
+    """JSON, without the numbers that only a stream needs."""
+    message = {"role": "assistant", **_plain(said.message)}
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            call.pop("index", None)
+    try:
+        return json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(message).encode()
+
+
+def _take(grown: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """An object grows by the next piece of it."""
+    for key, value in more.items():
+        if value is None:
+            grown.setdefault(key, None)
+        elif not (key in _KEPT and grown.get(key)):
+            grown[key] = _joined(grown.get(key), value, kept=key in _KEPT)
+
+
+def _joined(old: Any, new: Any, *, kept: bool = False) -> Any:  # noqa: ANN401 (any JSON a server sends)
+    if isinstance(new, str) and not kept:
+        if isinstance(old, list):
+            return _joined(old, [{"type": "text", "text": new}] if new else [])
+        if isinstance(old, _Grown):
+            old.pieces.append(new)
+            return old
+        return _Grown([new])
+    if isinstance(new, dict):
+        grown = old if isinstance(old, dict) else {}
+        _take(grown, new)
+        return grown
+    if isinstance(new, list):
+        return _listed(old, new)
+    return new
+
+
+def _listed(old: Any, new: list[Any]) -> list[Any]:  # noqa: ANN401 (any JSON a server sends)
+    """A list grows member by member; a text that turns into parts is the first of them."""
+    text = "".join(old.pieces) if isinstance(old, _Grown) else ""
+    grown = old if isinstance(old, list) else [{"type": "text", "text": _Grown([text])}] if text else []
+    for each in new:
+        like = _like(grown, each)
+        if like is None:
+            grown.append(_joined(None, each))
+        else:
+            _take(like, each)
+    return grown
+
+
+def _like(grown: list[Any], new: Any) -> dict[str, Any] | None:  # noqa: ANN401 (any JSON a server sends)
+    """The member that this piece goes on with: the last of its index, unless it has an id and that is another."""
+    if not isinstance(new, dict):
+        return None
+    if "index" not in new:
+        last = grown[-1] if grown and isinstance(grown[-1], dict) else None
+        return last if last is not None and _goes_on(last, new) else None
+    same = (one for one in reversed(grown) if isinstance(one, dict) and one.get("index") == new["index"])
+    like = next(same, None)
+    return None if like and new.get("id") and like.get("id") and like["id"] != new["id"] else like
+
+
+def _goes_on(last: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Without an index: a part of the same kind goes on, and so does a call whose next piece names nothing."""
+    if "function" in new and not new.get("id"):
+        return not (_object(new["function"]) or {}).get("name")
+    return new.keys() <= _TEXTS and new.keys() == last.keys() and new.get("type") == last.get("type")
+
+
+def _plain(grown: Any) -> Any:  # noqa: ANN401 (any JSON)
+    """The same with its texts whole."""
+    if isinstance(grown, _Grown):
+        return "".join(grown.pieces)
+    if isinstance(grown, dict):
+        return {key: _plain(value) for key, value in grown.items()}
+    return [_plain(each) for each in grown] if isinstance(grown, list) else grown
+
+
+def _weights(value: Any, depth: int = 0) -> Iterator[int]:  # noqa: ANN401 (any JSON)
+    """Bytes that a piece adds, near enough; what is nested without end weighs more than anything."""
+    yield (len(value) if isinstance(value, str) else 8) if depth < _DEEPEST else ROOM
+    if depth < _DEEPEST and isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _weights(each, depth + 1)
+
+
+def _read(data: bytes) -> Any:  # noqa: ANN401 (any JSON)
+    if not data.startswith(b"{"):
+        return None
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(value: Any) -> dict[str, Any] | None:  # noqa: ANN401 (any JSON)
+    return value if isinstance(value, dict) else None
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (any JSON)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,300 @@
+"""What an upstream means when it refuses a request: too long, too long an answer, too fast, too many bytes?
+
+Every server says it in words of its own, and the next one will too; so no sentence is looked up here. Three readings
+of a refusal are weighed instead: its figures, each by the words around it (`ROLES`); the idea of something that
+outgrows a model's window (`IDEA`); and what only sounds alike (`RATE`, `BYTES`, `SIGNATURE`). What is not clearly an
+overflow is none: a miss costs an error that the client can read, a false alarm costs history.
+
+Traps that are minded: a throttle that speaks of too many tokens; a 429 that waiting cannot help, because the request
+alone is over the minute's budget; vLLM, which stops counting one past its limit; servers that count characters or
+bytes, that quote the request back, that wrap another server's error in their own, or that say nothing at all.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proxy.wire import bodies
+from proxy.wire.headers import Headers, find
+
+Kind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"]
+Covers = Literal["total", "input"]
+
+HELPED = frozenset({"input", "output", "tpm-hard", "signature"})  # time or the client must help the others
+LARGEST = 64 * 1024  # a longer body is no error message
+LONGEST_TEXT = 4_096
+LEAST_FIGURE = 256  # smaller numbers count messages, images, status codes
+LEAST_LIMIT = 2_048  # no model reads less; servers put their own error codes where others put a limit
+LEAST_ANSWER = 1_024  # where less is left for an answer, it is the history that is too long
+OK, TOO_LARGE, TOO_MANY = 200, 413, 429
+SPEAKING = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})  # 200 and 502: routers that wrap what they heard
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A refusal, read. What it does not say is None."""
+
+    kind: Kind
+    limit: int | None = None
+    """The most tokens a request may have."""
+    size: int | None = None
+    """The tokens of this one's prompt, as the upstream counted them."""
+    covers: Covers = "total"
+    """Is the limit shared with the answer, or the prompt's alone?"""
+    room: int | None = None
+    """So many tokens of answer would have been allowed."""
+
+
+def classify(status: int, headers: Headers, body: bytes) -> Fault | None:
+    """Which kind of refusal this answer is; None: none that can be helped."""
+    if status not in SPEAKING or len(body) > LARGEST:
+        return None
+    if not body:
+        return Fault("input") if status in (400, TOO_LARGE) else None  # Cerebras says it without a word
+    said = _said(status, headers, body)
+    return None if said is None else _judged(status, said, figures_of(said))
+
+
+def _judged(status: int, said: str, figures: "Figures") -> Fault | None:
+    if all(idea.search(said) for idea in SIGNATURE):
+        return Fault("signature")
+    if status == TOO_MANY or RATE.search(said):
+        hard = figures.over and "token" in said
+        return Fault("tpm-hard", figures.limit, figures.whole) if hard else Fault("rate")
+    if likeness(said, figures) >= CERTAIN:
+        return _overflow(said, figures)
+    return Fault("bytes") if status == TOO_LARGE or BYTES.search(said) else None
+
+
+def _overflow(said: str, figures: "Figures") -> Fault:
+    """Would a shorter history help, or a shorter answer?"""
+    limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _covers(said)
+    if figures.stopped:
+        return Fault("input", limit, covers=covers)
+    if figures.longest_answer:
+        return Fault("output", room=figures.longest_answer)
+    if limit and figures.answer and (room is None or room >= LEAST_ANSWER):
+        return Fault("output", limit, prompt, covers, room)
+    if figures.size is None and room is not None and room >= LEAST_ANSWER:
+        return Fault("output", limit, prompt, covers, room)  # the prompt alone would have fitted
+    if prompt is None and ANSWER_TOO_LONG.search(said):
+        return Fault("output", limit, covers=covers)
+    return Fault("input", limit, prompt or figures.size, covers)
+
+
+def _covers(said: str) -> Covers:
+    alone = any(PROMPT_ALONE.search(line) and not SHARED.search(line) for line in said.splitlines())
+    return "input" if alone else "total"
+
+
+PROMPT_ALONE = re.compile(r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)")
+SHARED = re.compile(r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens")
+MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
+ANSWER_TOO_LONG = re.compile(
+    rf"{MAX_TOKENS}[^.]{{0,60}}(?:too (?:large|high|big)|greater|larger|exceed|at most|<=)"
+    rf"|(?:reduce|decrease|lower)[^.]{{0,12}}{MAX_TOKENS}"
+)
+
+
+# --- the idea -------------------------------------------------------------------------------------
+
+CERTAIN = 5
+FIGURES_AGREE = 2
+_TALK = r"prompt|input|message|conversation|history|thread"
+_TOO_MUCH = (
+    r"exceed|overflow|too (?:long|large|many)|(?:long|larg|great|bigg)er than|more than|over the\b|beyond|at most"
+    r"|(?:not|n't) fit|not enough|no room|must (?:be|have) (?:<=|less|fewer|at most)|超|过长"
+)
+IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
+    (weight, re.compile(words))
+    for weight, words in (
+        (2, r"context|n_ctx|max_model_len|\bwindow|上下文"),
+        (2, _TOO_MUCH),
+        (1, r"token"),
+        (1, rf"{_TALK}|\bchat\b|sequence|tokens in (?:the |your )?request|输入"),
+        (1, r"length|\bsize|count\b|\blong\b|长度"),
+        (1, r"max|limit|at most|\bonly\b|allowed|available|上限|最大"),
+        (1, r"reduce|short|truncat|trim|fewer|smaller"),
+        # turns of phrase that are hardly ever about anything else
+        (3, rf"(?:{_TALK}|chat)s? (?:\w+ ){{0,3}}(?:is|are|was|were|become|grown) (?:too|longer|larger)"),
+        (3, r"context (?:window |limit )?(?:is |was )?(?:full|exhausted|exceeded|used up)|out of context"),
+        (3, rf"(?:reduce|shorten) (?:the (?:length|size) of )?(?:the|your) (?:{_TALK})"),
+        (3, r"length should be \[\d"),
+        # other things that can be too long, or too short
+        (-4, r"\b(?:array|string|schema|stop sequences?|budget_tokens|metadata|json|deadline|caching|minimum)\b"),
+    )
+)
+
+
+def likeness(said: str, figures: "Figures") -> int:
+    """How much this sounds like something that has outgrown a model's window."""
+    words = sum(weight for weight, pattern in IDEA if pattern.search(said))
+    return words + (FIGURES_AGREE if figures.over else 0)
+
+
+RATE = re.compile(
+    r"rate.?limit|\bper[ -](?:sec|min|hour|day|month)|(?:daily|monthly|this (?:day|month))|quota|throttl|\bwait\b"
+    r"|too many requests|(?:try again|retry) (?:in|after|later)|concurren|credit|billing|balance|overloaded"
+)
+BYTES = re.compile(r"(?:request|payload|body|entity)(?: \w+)? too large|\d ?(?:bytes|[km]i?b)\b")
+SIGNATURE = (
+    re.compile(r"thinking|thought|reasoning|encrypted"),
+    re.compile(r"signature|encrypted|blocks"),
+    re.compile(r"invalid|not valid|corrupt|mismatch|tamper|(?:not|cannot) be (?:verified|decrypted|modified)"),
+)
+
+
+# --- the figures ----------------------------------------------------------------------------------
+
+Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
+
+NUMBER = re.compile(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)")
+_LIMIT = (
+    r"(?:\b(?:limit|max\w*|most|only|exceed\w*|than|over\b|beyond|window|capacity|allowance|n_ctx)"
+    r"|<=|>|上限|最大|超过|超出)[^,;.\n]{0,40}$"
+)
+_ANSWER = r"(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)"
+_PROMPT = r"(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input|`?inputs?`? tokens|\+)"
+ROLES: tuple[tuple[Role, str, str], ...] = (  # what stands right before a figure, what right after it
+    ("other", r"", r"^ ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)"),
+    ("other", r"\b(?:by|used:?) (?:\w+ )?$", r""),
+    ("longest answer", _LIMIT, r"^ (?:completion|output) tokens"),
+    ("answer", rf"{MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*$|\+ ?$", r""),
+    ("answer", r"", rf"^ (?:tokens )?{_ANSWER}"),
+    ("prompt", r"", rf"^ (?:tokens )?{_PROMPT}"),
+    ("limit", r"", r"^ (?:tokens )?(?:maximum|max\b|allowed|available)"),
+    ("limit", rf"{_LIMIT}|\[\d+, ?$", r""),
+    ("prompt", r"(?:prompt|input)(?: tokens)? \($|n_prompt_tokens=$", r""),
+    ("prompt", r"", r"^ prompt tokens"),
+    ("size", r"", r""),
+)
+_ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, after in ROLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers of a refusal, by what they count."""
+
+    limits: tuple[int, ...] = ()
+    size: int | None = None
+    told_prompt: int | None = None
+    answer: int | None = None
+    longest_answer: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """A prompt's share of the window may stand beside the window itself, which is larger."""
+        return max((limit for limit in self.limits if limit >= LEAST_LIMIT), default=None)
+
+    @property
+    def stopped(self) -> bool:
+        """One more than the limit: whoever counted stopped there, and the number says nothing."""
+        return any(limit + 1 in (self.told_prompt, self.size) for limit in self.limits)
+
+    @property
+    def prompt(self) -> int | None:
+        if self.told_prompt is None and self.size and self.answer:
+            return self.size - self.answer
+        return self.told_prompt
+
+    @property
+    def room(self) -> int | None:
+        return self.limit - self.prompt if self.limit and self.prompt else None
+
+    @property
+    def whole(self) -> int:
+        return max(self.size or 0, (self.told_prompt or 0) + (self.answer or 0))
+
+    @property
+    def over(self) -> bool:
+        """Do the figures alone say that something is larger than what is allowed?"""
+        allowed = self.limit or self.longest_answer
+        return allowed is not None and self.whole > allowed
+
+
+def figures_of(said: str) -> Figures:
+    found: dict[Role, list[int]] = {}
+    for role, number in _read(said):
+        found.setdefault(role, []).append(number)
+    found.pop("other", None)
+    if len(found) == 1:
+        found = _parted(*found.popitem())
+    return Figures(
+        limits=tuple(found.get("limit", ())),
+        size=max(found.get("size", ()), default=None),
+        told_prompt=sum(found["prompt"]) if "prompt" in found else None,
+        answer=max(found.get("answer", ()), default=None),
+        longest_answer=min(found.get("longest answer", ()), default=None),
+    )
+
+
+def _parted(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
+    """Two numbers of a refusal that seem to mean the same: the larger one is what was too much."""
+    low, high = min(numbers), max(numbers)
+    return {"limit": [low], "size": [high]} if low < high else {role: numbers}
+
+
+def _read(said: str) -> Iterator[tuple[Role, int]]:
+    found = [match for match in NUMBER.finditer(said) if _value(match) >= LEAST_FIGURE]
+    ends = [0, *(match.end() for match in found)]
+    starts = [*(match.start() for match in found[1:]), len(said)]
+    for match, earlier, later in zip(found, ends, starts, strict=False):
+        before, after = said[earlier : match.start()][-60:], said[match.end() : later][:60]
+        yield next(role for role, lead, trail in _ROLES if lead.search(before) and trail.search(after)), _value(match)
+
+
+def _value(match: re.Match[str]) -> int:
+    return int(match[0].replace(",", "").replace("_", ""))
+
+
+# --- the words ------------------------------------------------------------------------------------
+
+SENTENCES = frozenset({"message", "msg", "detail", "error", "reason", "description", "title", "raw", "error_msg"})
+NAMES = frozenset({"code", "type", "error_type", "status"})
+DEEPEST = 8
+
+
+def _said(status: int, headers: Headers, body: bytes) -> str | None:
+    """What the body says, in small letters: its own words only, for some servers quote the request in full."""
+    try:
+        text = bodies.decoded(body, find(headers, "content-encoding") or "", LARGEST).decode(errors="replace")
+    except (KeyError, ValueError):
+        return None
+    if status == OK and not begins_as_error(text.encode()):
+        return None
+    return "\n".join(_words(_parsed(text))).lower()[:LONGEST_TEXT]
+
+
+_ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
+
+
+def begins_as_error(said: bytes) -> bool:
+    """Whether a good answer's first bytes are those of an error all the same."""
+    return _ERROR.match(said) is not None
+
+
+def _words(value: Any, name: str = "message", depth: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    match value:
+        case str() if name in NAMES:
+            yield value.replace("_", " ")
+        case str() if name in SENTENCES:
+            inner = _parsed(value)
+            yield from [value] if isinstance(inner, str) else _words(inner, name, depth + 1)
+        case int() if "token" in name or "ctx" in name:
+            yield f"{name}={value}"
+        case list() if depth < DEEPEST:
+            for each in value:
+                yield from _words(each, name, depth + 1)
+        case dict() if depth < DEEPEST:
+            for key, each in value.items():
+                yield from _words(each, key, depth + 1)
+
+
+def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """Routers wrap what they heard as text within their own error. What is no JSON speaks for itself."""
+    try:
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else text
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,172 @@
+"""Secrets inside messages: known by what they look like, and taken out before anything is written down. Best effort.
+
+Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). Only where a mark stands is the
+rule's pattern tried, and over a bounded stretch, so no text can make this slow, and a text without marks costs a few
+searches. What is found inside a JSON string is exchanged there; every other byte of the message stays as it was.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from proxy.core import pins, splice
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
+_SHORTEST = 12
+"""Nothing in fewer bytes than these is worth a look."""
+_REACH = 512
+_LETTERS = r"A-Za-z0-9"
+_ALONE = rf"(?<![{_LETTERS}])"
+_HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
+"""Keys are random, words are not: `sk-learn-pipelines` is no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of secret. Where the pattern has a group, only that is the secret."""
+
+    name: str
+    marks: tuple[str, ...]
+    pattern: re.Pattern[str]
+    reach: int = _REACH
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        for mark in self.marks:
+            at = text.find(mark)
+            while at >= 0:
+                found = self.pattern.match(text, at, at + self.reach)
+                if found:
+                    yield *found.span(found.re.groups), self.name
+                at = text.find(mark, found.end() if found else at + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """All the rules there are; none: everything stays."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """The text without its secrets, and which kinds there were."""
+        spans = sorted(span for rule in self.rules for span in rule.spans(text))
+        pieces: list[str] = []
+        names: list[str] = []
+        at = 0
+        for start, stop, name in spans:
+            if start >= at:
+                pieces += [text[at:start], f"[redacted: {name}]"]
+                names.append(name)
+                at = stop
+        return "".join([*pieces, text[at:]]) if pieces else text, tuple(dict.fromkeys(names))
+
+    def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
+        """The same for JSON bytes, string by string."""
+        if not self.rules:
+            return raw, ()
+        pieces: list[bytes] = []
+        names: list[str] = []
+        at = 0
+        for token in _STRING.finditer(raw):
+            if token.end() - token.start() < _SHORTEST or _MEDIA.match(token[0]):
+                continue
+            clean, kinds = self.of_text(_text(token[0]))
+            if kinds:
+                pieces += [raw[at : token.start()], splice.quoted(clean)]
+                names += kinds
+                at = token.end()
+        return b"".join([*pieces, raw[at:]]) if pieces else raw, tuple(dict.fromkeys(names))
+
+
+def redaction(patterns: Iterable[str] = ()) -> Redaction:
+    """What is shipped, and these patterns of the operator's own beside it (see `fault`)."""
+    own = [Rule("own-pattern", (_literal(pattern),), re.compile(pattern)) for pattern in patterns]
+    return Redaction((*SHIPPED, *own))
+
+
+def fault(pattern: str) -> str | None:
+    """Why a pattern is not taken, or None."""
+    if pins.fault(pattern):
+        return "a pattern may hold one of * + {n,} only, repeat no group, not look around and not refer back"
+    if "|" in _outside_groups(pattern):
+        return "a pattern is one kind of secret: write two instead of a | between them, or put it into a group"
+    if len(_literal(pattern)) < 3:  # noqa: PLR2004 (fewer would be found everywhere)
+        return "a pattern must begin with three plain characters or more, such as corp- in corp-[0-9a-f]{32}"
+    return None
+
+
+def _text(token: bytes) -> str:
+    return str(json.loads(token)) if b"\\" in token else token[1:-1].decode("utf-8", "replace")
+
+
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_ :=/@#,;<>\"'-]|\\[.+/$*-])*")
+_QUANTIFIERS = ("*", "?", "{", "+")
+_NESTED = re.compile(r"\\.|\[[^\]]*\]|\([^()]*\)")
+
+
+def _literal(pattern: str) -> str:
+    """The plain characters that a pattern begins with."""
+    found = _PLAIN.match(pattern)
+    plain = found[0] if found else ""
+    rest = pattern[len(plain) :]
+    text = re.sub(r"\\(.)", r"\1", plain)
+    return text[:-1] if rest.startswith(_QUANTIFIERS) else text
+
+
+def _outside_groups(pattern: str) -> str:
+    while (left := _NESTED.sub("", pattern)) != pattern:
+        pattern = left
+    return left
+
+
+def _rule(name: str, marks: str, rest: str) -> Rule:
+    """A secret that begins with one of these marks (a space between them) and goes on like this."""
+    words = tuple(marks.split())
+    return Rule(name, words, re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, words))}){rest}"))
+
+
+def _led(name: str, marks: tuple[str, ...], rest: str) -> Rule:
+    """A secret that a word leads to; the word itself stays."""
+    return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"))
+
+
+_TOKEN = r"[A-Za-z0-9._~+/-]"  # noqa: S105 (the letters of one)
+_QUOTED = r"[\"'\\]{0,2}\s{0,2}[:=]\s{0,2}[\"'\\]{0,2}"
+
+_KEY_BLOCK = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:[^-]|-(?!----))*+-----END[A-Z0-9 ]*-----|(?:(?:\\[nr]|\s){0,4}[A-Za-z0-9+/=]{16,}+)*+)"  # whole, or cut off
+)
+_WEB_TOKEN = re.compile(r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]{8,1000}")
+
+SHIPPED = (
+    Rule("private-key", ("-----BEGIN ",), _KEY_BLOCK, reach=64 * 1024),
+    _rule("api-key", "sk-", _HAS_DIGIT + r"[A-Za-z0-9_-]{12,250}"),
+    _rule("api-key", "gsk_ hf_ r8_ fw_ pplx- xai- nvapi- tvly- csk- fal_", _HAS_DIGIT + r"[A-Za-z0-9_-]{20,250}"),
+    _rule("google-key", "AIza", r"[A-Za-z0-9_-]{35}"),
+    _rule("google-key", "GOCSPX- ya29.", r"[A-Za-z0-9_-]{20,250}"),
+    _rule("aws-key", "AKIA ASIA", rf"[A-Z0-9]{{16}}(?![{_LETTERS}])"),
+    _led(
+        "aws-secret",
+        ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey", "secretAccessKey"),
+        _QUOTED + r"([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+    ),
+    _led("azure-key", ("AccountKey=", "SharedAccessKey="), r"([A-Za-z0-9+/]{40,100}={0,2})"),
+    _rule("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{30,255}"),
+    _rule("github-token", "github_pat_", r"[A-Za-z0-9_]{22,255}"),
+    _rule("gitlab-token", "glpat- gldt- glrt-", r"[A-Za-z0-9_-]{18,250}(?:\.[A-Za-z0-9_-]{2,40}){0,3}"),
+    _rule("slack-token", "xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xapp-", r"[A-Za-z0-9-]{10,250}"),
+    _rule("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"[A-Za-z0-9+/]{16,250}"),
+    _rule("package-token", "npm_ dop_v1_ pypi-AgEI", r"[A-Za-z0-9_-]{30,500}"),
+    _rule("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
+    Rule("web-token", ("eyJ",), _WEB_TOKEN, reach=16 * 1024),
+    _led("bearer-token", ("Bearer ", "bearer ", "BEARER "), rf"{_HAS_DIGIT}({_TOKEN}{{16,500}}={{0,2}})"),
+    _led("basic-credentials", ("uthorization: Basic ", "uthorization: basic "), r"([A-Za-z0-9+/]{8,500}={0,2})"),
+    _led(
+        "api-key",
+        ("api-key", "api_key", "Api-Key", "API_KEY", "apiKey"),
+        rf"{_QUOTED}{_HAS_DIGIT}([A-Za-z0-9_-]{{16,250}})",
+    ),
+    _led("password-in-url", ("://",), r"[^\s/@:\"'<>]{0,100}:(?![${<%]|\*\*)([^\s/@\"'<>]{1,200})@"),
+)

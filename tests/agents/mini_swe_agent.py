@@ -1,0 +1,54 @@
+"""mini-swe-agent: a loop of bash commands, not streamed; ends when a command prints its password."""
+
+from completions import Turn, calls
+
+from agents.agent import MODEL, Agent, Start
+from agents.model import Habits, step_after_the_last
+from agents.task import BRIEF, Action, Edit, Read, Search, Write
+
+
+def _start(base_url: str) -> Start:
+    return Start(
+        (
+            "mini",
+            "--model",
+            f"openai/{MODEL}",
+            "--task",
+            BRIEF,
+            "--yolo",
+            "--exit-immediately",
+            "--output",
+            "/dev/null",
+        ),
+        {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    )
+
+
+def _acts(actions: tuple[Action, ...]) -> Turn:
+    first, *others = (calls("bash", command=_command(action)) for action in actions)
+    return sum(others, start=first)
+
+
+def _command(action: Action) -> str:
+    match action:
+        case Read(path):
+            return f"cat {path}"
+        case Search(pattern, path):
+            return f"grep -n {pattern} {path}"
+        case Write(path, text):
+            return f"cat > {path} <<'END'\n{text}\nEND"
+        case Edit(path, old, new):
+            return f"sed -i 's/{old.strip()}/{new.strip()}/' {path}"
+
+
+def _closes(word: str) -> Turn:
+    return calls("bash", command=f"printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n{word}\\n'")
+
+
+AGENT = Agent(
+    "mini-swe-agent",
+    "mini-swe-agent",
+    _start,
+    Habits(step_after_the_last, _acts, _closes),
+    varies=r"(?s)Loading global config from '.*?'",  # whose name it breaks in two
+)

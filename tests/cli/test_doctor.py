@@ -1,0 +1,109 @@
+"""`doctor`: what stands between this machine and a working upstream, seen through the door that requests take."""
+
+import asyncio
+
+import pytest
+from serving import free_port
+from upstream import Upstream, answer, by_path, paced, says, stream
+
+from proxy.cli import main
+
+COUNTING = says(" ".join(map(str, range(1, 30))))
+MODELS = answer(
+    {
+        "data": [
+            {"id": "local-1", "max_model_len": 32768},
+            {"id": "local-2", "context_length": 8192},
+            {"id": "local-3", "owned_by": "nobody"},
+        ]
+    }
+)
+
+
+@pytest.fixture
+def doctor(capsys, monkeypatch, tmp_path):
+    """Lets the doctor look; answers its exit code and its findings, good ones and bad ones."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    async def look(*options, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        code = await asyncio.to_thread(main, ["doctor", *options])
+        lines = capsys.readouterr().out.splitlines()
+        good = [line[4:].strip() for line in lines if line.startswith("ok")]
+        bad = [line[4:].strip() for line in lines if line.startswith("BAD")]
+        assert len(good) + len(bad) == len(lines)
+        return code, good, bad
+
+    return look
+
+
+@pytest.fixture
+async def up():
+    scripts = {"/v1/models": MODELS, "/v1/chat/completions": paced(COUNTING, 0.005)}
+    async with Upstream(by_path(scripts)) as upstream:
+        yield upstream
+
+
+async def test_a_good_upstream_is_told_with_the_windows_it_tells(doctor, up):
+    code, good, bad = await doctor("--upstream", up.url)
+    assert (code, bad) == (0, [])
+    assert good[0] == "state: state can be written"
+    assert good[1] == "default: reachable, 3 models; windows it tells: local-1 32768, local-2 8192"
+    assert len(up.requests) == 1, "no model is asked, for that costs money, unless one is named"
+
+
+async def test_a_stream_that_arrives_as_it_is_said_is_good(doctor, up):
+    code, good, bad = await doctor("--upstream", up.url, "--model", "local-1")
+    assert (code, bad) == (0, [])
+    assert "streams unbuffered" in good[-1]
+    assert up.requests[-1].json["model"] == "local-1"
+    assert up.requests[-1].json["stream"] is True
+
+
+async def test_a_stream_that_something_on_the_way_holds_back_is_found(doctor, up):
+    buffered = stream(b"".join(COUNTING.frames())).after(0.2)
+    up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": buffered})
+    code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
+    assert code == 1
+    assert len(bad) == 1
+    assert "something on the way buffers it" in bad[0]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_is_refused_is_told_apart(doctor, up, status):
+    up.script = answer({"error": {"message": "Incorrect API key provided: sk-canary"}}, status=status)
+    code, _, bad = await doctor("--upstream", up.url, OPENAI_API_KEY="sk-canary")
+    assert code == 1
+    assert f"reachable, but refuses the key ({status})" in bad[0]
+    assert "canary" not in bad[0]
+    assert up.requests[0].header("authorization") == "Bearer sk-canary"
+
+
+async def test_a_key_of_the_configuration_is_the_one_that_is_tried(doctor, up, tmp_path):
+    (tmp_path / "proxy.yaml").write_text(f"upstreams: [{{base_url: '{up.url}', key: 'env:HOUSE_KEY'}}]\n")
+    code, _, bad = await doctor("--config", "proxy.yaml", HOUSE_KEY="sk-house", OPENAI_API_KEY="sk-own")
+    assert (code, bad) == (0, [])
+    assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
+
+
+async def test_an_upstream_that_is_not_there_is_told(doctor):
+    code, good, bad = await doctor("--upstream", f"http://127.0.0.1:{free_port()}/v1")
+    assert code == 1
+    assert len(good) == 1
+    assert bad == ['upstream "default" (127.0.0.1) does not take connections: Connection refused']
+
+
+async def test_a_server_that_is_no_such_api_is_told(doctor, up):
+    up.script = answer("<html>It works!</html>", headers=[("content-type", "text/html")])
+    code, _, bad = await doctor("--upstream", up.url)
+    assert code == 1
+    assert "check base_url" in bad[0]
+
+
+async def test_a_state_that_cannot_be_kept_is_told(doctor, up, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, bad = await doctor("--upstream", up.url, COMPACTION_PROXY_STATE__DIR=str(tmp_path / "file" / "state"))
+    assert code == 1
+    assert "cannot be written" in bad[0]

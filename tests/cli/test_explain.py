@@ -1,0 +1,67 @@
+"""`explain`: what is in force, each value with its origin."""
+
+import pytest
+
+from proxy.cli import main
+
+FILE = """\
+listen:
+  port: 9000
+upstreams:
+  - {name: house, models: ["gpt-*"], key: "env:HOUSE_KEY", retries: 3}
+  - name: local
+    base_url: http://localhost:8000/v1
+    headers: {x-api-key: "env:HOUSE_KEY", x-team: red}
+"""
+
+
+@pytest.fixture
+def explain(tmp_path, capsys, monkeypatch):
+    """Explains this file; answers exit code and, per path, its value and origin."""
+    monkeypatch.setenv("HOUSE_KEY", "sk-canary-explain")
+    monkeypatch.setenv("COMPACTION_PROXY_LOG__LEVEL", "debug")
+    (tmp_path / "proxy.yaml").write_text(FILE)
+
+    def run(*options):
+        code = main(["explain", "--config", str(tmp_path / "proxy.yaml"), *options])
+        told = capsys.readouterr()
+        assert "canary" not in told.out + told.err
+        rows = {}
+        for line in told.out.splitlines():
+            path, _, rest = line.partition("  ")
+            value, _, origin = rest.strip().partition("  ")
+            rows[path] = (value, origin.strip().replace(f"{tmp_path}/", ""))
+        return code, rows
+
+    return run
+
+
+def test_every_value_has_its_origin(explain):
+    code, rows = explain("--model", "gpt-4o")
+    assert code == 0
+    assert rows["upstreams.0.name"] == ("house", "proxy.yaml:4")
+    assert rows["upstreams.0.retries"] == ("3", "proxy.yaml:4")
+    assert rows["listen.port"] == ("9000", "proxy.yaml:2")
+    assert rows["log.level"] == ("debug", "COMPACTION_PROXY_LOG__LEVEL")
+    assert rows["log.format"] == ("auto", "default")
+
+
+def test_a_secret_is_shown_as_the_place_where_it_stands(explain):
+    _, rows = explain("--model", "gpt-4o")
+    assert rows["upstreams.0.key"] == ("env:HOUSE_KEY", "proxy.yaml:4")
+    _, rows = explain("--model", "llama")
+    value, _ = rows["upstreams.1.headers"]
+    assert "env:HOUSE_KEY" in value
+    assert "red" in value
+
+
+def test_the_upstream_is_the_one_that_serves_the_model(explain):
+    assert explain("--model", "llama")[1]["upstreams.1.name"][0] == "local"
+    assert explain()[1]["upstreams.0.name"][0] == "house"
+
+
+def test_a_model_that_nobody_serves_is_told_with_what_to_do(tmp_path, capsys):
+    (tmp_path / "proxy.yaml").write_text("upstreams: [{models: ['gpt-*']}]\n")
+    assert main(["explain", "--config", str(tmp_path / "proxy.yaml"), "--model", "llama"]) == 1
+    told = capsys.readouterr()
+    assert "upstreams.models" in told.out + told.err

@@ -1,0 +1,98 @@
+"""`serve` and the command line as such: what is told when it cannot begin, and that no file is needed to begin."""
+
+import asyncio
+import os
+import pty
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from asking import ask, chat
+from serving import free_port
+
+from proxy import __version__
+from proxy.cli import COMMANDS, main
+
+
+def test_a_port_that_is_taken_is_told_without_a_traceback(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 1
+    assert capsys.readouterr().err == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port\n"
+    )
+
+
+def test_a_configuration_that_is_wrong_is_told_before_anything_begins(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--upstream", "ftp://x", "--port", "99999", "--workers", "0"]) == 1
+    assert [line.split(": ")[:2] for line in capsys.readouterr().err.splitlines()] == [
+        ["command line", "listen.port"],
+        ["command line", "listen.workers"],
+        ["command line", "upstreams.0.base_url"],
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_state_that_cannot_be_made_is_told_without_a_traceback(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main(["serve", "--state", "file/state", "--port", "0"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "file/state" in line
+    assert "--state" in line
+
+
+async def test_no_file_is_needed_and_the_upstream_may_come_from_the_environment(up, serve):
+    async with serve(None, environment={"OPENAI_UPSTREAM": up.url}) as proxy:
+        assert (await ask(proxy, chat())).status == 200
+    assert len(up.requests) >= 1
+
+
+async def test_on_a_terminal_it_says_what_to_export_and_ctrl_c_ends_it_well(tmp_path):
+    ours, theirs = pty.openpty()
+    port = free_port()
+    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--upstream", "http://127.0.0.1:1/v1"]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env={"TERM": "dumb"}, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    seen = b""
+    while b"listening" not in seen:
+        seen += await asyncio.to_thread(os.read, ours, 4096)
+    process.send_signal(2)
+    assert await asyncio.wait_for(process.wait(), 5) == 0
+    with suppress(OSError):
+        while more := os.read(ours, 4096):
+            seen += more
+    os.close(ours)
+    assert f"export OPENAI_BASE_URL=http://127.0.0.1:{port}/v1".encode() in seen
+    assert b"Traceback" not in seen
+    assert b'{"' not in seen
+
+
+@pytest.mark.parametrize("command", ["compaction-proxy", "python -m proxy"])
+def test_the_command_has_two_names(command):
+    words = [sys.executable, "-m", "proxy"] if "-m" in command else [str(Path(sys.executable).with_name(command))]
+    told = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True, timeout=20)
+    assert told.stdout == f"compaction-proxy {__version__}\n"
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    told = capsys.readouterr().out
+    names = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+    assert [name for name in names if name not in told] == []
+
+
+def test_without_a_command_it_says_how_to_use_it(capsys):
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 2
+    assert "usage: compaction-proxy" in capsys.readouterr().err

@@ -1,0 +1,351 @@
+"""`transcripts`: what a person finds in the saved originals, and what it says where there is nothing to find."""
+
+import asyncio
+import json
+import os
+from itertools import count
+from pathlib import Path
+
+import pytest
+from chat import KEY, TENANT, call, chat, parsed, says, system, user
+from completions import calls
+from completions import says as tells
+from transcribed import heard, history_of, keep, originals
+
+from proxy.cli import main
+from proxy.core.identity import chain, promise_key
+from proxy.core.plan import decide
+from proxy.core.rules import Facts, Keep, Rules
+from proxy.store.sqlite import SqliteStore
+from proxy.wire.redaction import redaction
+
+CANARY = "sk-canary-7d1e5a"
+BIG = "a line of output\n" * 400
+READS = [call("Read", path=f"src/{name}.py", out=f"{name}: {BIG}") for name in ("alpha", "beta", "gamma", "delta")]
+HELLO = chat(user("Hello there"))
+FIRST, SECOND = (chat(user("Hello there"), says("Hi."), user(text)) for text in ("And now?", "No, this: zebra"))
+WORK = chat(system("You are terse."), user("Read them all."), *READS, user(f"The key is {CANARY}."))
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """Two conversations, one of them forked and one with a secret in it, and the store that made their chains."""
+    monkeypatch.chdir(tmp_path)
+    moments = count(1_700_000_000, 60)
+    with originals(tmp_path / "state" / "originals", now=lambda: next(moments), redaction=redaction()) as kept:
+        keep(kept, heard(HELLO), heard(FIRST, tells("Now this.").using(120, 7)), heard(SECOND))
+        keep(kept, heard(WORK, calls("Bash", command="ls") + tells("Let me look.")))
+    store(tmp_path / "state", {})
+    return tmp_path / "state"
+
+
+def store(place: Path, promises) -> None:
+    """The store with the key of these chains, and these blocks."""
+
+    async def fill() -> None:
+        kept = SqliteStore(place / "promises.sqlite")
+        await kept.secret()
+        await kept._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
+        for key, value in promises.items():
+            await kept.put(key, value)
+        await kept.close()
+
+    asyncio.run(fill())
+
+
+@pytest.fixture
+def run(capsysbinary, state):
+    """Runs `transcripts …`; answers exit code, what it said, and what it complained of."""
+
+    def act(*words):
+        code = main(["transcripts", *words])
+        told = capsysbinary.readouterr()
+        return code, told.out.decode(), told.err.decode()
+
+    return act
+
+
+def name_of(source):
+    return history_of(source).conversation
+
+
+# --- list ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_conversation_is_listed_with_what_there_is_of_it(run):
+    code, told, _ = run("list")
+    head, hello, work = told.splitlines()
+    assert code == 0
+    assert head.split() == ["CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE"]
+    assert hello.split()[:7] == [name_of(HELLO)[:16], "team-a", "2023-11-14T22:13", "2023-11-14T22:16", "4", "1", "0"]
+    assert work.split()[:7] == [name_of(WORK)[:16], "team-a", "2023-11-14T22:17", "2023-11-14T22:18", "10", "1", "0"]
+
+
+def test_the_list_as_json_names_them_in_full(run, state):
+    code, told, _ = run("list", "--json")
+    assert code == 0
+    assert [json.loads(line)["conversation"] for line in told.splitlines()] == [name_of(HELLO), name_of(WORK)]
+    assert json.loads(told.splitlines()[0])["messages"] == 4
+
+
+def test_where_nothing_is_kept_it_says_where_it_looked(run, tmp_path):
+    code, told, _ = run("list", "--state", str(tmp_path / "other"))
+    assert (code, told) == (0, f"nothing is kept in {tmp_path}/other/originals\n")
+
+
+def test_the_folder_of_a_configuration_is_looked_into(run, state, tmp_path):
+    (state / "originals").rename(tmp_path / "elsewhere")
+    (tmp_path / "my.yaml").write_text(f"transcripts: {{dir: {tmp_path}/elsewhere}}\n")
+    assert name_of(WORK)[:16] in run("list", "--config", "my.yaml")[1]
+    assert run("list", "--config", "none.yaml")[0] == 1
+
+
+# --- show ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_is_shown_message_by_message_with_its_answers(run):
+    code, told, said = run("show", name_of(HELLO)[:6], "--leaf", history_of(FIRST).chain[-1][:12])
+    assert code == 0
+    assert [line.split(maxsplit=2) for line in told.splitlines()[:3]] == [
+        ["1", "user", "Hello there"],
+        ["2", "assistant", "Hi."],
+        ["3", "user", "And now?"],
+    ]
+    answer = "< answer [scripted-1, stop, 120 prompt_tokens, 7 completion_tokens] Now this."
+    assert told.splitlines()[3].split() == answer.split()
+    assert said == ""
+
+
+def test_of_a_fork_the_newest_leaf_is_shown_and_the_others_are_named(run):
+    _, told, said = run("show", name_of(HELLO))
+    assert "zebra" in told
+    assert "And now?" not in told
+    assert history_of(FIRST).chain[-1][:16] in said
+
+
+def test_long_messages_are_shortened_unless_they_are_asked_for_in_full(run):
+    _, short, _ = run("show", name_of(WORK))
+    _, whole, _ = run("show", name_of(WORK), "--full")
+    assert "(6,807 characters)" in short
+    assert max(map(len, short.splitlines())) < 200
+    assert whole.count("a line of output") == 1_600
+    assert 'Read({"path": "src/beta.py"})' in short
+    assert "You are terse." in short
+
+
+def block_of(source):
+    """What the heart makes of a request, and under which key it would be kept."""
+    request = parsed(source)
+    links = chain(request, TENANT, KEY)
+    rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
+    ready = decide(request, links, (), rules, facts=Facts(force=True))
+    assert ready.action == "created"
+    return {promise_key(TENANT, ready.link): ready.block.to_bytes()}, ready
+
+
+def test_what_the_model_saw_is_shown_beside_what_was_sent(run, state):
+    promises, ready = block_of(WORK)
+    store(state, promises)
+    code, told, _ = run("show", name_of(WORK), "--compacted", "--full")
+    assert code == 0
+    cleared = [message for message in ready.view if message.literal]
+    assert cleared
+    assert told.count("> seen") == len(cleared)
+    assert all(message.text.splitlines()[0] in told for message in cleared)
+    assert f"seen: {len(ready.view) - 1} messages" in told
+    assert run("list")[1].splitlines()[2].split()[6] == "1"
+
+
+def test_what_the_model_saw_is_shown_without_its_secrets(run, state):
+    ((key, block),) = block_of(WORK)[0].items()
+    store(state, {key: block.replace(b"[Cleared: ", f"[Cleared: {CANARY} ".encode())})
+    _, told, _ = run("show", name_of(WORK), "--compacted", "--full")
+    assert "[Cleared: [redacted: api-key] " in told
+    assert CANARY not in told
+
+
+def test_where_no_block_stands_the_model_saw_what_was_sent(run):
+    code, told, said = run("show", name_of(WORK), "--compacted")
+    assert (code, told) == (1, "")
+    assert "no block stands" in said
+
+
+@pytest.mark.parametrize("act", ["show", "export", "verify"])
+def test_a_conversation_that_is_not_there_is_said_to_be_none(run, act):
+    code, told, said = run(act, "ffff")
+    assert (code, told) == (1, "")
+    assert "there is no conversation 'ffff'" in said
+    assert "transcripts list" in said
+
+
+def test_an_id_that_begins_several_is_said_to(run):
+    code, _, said = run("show", "")
+    assert code == 1
+    assert "2 conversations begin with ''" in said
+
+
+def test_a_leaf_that_is_not_there_is_said_to_be_none(run):
+    code, _, said = run("show", name_of(WORK), "--leaf", "zzz")
+    assert code == 1
+    assert "0 messages" in said
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "roles"),
+    [
+        (["zebra"], ["user"]),
+        (["ZEBRA"], ["user"]),
+        (["src/beta.py"], ["assistant"]),
+        (["terse"], ["system"]),
+        (["Now this"], ["answer"]),
+        (["--regex", r"(alpha|beta): a line"], ["tool", "tool"]),
+        (["hello THERE"], ["user"]),
+    ],
+)
+def test_a_text_is_found_wherever_it_was_said(run, words, roles):
+    code, told, _ = run("search", *words)
+    assert code == 0
+    assert [line.split()[3] for line in told.splitlines()] == roles
+
+
+def test_what_is_found_is_told_with_its_place_and_what_stands_around_it(run):
+    (line,) = run("search", "zebra")[1].splitlines()
+    at = history_of(SECOND).chain[-1][:16]
+    assert line.split(maxsplit=4) == [name_of(HELLO)[:16], at, "2023-11-14T22:16", "user", "No, this: zebra"]
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["--case", "ZEBRA"], ["a.line"], [CANARY]])
+def test_what_was_never_said_is_not_found(run, words):
+    assert run("search", *words) == (1, "", "")
+
+
+def test_a_pattern_that_is_none_is_said_to_be(run):
+    code, _, said = run("search", "--regex", "(")
+    assert code == 1
+    assert "not a regular expression" in said
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_is_the_list_of_messages_as_they_were_sent(run):
+    code, told, said = run("export", name_of(HELLO), "--leaf", history_of(FIRST).chain[-1])
+    assert (code, said) == (0, "")
+    assert json.loads(told) == json.loads(FIRST)["messages"]
+    assert [message.raw.decode() in told for message in parsed(FIRST).messages] == [True] * 3
+
+
+def test_an_export_leads_with_the_system_prompt_and_says_what_was_taken_out(run):
+    _, told, said = run("export", name_of(WORK))
+    sent = json.loads(WORK)["messages"]
+    assert json.loads(told)[:-1] == sent[:-1]
+    assert json.loads(told)[-1]["content"] == "The key is [redacted: api-key]."
+    assert said.startswith("1 messages are not as they were sent")
+
+
+def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbinary):
+    code, told, _ = run("export", name_of(WORK), "--request", "--output", "saved.json")
+    assert (code, told) == (0, "")
+    saved = json.loads((tmp_path / "saved.json").read_text())
+    assert (saved["model"], len(saved["messages"])) == ("scripted-1", 11)
+    assert main(["compact", "saved.json"]) == 0
+    assert b"before" in capsysbinary.readouterr().out
+
+
+def test_the_model_of_a_request_can_be_said(run):
+    assert json.loads(run("export", name_of(HELLO), "--request", "--model", "m")[1])["model"] == "m"
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_store_verifies_and_says_what_it_could_not_derive(run):
+    code, told, said = run("verify")
+    assert (code, said) == (0, "")
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()[:3]}
+    assert rows[name_of(HELLO)[:16]] == ["4", "4", "0", "0", "0", "0"]
+    assert rows[name_of(WORK)[:16]] == ["10", "9", "1", "0", "0", "0"]
+    assert "1 lines were altered before they were written" in told
+
+
+def test_a_change_is_a_fault(run, state):
+    for path in state.rglob("*.jsonl"):
+        path.write_bytes(path.read_bytes().replace(b"zebra", b"horse"))
+    code, _, said = run("verify")
+    assert code == 1
+    assert said == f"{name_of(HELLO)[:16]}: message {history_of(SECOND).chain[-1][:16]} is not what it was\n"
+    assert run("verify", name_of(WORK))[0] == 0
+
+
+def test_a_torn_line_is_told_and_is_no_fault(run, state):
+    for path in state.rglob("*.jsonl"):
+        path.write_bytes(path.read_bytes()[:-9])
+    code, told, said = run("verify")
+    assert (code, said) == (0, "")
+    assert "2 lines are torn" in told
+
+
+def test_without_the_key_only_the_order_is_checked(run, state):
+    (state / "promises.sqlite").unlink()
+    code, told, _ = run("verify")
+    assert code == 0
+    assert "There is no key" in told
+    for path in state.rglob("*.jsonl"):
+        path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b'"Hi."' not in line))
+    assert run("verify")[0] == 1
+
+
+def test_a_store_that_is_broken_is_told_and_the_order_is_checked(run, state):
+    (state / "promises.sqlite").write_bytes(b"this was a database once " * 1_000)
+    code, told, said = run("verify")
+    assert code == 0
+    assert "There is no key" in told
+    assert "blocks and keys cannot be read" in said
+
+
+# --- prune -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def aged(state):
+    """The conversation with the fork was silent for two days."""
+    for path in state.rglob("*.jsonl"):
+        if b"zebra" in path.read_bytes():
+            os.utime(path, (path.stat().st_mtime - 2 * 24 * 3600,) * 2)
+    return state
+
+
+def test_pruning_is_a_dry_run_that_tells_what_would_go(run, aged):
+    code, told, _ = run("prune", "--days", "1")
+    assert code == 0
+    assert name_of(HELLO)[:16] in told
+    assert name_of(WORK)[:16] not in told
+    assert told.splitlines()[-1].startswith("1 conversations, ")
+    assert "--yes removes them" in told
+    assert len(run("list")[1].splitlines()) == 3
+
+
+def test_pruning_really_removes_what_is_too_old(run, aged):
+    code, told, _ = run("prune", "--days", "1", "--yes")
+    assert code == 0
+    assert "are free again" in told
+    assert [line.split()[0] for line in run("list")[1].splitlines()[1:]] == [name_of(WORK)[:16]]
+
+
+def test_pruning_to_a_size_removes_the_oldest_first(run, aged):
+    for path in aged.rglob("*.jsonl"):
+        with path.open("ab") as file:
+            file.write(b" " * 800_000 + b"\n")
+        if b"zebra" in path.read_bytes():
+            os.utime(path, (path.stat().st_mtime - 2 * 24 * 3600,) * 2)
+    assert name_of(WORK)[:16] not in run("prune", "--mib", "1")[1]
+    assert name_of(HELLO)[:16] in run("prune", "--mib", "1")[1]
+
+
+def test_pruning_as_configured_is_what_the_proxy_does_itself(run, aged, tmp_path):
+    (tmp_path / "my.yaml").write_text("transcripts: {days: 1}\n")
+    assert "1 conversations" in run("prune", "--config", "my.yaml")[1]
+    assert "0 conversations" in run("prune")[1]

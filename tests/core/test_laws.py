@@ -1,0 +1,179 @@
+"""The laws of the house that the heart must keep, over histories of every shape."""
+
+import json
+from dataclasses import replace
+
+from chat import body, parsed
+from heart import Heart, turns
+from histories import any_history, legal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.economics import Prices
+from proxy.core.groups import Flaws, flaws, last_assistant
+from proxy.core.messages import observed
+from proxy.core.pins import Pins
+from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
+from proxy.core.steps import ClearResults, ClipOutput
+from proxy.wire.chat import render
+
+SMALL = Rules(
+    always=(ClipOutput(over=1_500),),
+    when_full=(ClearResults(over=200, keep_failed=1),),
+    keep=Keep(tokens=200, groups=1),
+    clear_at_least=300,
+    clear_cold_at_least=50,
+    min_groups=2,
+    horizon=1_000,
+    pins=Pins(tags=("pin",)),
+)
+RULES = st.sampled_from(
+    [
+        SMALL,
+        replace(SMALL, clear_at_least=1, min_progress=0.0),
+        replace(SMALL, always=(), trigger_tokens=600),
+        replace(SMALL, trigger_tokens=1_500, keep=Keep(tokens=400, groups=2, turns=1, first=1)),
+        replace(SMALL, always=(ClipOutput(over=600),)),
+    ]
+)
+FACTS = st.sampled_from(
+    [
+        Facts(),
+        Facts(usable=2_000),
+        Facts(usable=700),
+        Facts(usable=4_000, idle=1_000.0),
+        Facts(usable=3_000, prices=Prices(cliffs=(1_000,))),
+        Facts(force=True),
+    ]
+)
+REQUESTS = st.tuples(any_history, RULES, FACTS)
+
+
+def replay(messages, rules, facts):
+    heart = Heart(rules, facts)
+    return [heart.send(each) for each in turns(messages)]
+
+
+def before(sent):
+    return observed(parsed(sent.came).body, OBSERVATIONS)
+
+
+@given(any_history, st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_what_nobody_changes_leaves_byte_for_byte_as_it_came(messages, indent, escape):
+    source = json.dumps({"model": "m", "messages": messages, "x": 10**30}, indent=indent, ensure_ascii=escape).encode()
+    request = parsed(source)
+    assert render(request, request.messages) == source
+    assert render(request, list(request.head + request.body)) is source
+
+
+@given(REQUESTS)
+def test_the_same_history_gives_the_same_bytes_on_any_worker(case):
+    messages, rules, facts = case
+    one, other = Heart(rules, facts), Heart(rules, facts)
+    for each in turns(messages):
+        assert one.send(each).left == other.send(each).left
+        again = Heart(rules, facts, store=dict(one.store))
+        assert again.send(each).left == Heart(rules, facts, store=dict(other.store)).send(each).left
+
+
+@given(REQUESTS, st.data())
+def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data):
+    messages, rules, facts = case
+    heart, earlier = Heart(rules, facts), None
+    for each in turns(messages):
+        if data.draw(st.integers(0, 5)) == 0:
+            heart.rules = data.draw(RULES)
+        sent = heart.send(each)
+        kept = sent.plan.block is None or sent.plan.reason == "opening"
+        if earlier is not None and kept:
+            assert sent.raws[: len(earlier.raws)] == earlier.raws
+        earlier = sent
+
+
+@given(REQUESTS)
+def test_a_block_that_was_just_made_holds_for_the_same_request(case):
+    messages, rules, facts = case
+    heart = Heart(rules, replace(facts, force=False, idle=None))
+    for each in turns(messages):
+        first, second = heart.send(each), heart.send(each)
+        if first.plan.block is not None and second.plan.block is None:
+            assert second.left == first.left
+
+
+@given(REQUESTS)
+def test_nothing_is_ever_longer_than_it_came(case):
+    for sent in replay(*case):
+        assert len(sent.left) <= len(sent.came)
+
+
+@given(REQUESTS)
+def test_head_pins_and_the_last_words_of_the_user_stay_word_for_word(case):
+    for sent in replay(*case):
+        request, body_before = parsed(sent.came), before(sent)
+        assert sent.raws[: len(request.head)] == [message.raw for message in request.head]
+        words = [message for message in body_before if message.is_user]
+        fixed = [message.raw for message in body_before if message.role in ("system", "developer")]
+        pinned = [message.raw for message in words if "<pin>" in message.text]
+        left = sent.raws
+        for raw in [*fixed, *pinned, *(message.raw for message in words[-1:])]:
+            assert raw in left
+
+
+@given(st.tuples(legal, RULES, FACTS))
+def test_valid_in_valid_out(case):
+    for sent in replay(*case):
+        assert flaws(before(sent)) == Flaws() or flaws(before(sent)).leading
+        assert not sent.flaws.worse_than(flaws(before(sent)))
+
+
+@given(REQUESTS)
+def test_nothing_the_input_had_right_comes_out_wrong(case):
+    for sent in replay(*case):
+        assert not sent.flaws.worse_than(flaws(before(sent)))
+
+
+@given(REQUESTS)
+def test_what_follows_the_last_answer_is_left_to_the_always_steps(case):
+    for sent in replay(*case):
+        body_before = before(sent)
+        answered = last_assistant(body_before)
+        newest = body_before[0 if answered is None else answered :]
+        left = sent.plan.view[len(sent.plan.view) - len(newest) :]
+        for old, new in zip(newest, left, strict=True):
+            assert new.raw == old.raw or (old.is_bulk and new.made == "clip_output")
+
+
+@given(REQUESTS)
+def test_signed_reasoning_is_untouched_or_gone(case):
+    for sent in replay(*case):
+        came = {message.raw for message in parsed(sent.came).messages}
+        assert all(raw in came for raw in sent.raws if b'"signature"' in raw)
+
+
+@given(REQUESTS)
+def test_whatever_is_kept_keeps_its_bytes_and_its_unknown_keys(case):
+    messages, rules, facts = case
+    heart = Heart(rules, facts)
+    tools = [{"type": "function", "function": {"name": "Read", "x": 1.50}}]
+    for each in turns(messages):
+        sent = heart.send(each, tools=tools, unknown={"deep": [1e400 if False else 1, "é"]})
+        left, came = json.loads(sent.left), json.loads(sent.came)
+        assert {**left, "messages": 0} == {**came, "messages": 0}
+        raws = {message.raw for message in parsed(sent.came).messages}
+        assert all(message.raw in raws for message in sent.plan.view if not message.literal)
+
+
+@given(any_history, any_history, RULES, FACTS, st.data())
+def test_rewinds_edits_and_forks_never_meet_a_promise_that_is_not_theirs(messages, other, rules, facts, data):
+    heart = Heart(rules, facts)
+    for each in turns(messages):
+        heart.send(each)
+    cut = data.draw(st.integers(1, len(messages)))
+    forked = [*messages[:cut], *other[1:]] or messages
+    for each in turns(forked):
+        sent = heart.send(each)
+        assert not sent.flaws.worse_than(flaws(before(sent)))
+        theirs = {message.raw for message in parsed(body(forked)).messages}
+        assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)
+        last = [message.raw for message in before(sent) if message.is_user][-1:]
+        assert all(raw in sent.raws for raw in last)

@@ -1,0 +1,103 @@
+"""What may be tried after a refusal: figures in, figures out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.compaction.recovery import Cure, cure, taught
+from proxy.windows import Learned
+from proxy.wire.chat import answer_within
+from proxy.wire.overflow import Fault
+
+
+def test_a_history_is_brought_well_below_the_limit_and_the_answer_has_its_place():
+    assert cure(Fault("input", 100_000, 120_000, "input"), 120_000, 1, 8_000) == Cure(100_000, 85_000)
+    assert cure(Fault("input", 100_000, 120_000), 120_000, 1, 8_000) == Cure(92_000, 78_200)
+    assert cure(Fault("input", 100_000, 120_000), 120_000, 1, None).room == 91_808
+
+
+def test_an_answer_that_would_take_more_than_half_of_the_window_is_asked_for_shorter():
+    both = cure(Fault("input", 32_768, 40_000), 40_000, 1, 32_000)
+    assert both.room + both.answer == 32_768
+
+
+def test_the_upstreams_count_is_the_measure_where_it_can_be_true():
+    assert cure(Fault("input", 100_000, 150_000), 120_000, 1, None).ratio == 1.25
+    assert cure(Fault("input", 100_000, 9_000_000), 120_000, 1, None).ratio == 1
+    assert cure(Fault("tpm-hard", 30_000, 44_000), 40_000, 1, 4_000).ratio == 1
+
+
+def test_what_was_refused_is_larger_than_what_fits_whatever_we_count():
+    found = cure(Fault("input", 100_000), 60_000, 1, None)
+    assert 60_000 * found.ratio > found.room
+
+
+FAULTS = st.builds(
+    Fault,
+    kind=st.sampled_from(["input", "tpm-hard"]),
+    limit=st.none() | st.integers(2_048, 2_000_000),
+    size=st.none() | st.integers(1, 4_000_000),
+    covers=st.sampled_from(["total", "input"]),
+)
+
+
+@given(FAULTS, st.integers(1, 4_000_000), st.none() | st.integers(1, 4_000_000))
+def test_whatever_is_tried_is_meant_to_fit(fault, counted, wanted):
+    found = cure(fault, counted, 1.0, wanted)
+    if found is not None:
+        assert 0 < found.goal <= found.room < counted * found.ratio
+        if fault.limit and fault.covers == "total" and wanted:
+            assert found.room + (found.answer or wanted) <= fault.limit
+
+
+def test_where_nobody_says_what_fits_half_is_tried_and_remembered_only_if_it_helped():
+    found = cure(Fault("input"), 50_000, 1, None)
+    assert (found.room, found.goal, found.lesson) == (45_000, 25_000, Learned(50_000, "input"))
+    assert taught(Fault("input")) is None
+
+
+def test_a_request_that_can_hardly_have_been_too_long_is_left_alone():
+    assert cure(Fault("input"), 900, 1, None) is None
+
+
+def test_an_answer_is_asked_for_as_long_as_there_is_room():
+    assert cure(Fault("output", 32_768, 9_969, room=22_799), 9_000, 1, 26_000) == Cure(answer=22_783)
+    assert cure(Fault("output", room=16_384), 9_000, 1, 40_000) == Cure(answer=16_384)
+    assert cure(Fault("output", 32_768), 12_768, 1, 40_000) == Cure(answer=17_000)
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [
+        (Fault("output"), 40_000),
+        (Fault("output", room=16_384), 16_384),
+        (Fault("output", 32_768), 40_000),
+        (Fault("rate"), None),
+        (Fault("bytes"), None),
+    ],
+)
+def test_where_nothing_would_help_nothing_is_tried(fault, wanted):
+    assert cure(fault, 40_000, 1, wanted) is None
+
+
+def test_what_is_learned_is_the_limit_and_never_from_an_answer_too_long():
+    assert taught(Fault("input", 33_280, covers="total")) == Learned(33_280, "total")
+    assert taught(Fault("tpm-hard", 30_000)) == Learned(30_000, "total")
+    assert taught(Fault("output", 32_768, room=9_000)) is None
+    assert taught(Fault("input", 4_096)) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"max_tokens": 9000, "x": 1e400}', b'{"max_tokens": 4096, "x": 1e400}'),
+        (b'{ "a":{"max_tokens":9000},"max_tokens":4e4}', b'{ "a":{"max_tokens":9000},"max_tokens":4096}'),
+        (b'{"max_completion_tokens":null}', b'{"max_completion_tokens":4096}'),
+        (b'{"max_tokens":9000,"max_completion_tokens":100}', b'{"max_tokens":4096,"max_completion_tokens":100}'),
+        (b'{"max_tokens":1,"max_tokens":9000}', b'{"max_tokens":1,"max_tokens":4096}'),
+        (b' {"messages":[]}', b' {"max_tokens":4096,"messages":[]}'),
+        (b'{"max_tokens":"9000"}', b'{"max_tokens":"9000"}'),
+    ],
+)
+def test_an_answers_bound_is_the_only_thing_that_changes(before, after):
+    assert answer_within(before, 4_096) == after

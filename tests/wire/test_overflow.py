@@ -1,0 +1,202 @@
+"""Refusals, read: every body that is known, and many that are not."""
+
+import gzip
+import json
+import time
+
+import pytest
+from overflows import FIGURES, OVERFLOWS
+from sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
+
+from proxy.wire.overflow import LARGEST, Fault, classify
+from proxy.wire.silence import silent
+
+KINDS = {"tpm": "tpm-hard", "silent": None}
+STATUS = {"tpm-hard": 429}
+HELPED = ("input", "output", "tpm-hard")
+UNTOLD = (None, None, "total", None)
+
+
+def kind(fault):
+    return fault and fault.kind
+
+
+def said(sentence, status=400, **error):
+    return classify(status, (), json.dumps({"error": {"message": sentence, **error}}).encode())
+
+
+# --- what is known -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_every_known_refusal_is_told_by_its_kind_and_its_figures(name):
+    known = OVERFLOWS[name]
+    fault = classify(known.status, known.headers, known.body)
+    assert kind(fault) == KINDS.get(known.kind, known.kind)
+    if fault:
+        assert (fault.limit, fault.size, fault.covers, fault.room) == FIGURES.get(name, UNTOLD)
+
+
+@pytest.mark.parametrize("name", ["openai", "llama.cpp", "anthropic-output", "groq-tpm"])
+def test_however_it_is_wrapped_it_says_the_same(name):
+    known = OVERFLOWS[name]
+    plain, value = classify(known.status, known.headers, known.body), json.loads(known.body)
+    wrapped = [[value], {"detail": value}, {"error": {"message": known.body.decode(), "code": known.status}}]
+    bodies = [json.dumps(each).encode() for each in wrapped] + [value["error"]["message"].encode()]
+    assert {classify(known.status, known.headers, body) for body in bodies} == {plain}
+    assert classify(known.status, (("Content-Encoding", "gzip"),), gzip.compress(known.body)) == plain
+
+
+# --- what is not ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("meant", "sentence"), TUNED)
+def test_an_overflow_is_known_by_the_idea(meant, sentence):
+    assert kind(said(sentence, STATUS.get(meant, 400))) == meant
+
+
+def test_of_sentences_never_looked_at_most_are_read_right():
+    right = [kind(said(sentence, STATUS.get(meant, 400))) == meant for meant, sentence in UNSEEN]
+    assert sum(right) >= len(right) - 1
+
+
+@pytest.mark.parametrize(("status", "sentence"), [*INNOCENT, *INNOCENT_UNSEEN])
+def test_what_only_sounds_like_an_overflow_is_left_alone(status, sentence):
+    assert kind(said(sentence, status)) not in HELPED
+
+
+def test_figures_agree_whatever_the_thousands_are_written_with():
+    faults = {said(f"prompt is too long: {n} tokens > {limit} maximum") for n, limit in NUMERALS}
+    assert faults == {Fault("input", 200_000, 213_044)}
+
+
+NUMERALS = [("213044", "200000"), ("213,044", "200,000"), ("213_044", "200_000")]
+
+
+# --- the traps -----------------------------------------------------------------------------------
+
+
+def test_a_count_that_stopped_one_past_the_limit_is_not_believed():
+    fault = said(
+        "You passed 32769 input characters and requested 512 output tokens. However, the model's context length is "
+        "only 33280 tokens, resulting in a maximum input length of 32768 tokens (at most 131072 characters). Please "
+        "reduce the length of the input prompt. (parameter=input_text, value=140000)"
+    )
+    assert (fault.kind, fault.limit) == ("input", 33_280)
+    assert fault.size != 32_769
+
+
+def test_waiting_helps_a_throttle_and_not_a_request_that_is_over_the_minutes_budget_alone():
+    minute = "Rate limit reached on tokens per min (TPM): Limit 30000, Used {}, Requested {}."
+    assert kind(said(minute.format(28_700, 4_100), 429)) == "rate"
+    assert kind(said(minute.format(100, 30_001), 429)) == "tpm-hard"
+    assert kind(said("Too many tokens, please wait before trying again.", 400)) == "rate"
+    assert kind(said("prompt is too long", 429)) == "rate"
+
+
+def test_an_answer_too_long_is_told_from_a_history_that_leaves_none():
+    sentence = "This model's maximum context length is 32768 tokens. However, you requested {} tokens ({} in the messages, {} in the completion)."  # noqa: E501
+    assert kind(said(sentence.format(36_000, 4_000, 32_000))) == "output"
+    assert kind(said(sentence.format(34_500, 32_500, 2_000))) == "input"
+
+
+def test_an_answers_own_limit_is_no_window():
+    fault = said("max_tokens is too large: 40000. This model supports at most 16384 completion tokens.")
+    assert fault == Fault("output", room=16_384)
+
+
+def test_what_is_too_many_bytes_is_not_too_many_tokens():
+    page = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
+    assert kind(classify(413, (("content-type", "text/html"),), page)) == "bytes"
+    assert kind(said("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes")) == "bytes"
+
+
+def test_no_body_at_all_is_cerebras_and_only_with_these_statuses():
+    assert [kind(classify(status, (), b"")) for status in (400, 413, 401, 500, 200)] == ["input", "input", *[None] * 3]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "Thought signature is not valid",
+        "Corrupted thought signature.",
+        "The encrypted content for item rs_1 could not be verified.",
+        "messages.5: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.",
+    ],
+)
+def test_a_broken_signature_is_told(sentence):
+    assert said(sentence) == Fault("signature")
+
+
+@pytest.mark.parametrize(
+    "sentence", ["The request signature we calculated does not match", "missing a thought_signature"]
+)
+def test_another_signature_is_none(sentence):
+    assert said(sentence) is None
+
+
+def test_what_a_server_quotes_of_the_request_is_not_what_it_says():
+    quoted = "prompt is too long: 213044 tokens > 200000 maximum"
+    body = {
+        "detail": [{"type": "list_type", "loc": ["body", "stop"], "msg": "Input should be a list", "input": quoted}]
+    }
+    assert classify(422, (), json.dumps(body).encode()) is None
+
+
+def test_a_good_answer_is_no_refusal_whatever_it_talks_about():
+    talk = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+    answer = {"choices": [{"message": {"role": "assistant", "content": talk}}], "error": None, "message": talk}
+    assert classify(200, (), json.dumps(answer).encode()) is None
+    assert classify(200, (), talk.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 60_000, b'{"a":' * 10_000, b"\xff\xfe\x00", b"null", b"[]", b"{}", b'"x"', b'{"error":null}', b"12345"],
+)
+def test_any_bytes_are_read_without_a_fault(body):
+    for status in (200, 400, 413, 429, 502):
+        assert kind(classify(status, (("content-encoding", "gzip"),), body)) is None
+        assert kind(classify(status, (), body)) in (None, "bytes", "rate")
+
+
+def test_reading_takes_no_time_however_hostile_the_body():
+    hostile = ["max_tokens" * 6_000, "1 " * 30_000, "context token prompt " * 3_000, "a" * 60_000, "> 9999" * 9_000]
+    began = time.perf_counter()
+    for sentence in hostile:
+        said(sentence)
+    assert time.perf_counter() - began < 0.5
+
+
+def test_a_body_too_long_for_an_error_is_none():
+    assert said("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * LARGEST) is None
+
+
+# --- what is not said at all ---------------------------------------------------------------------
+
+ANSWER = b'{"choices":[{"message":{"content":"Go on."},"finish_reason":"stop"}]'
+
+
+def usage(prompt, cached=None):
+    return {"prompt_tokens": prompt} | ({} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}})
+
+
+def test_a_prompt_that_was_cut_is_known_by_what_was_counted():
+    assert silent(30_000, usage(4_096), ANSWER)
+    assert not silent(30_000, usage(24_000), ANSWER)
+    assert not silent(1_500, usage(300), ANSWER)
+    assert not silent(30_000, usage(500, cached=29_000), ANSWER)
+
+
+@pytest.mark.parametrize("told", [None, {}, usage(0), usage(None), {"prompt_tokens": "9", "prompt_tokens_details": 3}])
+def test_an_upstream_that_does_not_count_is_not_accused(told):
+    assert not silent(30_000, told, ANSWER)
+
+
+def test_a_prompt_that_was_not_read_is_known_by_how_the_answer_ends():
+    assert silent(0, None, ANSWER.replace(b"stop", b"model_context_window_exceeded"))
+    assert silent(0, None, b"data: [DONE]\n\n")
+    assert not silent(0, None, ANSWER + b"\n\ndata: [DONE]\n\n")
+    talk = json.dumps({"choices": [{"message": {"content": '"finish_reason": "model_context_window_exceeded"'}}]})
+    assert not silent(0, None, talk.encode())

@@ -1,0 +1,189 @@
+"""Secrets are known by what they look like, taken out where they stand, and nothing else is touched."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.wire.redaction import SHIPPED, Redaction, fault, redaction
+
+RULES = redaction()
+HEX, MIXED = "0123456789abcdef" * 8, "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA" * 4
+PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "\n".join([MIXED[:64]] * 20) + "\n-----END RSA PRIVATE KEY-----"
+
+SECRETS = {
+    "api-key": [
+        "sk-canary-7d1e5a",
+        f"sk-proj-{MIXED[:100]}",
+        f"sk-ant-api03-{MIXED[:90]}-AA",
+        f"sk-or-v1-{HEX[:64]}",
+        f"gsk_{MIXED[:52]}",
+        f"hf_{MIXED[:34]}",
+        f"xai-{MIXED[:80]}",
+        f"nvapi-{MIXED[:64]}",
+        f"r8_{MIXED[:37]}",
+    ],
+    "google-key": [f"AIza{MIXED[:35]}", f"ya29.{MIXED[:60]}"],
+    "aws-key": ["AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE"],
+    "github-token": [f"ghp_{MIXED[:36]}", f"github_pat_{MIXED[:22]}_{MIXED[:59]}"],
+    "gitlab-token": [f"glpat-{MIXED[:20]}"],
+    "slack-token": [f"xoxb-123456789012-{MIXED[:24]}"],
+    "stripe-key": [f"sk_live_{MIXED[:24]}", f"whsec_{MIXED[:32]}"],
+    "package-token": [f"npm_{MIXED[:36]}", f"pypi-AgEIcHlwaS5vcmc{MIXED[:80]}"],
+    "sendgrid-key": [f"SG.{MIXED[:22]}.{MIXED[:43]}"],
+    "web-token": [f"eyJ{MIXED[:20]}.eyJ{MIXED[:60]}.{MIXED[:43]}"],
+    "private-key": [
+        PEM,
+        PEM.replace("RSA PRIVATE", "PRIVATE"),
+        PEM.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
+        PEM.replace("\n", "\\n"),
+        PEM[:322],
+    ],
+}
+LED = {
+    "bearer-token": ("Authorization: Bearer {}", f"abc.DEF-{MIXED[:30]}=="),
+    "basic-credentials": ("Authorization: Basic {}", "YWdlbnQ6aHVudGVyMg=="),
+    "aws-secret": ("aws_secret_access_key = {}", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+    "azure-key": ("AccountName=x;AccountKey={};EndpointSuffix=y", f"{MIXED[:86]}=="),
+    "api-key": ('headers = {{"x-api-key": "{}"}}', HEX[:32]),
+    "password-in-url": ("DATABASE_URL=postgres://app:{}@db.internal:5432/app", "hunter2-s3cr3t"),
+}
+PLAIN = [
+    "pip install sk-learn-contrib-pipelines and task-list-for-the-team-2024-01-01-final",
+    "the desk-top_2_and_a_risk-free_3_option_for_everybody",
+    "Bearer authentication is used; a bearer of good-news-for-everybody arrives",
+    "git clone https://github.com/a/b.git && curl http://localhost:8080/v1/chat?x=user@example.com",
+    "postgres://user:$PASSWORD@host, mysql://root:${DB_PASS}@db, redis://:<password>@cache, amqp://a:{pw}@b",
+    "see eyJust.a.name, AKIA, ghp_, xoxb-, sk-, hf_, ://, -----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "api_key = os.environ['OPENAI_API_KEY']; apiKey: string; api-key: see the vault for the production one",
+    "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC7 someone@example.com",
+    HEX,
+    MIXED,
+]
+
+
+def redacted(value, rules=RULES):
+    raw = json.dumps(value).encode()
+    clean, kinds = rules.of_json(raw)
+    return clean, kinds, json.loads(clean)
+
+
+@pytest.mark.parametrize(("kind", "secret"), [(kind, secret) for kind, all_ in SECRETS.items() for secret in all_])
+@pytest.mark.parametrize("place", ["{}", "export KEY={} # mine", 'a["{}"],', "{}\nnext line", "über {}. Ende"])
+def test_what_looks_like_a_secret_is_taken_out(kind, secret, place):
+    _, kinds, value = redacted({"role": "user", "content": place.format(secret)})
+    assert value == {"role": "user", "content": place.format(f"[redacted: {kind}]")}
+    assert kinds == (kind,)
+
+
+@pytest.mark.parametrize("kind", LED)
+def test_of_what_a_word_leads_to_only_the_secret_goes(kind):
+    text, secret = LED[kind]
+    _, kinds, value = redacted([text.format(secret)])
+    assert value == [text.format(f"[redacted: {kind}]")]
+    assert kinds == (kind,)
+
+
+def test_every_shipped_rule_is_shown_here():
+    assert {rule.name for rule in SHIPPED} == {*SECRETS, *LED}
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_what_is_no_secret_stays(text):
+    clean, kinds, _ = redacted({"content": text})
+    assert clean == json.dumps({"content": text}).encode()
+    assert kinds == ()
+
+
+def test_secrets_in_arguments_are_found_though_they_are_json_within_json():
+    arguments = json.dumps({"key": SECRETS["api-key"][1], "pem": PEM, "url": "postgres:\\/\\/a:b@c"})
+    _, kinds, value = redacted({"tool_calls": [{"function": {"arguments": arguments}}]})
+    said = json.loads(value["tool_calls"][0]["function"]["arguments"])
+    assert said == {"key": "[redacted: api-key]", "pem": "[redacted: private-key]", "url": "postgres:\\/\\/a:b@c"}
+    assert kinds == ("api-key", "private-key")
+
+
+def test_a_secret_is_found_however_its_json_is_written():
+    secret = "sk-canary-7d1e5a"
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in secret)
+    assert RULES.of_json(f'"{escaped}"'.encode()) == (b'"[redacted: api-key]"', ("api-key",))
+    assert RULES.of_json(rb'"postgres:\/\/app:hunter2@db"')[0] == b'"postgres://app:[redacted: password-in-url]@db"'
+
+
+def test_every_byte_around_a_secret_stays():
+    raw = b'{ "n": 1e400,\t"a":"\\u00e9\\/", "key" : "sk-canary-7d1e5a" , "z":"\\ud83d" }'
+    assert RULES.of_json(raw)[0] == raw.replace(b"sk-canary-7d1e5a", b"[redacted: api-key]")
+
+
+def test_several_secrets_in_one_text_all_go():
+    text = f"{SECRETS['aws-key'][0]} and {SECRETS['api-key'][0]} and {SECRETS['aws-key'][1]}"
+    _, kinds, value = redacted(text)
+    assert value == "[redacted: aws-key] and [redacted: api-key] and [redacted: aws-key]"
+    assert kinds == ("aws-key", "api-key")
+
+
+def test_without_rules_everything_stays():
+    clean, kinds, _ = redacted(SECRETS, Redaction())
+    assert clean == json.dumps(SECRETS).encode()
+    assert kinds == ()
+
+
+def test_media_is_not_searched():
+    image = "data:image/png;base64," + "A" * 1000 + "sk-canary-7d1e5a"
+    assert redacted([image])[2] == [image]
+
+
+# --- patterns of one's own -------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_of_ones_own_is_taken_out_too():
+    rules = redaction(["corp-[0-9a-f]{8}", r"ACME\.(?:dev|prod)\.\w{4}"])
+    assert redacted("corp-0123abcd ACME.prod.abcd sk-canary-7d1e5a corp-xyz", rules)[2] == (
+        "[redacted: own-pattern] [redacted: own-pattern] [redacted: api-key] corp-xyz"
+    )
+
+
+@pytest.mark.parametrize("pattern", ["corp-[0-9a-f]{32}", r"key:\s*[a-z]{8}", "internal", r"X-Key: \w+", "foo(?:a|b)c"])
+def test_a_pattern_that_begins_plainly_is_taken(pattern):
+    assert fault(pattern) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("[a-z]+", "three plain characters"),
+        ("ab", "three plain characters"),
+        ("abc*", "three plain characters"),
+        ("(?:corp)x", "three plain characters"),
+        ("corp|inc", "write two"),
+        ("corp.*x.*y", "one of"),
+        ("corp(a+)+", "one of"),
+        ("corp(", "one of"),
+        (r"corp(.)\1", "one of"),
+    ],
+)
+def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern, why):
+    assert why in fault(pattern)
+
+
+# --- always linear ---------------------------------------------------------------------------------------------------
+
+MARKS = sorted({mark for rule in SHIPPED for mark in rule.marks})
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("filling", ["", "a", "A1", "/a:b", "=", ".eyJaaaaaaaa"])
+def test_no_text_makes_it_slow(mark, filling):
+    text = (mark + filling) * (100_000 // len(mark + filling))
+    began = time.process_time()
+    RULES.of_text(text)
+    assert time.process_time() - began < 1.5
+
+
+@given(st.lists(st.sampled_from([*'aB3-_./:@= \n"\\é', *MARKS, MIXED, HEX]), max_size=40).map("".join))
+def test_what_is_left_is_always_json_with_a_word_for_each_secret(text):
+    _, kinds, value = redacted({"content": text})
+    assert (value["content"] == text) == (not kinds)
+    assert value["content"].count("[redacted: ") >= len(kinds)

@@ -1,0 +1,99 @@
+"""What an answer says about its own cost is found in any framing, and nowhere else."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from completions import calls, chunk, delta, says
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.wire.usage import KEPT, Tail
+
+TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
+
+
+def usage_of(*chunks):
+    tail = Tail()
+    for each in chunks:
+        tail.feed(each)
+    return tail.usage()
+
+
+def whole(turn, **dump):
+    return json.dumps(turn.completion(), **dump).encode()
+
+
+@pytest.mark.parametrize("dump", [{}, {"indent": 2}, {"separators": (",", ":")}], ids=["plain", "indented", "tight"])
+def test_a_whole_answer_tells_it_once(dump):
+    assert usage_of(whole(TOLD, **dump)) == TOLD.usage
+
+
+def test_a_stream_tells_it_in_its_last_event():
+    assert usage_of(*TOLD.frames(usage=True)) == TOLD.usage
+
+
+def test_a_stream_that_was_not_asked_tells_nothing():
+    assert usage_of(*TOLD.frames()) is None
+    assert usage_of() is None
+
+
+def test_where_each_event_tells_it_the_last_one_counts():
+    growing = [chunk(choices=[], usage={"prompt_tokens": 10 * n}) for n in range(1, 4)]
+    assert usage_of(*growing) == {"prompt_tokens": 30}
+
+
+def test_an_event_that_tells_nothing_does_not_take_back_what_was_told():
+    nothing = chunk(choices=[], usage=None)
+    assert usage_of(*TOLD.frames(usage=True), nothing) == TOLD.usage
+    assert usage_of(nothing, nothing) is None
+
+
+@pytest.mark.parametrize(
+    "text", ['"usage": {"prompt_tokens": 1}', '{"usage":{"prompt_tokens":1}}', '\\"usage\\": {}', '"usage": {']
+)
+def test_what_a_model_says_about_usage_is_not_usage(text):
+    assert usage_of(whole(replace(TOLD, text=text))) == TOLD.usage
+    assert usage_of(*says(text).frames()) is None
+    assert usage_of(*calls("Write", content=text).frames()) is None
+
+
+def test_usage_of_another_shape_is_none():
+    for value in ("12", 12, [], [{"prompt_tokens": 1}]):
+        assert usage_of(json.dumps({"usage": value}).encode()) is None
+
+
+@given(st.lists(st.integers(0, 400), max_size=12))
+def test_it_does_not_matter_where_the_answer_is_cut(places):
+    answer = b"".join(TOLD.frames(usage=True))
+    edges = [0, *sorted(min(place * 4, len(answer)) for place in places), len(answer)]
+    assert usage_of(*(answer[start:stop] for start, stop in zip(edges, edges[1:], strict=False))) == TOLD.usage
+
+
+def test_only_the_end_of_a_long_answer_is_kept():
+    tail = Tail()
+    for each in (*(delta(content="word " * 100) for _ in range(1_000)), *TOLD.frames(usage=True)):
+        tail.feed(each)
+        assert len(tail.end) < KEPT + 1_000
+    assert tail.usage() == TOLD.usage
+
+
+def test_usage_that_is_followed_by_more_than_is_kept_is_not_remembered():
+    assert usage_of(*TOLD.frames(usage=True), *[delta(content="x" * 1_000)] * (KEPT // 1_000 + 2)) is None
+
+
+def test_bytes_that_are_no_text_are_no_usage():
+    assert usage_of(b"\x1f\x8b\x08" + bytes(range(256)) * 40) is None
+    assert usage_of(b'{"usage": {"prompt_tokens": 7, "note": "\xff"}}') == {"prompt_tokens": 7, "note": "\ufffd"}
+    assert usage_of(b'{"usage": ' + b'{"a":' * 50_000) is None
+
+
+def test_a_stream_that_says_null_in_every_event_costs_nothing():
+    tail = Tail()
+    for _ in range(1_000):
+        tail.feed(chunk(choices=[], usage=None))
+    began = time.process_time()
+    for _ in range(10):
+        assert tail.usage() is None
+    assert time.process_time() - began < 0.05
