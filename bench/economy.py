@@ -82,7 +82,7 @@ class JustUnder:
         )
 
 
-def bare(**settings: Any) -> Rules:
+def bare(**settings: Any) -> Rules:  # noqa: ANN401 (any of the rules)
     """Rules that do nothing but what is said."""
     plain = {
         "always": (),
@@ -204,7 +204,7 @@ def lines(raw: bytes) -> frozenset[str]:
     return frozenset(line for text in found if isinstance(text, str) for line in text.split("\n"))
 
 
-def texts(value: Any) -> Iterator[str]:
+def texts(value: Any) -> Iterator[str]:  # noqa: ANN401 (any JSON)
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -220,7 +220,7 @@ def wanted(message: Message) -> set[str]:
     return {term for call in message.calls for text in texts(_loaded(call.arguments)) for term in terms(text)}
 
 
-def _loaded(arguments: str) -> Any:
+def _loaded(arguments: str) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return json.loads(arguments)
     except ValueError:
@@ -317,9 +317,8 @@ def measure(job: tuple[dict[str, Any], dict[str, Rules]]) -> dict[str, Tally]:
 def table(tallies: dict[str, Tally]) -> str:
     """Everything in parts of doing nothing."""
     plain = tallies["nothing"]
-    rows = [
-        f"| policy | tokens | {' | '.join(f'cost {name}' for name in PRICES)} | cached | rewrites /100 | peak | in context | named | fresh |"
-    ]
+    costs = " | ".join(f"cost {name}" for name in PRICES)
+    rows = [f"| policy | tokens | {costs} | cached | rewrites /100 | peak | in context | named | fresh |"]
     rows.append("|---" * (len(PRICES) + 8) + "|")
     for name, tally in tallies.items():
         costs = [f"{100 * tally.cost[price] / plain.cost[price]:.1f}" for price in PRICES]

@@ -77,16 +77,12 @@ class Pace:
 
 
 class StandIn:
-    """The server. It knows how many connections are open, and how many of them wait for an answer."""
+    """The server. It knows which connections are open."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
         self.open: set[Line] = set()
         self.url = ""
-
-    @property
-    def busy(self) -> int:
-        return sum(line.is_busy for line in self.open)
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -115,7 +111,7 @@ class Line(asyncio.Protocol):
         self._streams = False
         self._timer: asyncio.TimerHandle | None = None
         self._said = 0
-        self.is_busy = False
+        self._is_busy = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -130,7 +126,7 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._missing:
             data = self._begin(self._head + data)
-            if not self.is_busy:
+            if not self._is_busy:
                 return
         self._missing -= len(data)
         self._streams = self._streams or bool(_STREAM.search(data[:_NEAR]) or _STREAM.search(data[-_NEAR:]))
@@ -147,7 +143,7 @@ class Line(asyncio.Protocol):
         self._missing = int(length[1]) if length else 0
         self._act = act[1].decode() if act else None
         self._streams = False
-        self.is_busy = True
+        self._is_busy = True
         return rest
 
     # --- what it does ----------------------------------------------------------------------------------------------
@@ -161,7 +157,7 @@ class Line(asyncio.Protocol):
             self.say(ANSWER)
 
     def say(self, whole: bytes) -> None:
-        self.is_busy = False
+        self._is_busy = False
         self.transport.write(whole)
 
     def stream(self, then: Callable[[], None], chunks: int | None = None) -> None:

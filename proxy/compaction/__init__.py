@@ -3,5 +3,5 @@
 wish       what a request's headers ask for          facts      whose history it is, the last usage, prices
 probe      asks an upstream for its windows          recall     what the store remembers, and what it is told
 lessons    the windows that overflows taught         recovery   what may be tried once more after a refusal
-compactor  gather, decide, keep, render
+keeping    what of it the originals are given        compactor  gather, decide, keep, render
 """

@@ -43,15 +43,16 @@ class Recall:
         self._store = store
         self._emit = emit
         self._secret: bytes | None = None
+        self._meanwhile = os.urandom(SECRET_BYTES)
 
     async def secret(self) -> bytes:
-        """The chain's key. Without a store nothing is found again, so any key will do until it is back."""
+        """The chain's key. Without a store nothing is found again, so any one will do until it is back."""
         if self._secret is None:
             try:
                 self._secret = await self._store.secret()
             except StoreUnavailable as fault:
                 self._emit(events.StoreFailed(str(fault)))
-                return os.urandom(SECRET_BYTES)
+                return self._meanwhile
         return self._secret
 
     async def find(self, identity: Identity, prior: Calibration, *, rehearse: bool) -> Memory:

@@ -34,6 +34,7 @@ _FAILED = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 120
+_KEY_LENGTH = 40
 
 
 def words(
@@ -42,7 +43,7 @@ def words(
     """The template with its words filled in."""
     known = {
         "tool": call.name if call else "tool",
-        "argument": argument(call),
+        "argument": short(argument(call), _KEY_LENGTH),
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
         "rows": f"{text.count(chr(10)) + 1:,}",
         "outcome": outcome(text),
@@ -78,9 +79,11 @@ def outcome(text: str) -> str:
 
 
 def short(text: str, limit: int = _LONGEST) -> str:
-    """The first line, cut with a visible mark."""
+    """The first line, cut with a visible mark; of a path the end says more than the beginning."""
     line = text.strip().split("\n", 1)[0].strip()
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    if len(line) <= limit:
+        return line
+    return "…" + line[1 - limit :] if line.startswith("/") and " " not in line else line[: limit - 1] + "…"
 
 
 def arguments(call: Call) -> dict[str, Any]:

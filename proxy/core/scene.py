@@ -113,7 +113,8 @@ class Scene:
         """The view parted into what is left alone and what may be shortened."""
         view = self.view
         cut = max(len(self.covered), self._cut(view, keep))
-        first = min(cut, groups(view)[keep.first - 1].stop) if keep.first and view else 0
+        opening = groups(view)[: keep.first]
+        first = min(cut, opening[-1].stop) if opening else 0
         return Draft(
             self.request.head + view[:first],
             view[first:cut],

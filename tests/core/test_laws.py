@@ -32,7 +32,7 @@ RULES = st.sampled_from(
         SMALL,
         replace(SMALL, clear_at_least=1, min_progress=0.0),
         replace(SMALL, always=(), trigger_tokens=600),
-        replace(SMALL, trigger_tokens=1_500, keep=Keep(tokens=400, groups=2, turns=1, first=1)),
+        replace(SMALL, trigger_tokens=1_500, keep=Keep(tokens=400, groups=2, turns=1, first=2)),
         replace(SMALL, always=(ClipOutput(over=600),)),
     ]
 )

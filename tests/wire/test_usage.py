@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from completions import calls, chunk, delta, says
@@ -68,7 +69,7 @@ def test_usage_of_another_shape_is_none():
 def test_it_does_not_matter_where_the_answer_is_cut(places):
     answer = b"".join(TOLD.frames(usage=True))
     edges = [0, *sorted(min(place * 4, len(answer)) for place in places), len(answer)]
-    assert usage_of(*(answer[start:stop] for start, stop in zip(edges, edges[1:], strict=False))) == TOLD.usage
+    assert usage_of(*(answer[start:stop] for start, stop in pairwise(edges))) == TOLD.usage
 
 
 def test_only_the_end_of_a_long_answer_is_kept():

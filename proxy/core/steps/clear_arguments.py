@@ -23,13 +23,13 @@ class ClearArguments:
 
     name: ClassVar[str] = "clear_arguments"
 
-    over: int = 500
+    over: int = 400
     """Texts of at most so many characters stay."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose arguments always stay (globs, case ignored)."""
-    outline: float = 0.5
+    outline: float = 0.4
     """At most this share of a text stays as lines of its own."""
-    outline_bytes: int = 4_000
+    outline_bytes: int = 8_000
     """And at most so many bytes of them."""
     names: int = 12
     """So many names for which no line had room are listed."""

@@ -16,13 +16,13 @@ class ClearObservations:
 
     name: ClassVar[str] = "clear_observations"
 
-    over: int = 400
+    over: int = 300
     """Observations of at most so many bytes stay."""
     keep_recent: int = 0
     """So many of the newest observations stay, besides what the policy keeps anyway."""
-    outline: float = 0.3
+    outline: float = 0.25
     """At most this share of an observation stays as lines of its own."""
-    outline_bytes: int = 5_000
+    outline_bytes: int = 8_000
     """And at most so many bytes of them."""
     names: int = 12
     """So many names for which no line had room are listed."""

@@ -26,7 +26,7 @@ class ClearResults:
 
     name: ClassVar[str] = "clear_results"
 
-    over: int = 400
+    over: int = 300
     """Results of at most so many bytes stay."""
     keep_recent: int = 0
     """So many of the newest results stay, besides what the policy keeps anyway."""
@@ -34,9 +34,9 @@ class ClearResults:
     """So many of the newest failures stay: an agent learns from them."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    outline: float = 0.3
+    outline: float = 0.25
     """At most this share of a result stays as lines of its own."""
-    outline_bytes: int = 5_000
+    outline_bytes: int = 8_000
     """And at most so many bytes of them."""
     names: int = 12
     """So many names for which no line had room are listed."""

@@ -48,9 +48,9 @@ class ToolHints:
     """For responses without a hint."""
     over: int = 200
     """Requests and responses of at most so many bytes stay."""
-    outline: float = 0.3
+    outline: float = 0.25
     """At most this share of what is stripped stays as lines of its own."""
-    outline_bytes: int = 5_000
+    outline_bytes: int = 8_000
     """And at most so many bytes of them."""
     names: int = 12
     """So many names for which no line had room are listed."""

@@ -1,0 +1,310 @@
+"""Gather, decide, keep, render: with the real heart, real stores and real originals, and no socket."""
+
+import json
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from agent_talk import reading, turns
+from chat import body, says, system, user
+
+from proxy import events
+from proxy.compaction import compactor as module
+from proxy.compaction.compactor import Compactor, Prepared
+from proxy.compaction.keeping import Keeper
+from proxy.config import Policy
+from proxy.config import Upstream as Settings
+from proxy.errors import BadRequest
+from proxy.store.memory import MemoryStore
+from proxy.store.originals import Originals
+from proxy.store.sqlite import SqliteStore
+from proxy.upstream import Call, Client
+from proxy.wire.headers import find
+
+SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
+WORK = reading(16)
+KEY = ("authorization", "Bearer sk-a")
+ANSWER = (("content-type", "application/json"),)
+
+
+class Watched(MemoryStore):
+    """The real store, with an eye on what it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    async def longest(self, promises, facts=()):
+        self.asked.append(("longest", promises, facts))
+        return await super().longest(promises, facts)
+
+    async def put(self, key, value, over=None):
+        self.asked.append(("put", key, value))
+        return await super().put(key, value, over)
+
+    async def note(self, key, value, seconds):
+        self.asked.append(("note", key, value))
+        await super().note(key, value, seconds)
+
+    def times(self, act):
+        return sum(name == act for name, *_ in self.asked)
+
+
+@dataclass
+class House:
+    """A compactor, and an upstream that accepts whatever leaves and counts as it is told."""
+
+    store: object
+    keeper: Keeper = field(default_factory=Keeper)
+    window: int | None = 1_000_000
+    told: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.compactor = Compactor(self.store, self.keeper, self.told.append)
+        self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=self.window), lambda _: None)
+
+    async def prepares(self, messages, *headers, policy=SMALL, **more) -> Prepared:
+        sent = messages if isinstance(messages, bytes) else body(messages, **more)
+        call = Call("POST", "/chat/completions", "", (KEY, *headers), sent)
+        return await self.compactor.prepare(call, sent, self.client, ("small", policy))
+
+    async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> Prepared:
+        prepared = await self.prepares(messages, *headers, policy=policy, **more)
+        await self.compactor.accepted(prepared, ANSWER)
+        await self.compactor.told(prepared, usage)
+        return prepared
+
+    async def leave(self):
+        await self.compactor.close()
+        await self.client.retire()
+
+
+@pytest.fixture
+async def house():
+    made = House(Watched())
+    yield made
+    await made.leave()
+
+
+def action(prepared):
+    return find(prepared.notes, "x-compaction")
+
+
+def reason(prepared):
+    return find(prepared.notes, "x-compaction-reason")
+
+
+def mode(word):
+    return ("x-compaction", word)
+
+
+# --- beneath notice --------------------------------------------------------------------------------------------------
+
+
+async def test_a_short_history_costs_no_look_up_and_leaves_as_it_came(house):
+    prepared = await house.sends(reading(3))
+    assert action(prepared) == "none"
+    assert prepared.call.body == body(reading(3))
+    assert prepared.ready is None
+    assert house.store.asked == []
+
+
+async def test_a_history_of_many_bytes_and_few_tokens_is_beneath_notice(house):
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 10_000}}
+    prepared = await house.sends([*user([picture, {"type": "text", "text": "What is it?"}])])
+    assert action(prepared) == "none"
+    assert house.store.asked == []
+
+
+async def test_above_notice_there_is_one_look_up_for_all_that_is_remembered(house):
+    await house.prepares(WORK)
+    assert house.store.times("longest") == 1
+    (_, promises, facts), *_ = house.store.asked
+    assert len(promises) == len(WORK)  # a link for each message after the head, and one before them
+    assert len(facts) == len(promises) + 1
+
+
+async def test_what_is_off_says_so_even_where_nothing_would_have_been_done(house):
+    assert action(await house.prepares(reading(1), mode("off"))) == "off"
+    assert action(await house.prepares(reading(1), policy=SMALL.model_copy(update={"mode": "off"}))) == "off"
+
+
+@pytest.mark.parametrize(
+    "odd", [b"", b"null", b"{}", b'{"messages": []}', b'{"messages": [1]}', b'{"messages": [{"role": 1}]}', b"\xff"]
+)
+async def test_what_is_not_understood_is_left_alone(house, odd):
+    prepared = await house.sends(odd)
+    assert (action(prepared), reason(prepared)) == ("none", "not-understood")
+    assert prepared.call.body == odd
+
+
+async def test_a_history_of_a_head_alone_is_no_trouble(house):
+    prepared = await house.sends(system("word " * 20_000))
+    assert action(prepared) == "none"
+    assert prepared.call.body == body(system("word " * 20_000))
+    assert find(prepared.notes, "x-compaction-conversation") == ""
+
+
+# --- what is promised ------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_promised_before_the_upstream_has_accepted_it(house):
+    first, second = await house.prepares(WORK), await house.prepares(WORK)
+    assert (action(first), action(second)) == ("created", "created")
+    assert house.store.times("put") == 0
+    await house.compactor.accepted(second, ANSWER)
+    assert action(await house.prepares(WORK)) == "applied"
+
+
+async def test_the_same_history_gives_the_same_bytes_whoever_decides(tmp_path):
+    houses = [House(SqliteStore(tmp_path / "promises.sqlite")) for _ in range(2)]
+    alone = House(MemoryStore())
+    for number, messages in enumerate(turns(WORK)):
+        usage = {"prompt_tokens": 300 * len(messages)}
+        together = await houses[number % 2].sends(messages, usage=usage)
+        assert together.call.body == (await alone.sends(messages, usage=usage)).call.body
+    for each in (*houses, alone):
+        await each.leave()
+
+
+async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(house, monkeypatch):
+    here = await house.prepares(WORK)
+    threads = []
+    decide = module.plan.decide
+
+    def watched(*grounds, **more):
+        threads.append(threading.current_thread())
+        return decide(*grounds, **more)
+
+    monkeypatch.setattr(module.plan, "decide", watched)
+    monkeypatch.setattr(module, "READ_INLINE", 1_000)
+    monkeypatch.setattr(module, "DECIDE_INLINE", 1_000)
+    assert (await house.prepares(WORK)).call.body == here.call.body
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+# --- what is said ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_done_is_told_as_events(house):
+    prepared = await house.sends(WORK)
+    started, ended = house.told
+    conversation = find(prepared.notes, "x-compaction-conversation")
+    before, after = prepared.ready.before, prepared.ready.after
+    assert started == events.CompactionStarted(conversation, "small", "stride", before)
+    assert ended.tokens_after == after < before == ended.tokens_before
+    assert [name for name, messages, saved in ended.steps if messages and saved]
+    assert not ended.rehearsed
+
+
+async def test_what_stands_is_not_told_again(house):
+    await house.sends(WORK)
+    house.told.clear()
+    assert action(await house.sends(WORK)) == "applied"
+    assert house.told == []
+
+
+async def test_a_window_nobody_knows_is_said(tmp_path):
+    house = House(MemoryStore(), window=None)
+    prepared = await house.sends(reading(6), policy=SMALL, model="a-model-nobody-knows")
+    assert (action(prepared), reason(prepared)) == ("none", "window-unknown")
+    await house.leave()
+
+
+async def test_a_wrong_word_is_refused_unless_the_policy_is_deaf(house):
+    with pytest.raises(BadRequest):
+        await house.prepares(WORK, mode("please"))
+    deaf = SMALL.model_copy(update={"headers": False})
+    assert action(await house.prepares(WORK, mode("please"), policy=deaf)) == "created"
+
+
+# --- observing -------------------------------------------------------------------------------------------------------
+
+
+async def test_observing_rehearses_apart_from_what_is_in_force(house):
+    seen = await house.sends(WORK, mode("observe"))
+    assert (action(seen), reason(seen)) == ("observed", "stride")
+    assert seen.call.body == body(WORK)
+    assert house.told[-1].rehearsed
+    again = await house.sends(WORK, mode("observe"))
+    assert (action(again), reason(again)) == ("observed", None)
+    assert again.ready.after == seen.ready.after
+    assert action(await house.prepares(WORK)) == "created"
+
+
+async def test_what_was_counted_while_observing_is_not_taken_for_the_rehearsed_view(house):
+    seen = await house.sends(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
+    again = await house.sends(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
+    assert again.ready.after == seen.ready.after
+
+
+async def test_what_stands_goes_on_while_observing_and_nothing_follows_it(house):
+    made = await house.sends(WORK)
+    longer = reading(40)
+    seen = await house.sends(longer, mode("observe"))
+    assert action(seen) == "applied"
+    assert seen.call.body.startswith(made.call.body[:-2])
+
+
+async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force_does_not(house):
+    watching = SMALL.model_copy(update={"mode": "observe"})
+    assert action(await house.prepares(WORK, policy=watching)) == "observed"
+    assert action(await house.prepares(WORK, mode("force"), policy=watching)) == "created"
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_next_count_begins_where_the_upstreams_ended(house):
+    first = await house.sends(WORK)
+    told = first.ready.after + 500
+    await house.sends(WORK, usage={"prompt_tokens": told})
+    assert (await house.prepares(WORK)).ready.after == told
+    later = await house.prepares([*WORK, *says("Done."), *user("And now?")])
+    assert told < later.ready.after < told + 50
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": 12}])
+async def test_what_was_not_told_or_cannot_be_true_is_not_believed(house, usage):
+    first = await house.sends(WORK, usage=usage)
+    assert (await house.prepares(WORK)).ready.after == first.ready.after
+
+
+async def test_what_an_upstream_counts_is_learned_with_each_answer(house):
+    first = await house.sends(WORK)
+    for _ in range(8):
+        await house.sends(WORK, usage={"prompt_tokens": int(first.ready.after * 1.3)})
+    learned = (await house.prepares(WORK)).decided.memory.calibration
+    assert learned.ratio == pytest.approx(1.3, abs=0.02)
+
+
+async def test_another_model_begins_with_what_is_known_of_it(house):
+    for _ in range(3):
+        await house.sends(WORK, usage={"prompt_tokens": 9_000})
+    other = await house.prepares(WORK, model="claude-sonnet-4-5")
+    assert other.decided.memory.calibration.ratio == pytest.approx(1.29)
+    assert other.ready.after != 9_000
+
+
+# --- originals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path):
+    def lines():
+        files = sorted(tmp_path.rglob("*.jsonl"))
+        return [json.loads(line)["message"] for file in files for line in file.read_bytes().splitlines()]
+
+    return lines
+
+
+async def test_originals_are_handed_over_before_anything_lossy_leaves_and_only_then(tmp_path, kept):
+    house = House(MemoryStore(), Keeper(Originals(tmp_path, "w0")))
+    await house.prepares(reading(3))
+    await house.prepares(WORK, mode("observe"))
+    quiet = kept()
+    await house.prepares(WORK)
+    await house.leave()  # writes what waits
+    assert quiet == []
+    assert [message for message in kept() if message["role"] != "system"] == WORK[1:]

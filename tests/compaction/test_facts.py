@@ -1,0 +1,95 @@
+"""Whose history it is, what is remembered of the last time, and what input costs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.compaction.facts import ANONYMOUS, FORMAT, Identity, LastTime, prices_of, tenant_of
+from proxy.core.economics import Prices
+from proxy.core.rules import Anchor
+from proxy.tokenizer import Calibration
+from proxy.windows import Cliff, Window
+from proxy.windows import Prices as Dollars
+
+SECRET, OTHER = b"s" * 32, b"o" * 32
+LINKS = (b"\x00" * 20, b"\xab" * 20, b"\xcd" * 20)
+
+
+def bearer(key):
+    return (("Authorization", f"Bearer {key}"),)
+
+
+# --- whose it is ---
+
+
+def test_a_tenant_is_the_clients_credential_and_does_not_give_it_away():
+    tenant = tenant_of(bearer("sk-canary"), SECRET)
+    assert tenant == tenant_of((("accept", "*/*"), *bearer("sk-canary")), SECRET)
+    assert "canary" not in tenant
+    assert tenant.isalnum()
+
+
+def test_another_credential_or_another_house_is_another_tenant():
+    told = {tenant_of(bearer("sk-a"), SECRET), tenant_of(bearer("sk-b"), SECRET), tenant_of(bearer("sk-a"), OTHER)}
+    assert len(told | {tenant_of((("x-api-key", "sk-a"),), SECRET), tenant_of((("api-key", "sk-c"),), SECRET)}) == 5
+
+
+def test_without_a_credential_all_are_one():
+    assert tenant_of((), SECRET) == tenant_of((("authorization", ""),), SECRET) == ANONYMOUS
+
+
+def test_a_credential_of_odd_bytes_is_one_too():
+    assert tenant_of(bearer("k\udcffé"), SECRET) != ANONYMOUS
+
+
+def test_a_conversation_is_known_by_its_first_message():
+    assert Identity("t", LINKS, "up/gpt-4").conversation == "ab" * 8
+    assert Identity("t", LINKS[:1], "up/gpt-4").conversation == ""
+
+
+def test_every_key_begins_with_the_tenant_and_no_two_are_alike():
+    one, other = Identity("t", LINKS, "up/gpt-4"), Identity("u", LINKS, "up/gpt-4")
+    keys = [key for each in (one, other) for key in (*map(each.anchor_key, LINKS), each.scale_key)]
+    assert len(set(keys)) == len(keys)
+    assert {key.partition("/")[0] for key in keys} == {"t", "u"}
+
+
+# --- the last time ---
+
+
+BYTES = st.binary(max_size=20)
+ANCHORS = st.builds(Anchor, BYTES, st.integers(0, 2_000_000), BYTES)
+SCALES = st.builds(Calibration, st.floats(0.5, 3.0), st.integers(0, 1_000))
+
+
+@given(st.builds(LastTime, ANCHORS, st.floats(0, 4e9), st.text(max_size=20), SCALES))
+def test_the_last_time_is_read_as_it_was_written(last):
+    assert LastTime.from_bytes(last.to_bytes()) == last
+
+
+def test_one_of_another_format_is_not_known():
+    last = LastTime(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
+    other = last.to_bytes().replace(b"[%d," % FORMAT, b"[%d," % (FORMAT + 1), 1)
+    assert LastTime.from_bytes(other) is None
+
+
+# --- prices ---
+
+
+@pytest.mark.parametrize("window", [Window(), Window(prices=Dollars(0.0, None, None, None))])
+def test_where_no_price_is_known_the_usual_ones_are_taken(window):
+    assert prices_of(window) == Prices()
+
+
+def test_prices_are_told_in_parts_of_the_plain_one():
+    assert prices_of(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
+
+
+def test_where_the_cache_has_no_price_of_its_own_reading_is_guessed_and_writing_is_plain():
+    assert prices_of(Window(prices=Dollars(4.0, None, None, 20.0))) == Prices(read=Prices().read, write=1.0)
+    assert prices_of(Window(prices=Dollars(4.0, 0.0, None, 20.0))).read == 0.0
+
+
+def test_cliffs_are_the_sizes_at_which_prices_jump():
+    dollars = Dollars(4.0, 1.0, 5.0, 20.0)
+    assert prices_of(Window(cliffs=(Cliff(200_000, dollars), Cliff(272_000, dollars)))).cliffs == (200_000, 272_000)

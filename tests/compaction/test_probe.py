@@ -1,0 +1,153 @@
+"""Upstreams are asked for their windows where the answer counts, for each credential apart, beside the requests."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+from asking import until
+from upstream import Upstream, answer, by_path, hang
+
+from proxy.compaction import probe as module
+from proxy.compaction.probe import Probe
+from proxy.config import Upstream as Settings
+from proxy.upstream import Client
+from proxy.windows import Window
+
+VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
+OURS = (("authorization", "Bearer sk-a"), ("cookie", "c=1"), ("x-request", "1"))
+THEIRS = (("authorization", "Bearer sk-b"),)
+NOTHING = answer({"error": "what?"}, status=404)
+
+
+@pytest.fixture
+async def up():
+    async with Upstream(by_path({"/v1/models": VLLM}, NOTHING)) as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def client(up):
+    opened = Client(Settings(base_url=up.url), lambda _: None)
+    yield opened
+    await opened.retire()
+    await until(lambda: up.connections == 0)
+
+
+async def asked(probe, client, model="qwen3", headers=OURS):
+    """What is known once everybody has answered."""
+    probe.ask(client, model, headers)
+    await asyncio.gather(*probe._asking)
+    return probe.known(client, model, headers)
+
+
+async def test_until_an_upstream_has_told_nothing_is_known(client):
+    probe = Probe()
+    assert probe.known(client, "qwen3", OURS) is None
+    probe.ask(client, "qwen3", OURS)
+    assert probe.known(client, "qwen3", OURS) is None
+
+
+async def test_what_an_upstream_tells_is_known_from_then_on(client):
+    assert await asked(Probe(), client) == Window(total=32_768, origin="live")
+
+
+async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
+    probe = Probe()
+    await asked(probe, client)
+    once = len(up.requests)
+    await asked(probe, client)
+    assert len(up.requests) == once
+    assert probe.known(client, "qwen3", THEIRS) is None
+    assert probe.known(client, "llama", OURS) is None
+    await asked(probe, client, headers=THEIRS)
+    await asked(probe, client, "llama")
+    assert len(up.requests) == 3 * once
+
+
+async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
+    probe = Probe()
+    await asked(probe, client)
+    once = len(up.requests)
+    monkeypatch.setattr(module, "ASK_AGAIN_SECONDS", 0.0)
+    up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
+    assert await asked(probe, client) == Window(total=65_536, origin="live")
+    assert len(up.requests) == 2 * once
+
+
+async def test_only_the_clients_credentials_go_along(client, up):
+    await asked(Probe(), client)
+    for request in up.requests:
+        assert request.method == "GET"
+        assert request.body == b""
+        assert request.header("authorization") == "Bearer sk-a"
+        assert request.header("x-request") is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        answer(b"not JSON"),
+        answer(b""),
+        answer([]),
+        answer({"data": "none"}),
+        answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
+        answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
+        answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
+        answer(b'{"data": []}' + b" " * (module.LARGEST_ANSWER + 1)),
+    ],
+    ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
+)
+async def test_an_odd_answer_teaches_nothing(client, up, odd):
+    up.script = odd
+    assert await asked(Probe(), client) is None
+
+
+async def test_an_upstream_that_is_not_there_teaches_nothing():
+    client = Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None)
+    assert await asked(Probe(), client) is None
+    await client.retire()
+
+
+async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
+    up.script = hang()
+    probe = Probe()
+    probe.ask(client, "qwen3", OURS)
+    await up.received()
+    assert probe.known(client, "qwen3", OURS) is None
+    for task in probe._asking:
+        task.cancel()
+
+
+async def test_what_the_operator_says_needs_no_asking(up):
+    client = Client(Settings(base_url=up.url, window=8_000), lambda _: None)
+    assert await asked(Probe(), client) is None
+    assert up.requests == []
+    await client.retire()
+
+
+@pytest.mark.parametrize(
+    ("url", "model", "is_asked"),
+    [
+        ("https://api.openai.com/v1", "gpt-4o", False),
+        ("https://api.openai.com/v1", "a-model-nobody-knows", True),
+        ("http://localhost:8000/v1", "gpt-4o", True),
+        ("http://ollama:11434/v1", "gpt-4o", True),
+        ("http://gpu.lan/v1", "gpt-4o", True),
+        ("http://10.0.0.7/v1", "gpt-4o", True),
+        ("http://[::1]:8000/v1", "gpt-4o", True),
+        ("http://8.8.8.8/v1", "gpt-4o", False),
+    ],
+)
+def test_ones_own_server_is_asked_before_the_table_is_believed_and_a_public_one_only_about_strangers(
+    url, model, is_asked
+):
+    assert module._worth_asking(Settings(base_url=url), model) == is_asked
+
+
+async def test_what_is_remembered_is_bounded(client, monkeypatch):
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    probe = Probe()
+    for number in range(10):
+        await asked(probe, client, f"model-{number}")
+        assert len(probe._asked) <= 3

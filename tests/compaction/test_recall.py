@@ -1,0 +1,215 @@
+"""What the store remembers of a conversation: the same for every worker, one look-up, and never in the way."""
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from proxy import events
+from proxy.compaction.facts import Identity, LastTime
+from proxy.compaction.recall import Memory, Recall
+from proxy.core.overlay import Block, Part
+from proxy.core.plan import Ready
+from proxy.core.rules import Anchor
+from proxy.store.memory import MemoryStore
+from proxy.store.promises import StoreUnavailable
+from proxy.store.sqlite import SqliteStore
+from proxy.tokenizer import UNCALIBRATED, Calibration
+
+LINKS = tuple(bytes([number]) * 20 for number in range(6))
+US = Identity("team-a", LINKS, "up/gpt-4")
+THEM = replace(US, tenant="team-b")
+PRIOR = Calibration(1.2)
+
+
+def block(covers, text=b'{"role": "user", "content": "short"}'):
+    return Block(covers, (Part(0, covers - 1), Part(covers - 1, covers, text, "clear_results")), reason="stride")
+
+
+def made(block_):
+    """A plan whose block is to be promised."""
+    link = LINKS[block_.covers]
+    return Ready((), None, "created", block_.reason, 100, 50, block=block_, link=link, basis=link)
+
+
+def last_time(tokens=1_000, seen=1, counter=US.counter):
+    return LastTime(Anchor(LINKS[-1], tokens, b""), 1_763_700_000.0, counter, Calibration(1.5, seen))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    kind = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "promises.sqlite")
+    yield kind
+    await kind.close()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def recall(store, told):
+    return Recall(store, told.append)
+
+
+async def found(recall, identity=US, *, rehearse=False):
+    return await recall.find(identity, PRIOR, rehearse=rehearse)
+
+
+async def promised(recall, block_, *, rehearsed=False, memory=None):
+    await recall.promise(US, made(block_), memory or Memory(), rehearsed=rehearsed)
+
+
+async def test_of_a_stranger_nothing_is_known_but_how_such_models_count(recall):
+    assert await found(recall) == Memory(calibration=PRIOR)
+
+
+async def test_a_promise_is_found_by_whoever_comes_with_a_longer_history(recall):
+    await promised(recall, block(2))
+    assert (await found(recall)).block == block(2)
+    assert (await found(recall, replace(US, links=LINKS[:3]))).block == block(2)
+    assert (await found(recall, replace(US, links=LINKS[:2]))).block is None
+
+
+async def test_the_longest_promise_counts(recall):
+    for covers in (2, 4, 3):
+        await promised(recall, block(covers))
+    assert (await found(recall)).block == block(4)
+
+
+async def test_tenants_never_meet(recall):
+    await promised(recall, block(2))
+    await recall.note(US, last_time(), first=True)
+    assert await found(recall, THEM) == Memory(calibration=PRIOR)
+
+
+async def test_of_two_who_promise_at_once_the_first_one_counts(recall):
+    await promised(recall, block(2))
+    await promised(recall, block(2, b'{"role": "user", "content": "late"}'))
+    assert (await found(recall)).block == block(2)
+
+
+async def test_a_deeper_block_that_cuts_where_the_last_one_did_takes_its_place(recall):
+    deeper, late = block(2, b'{"role": "user"}'), block(2, b'{"role": "tool"}')
+    await promised(recall, block(2))
+    stood_on = await found(recall)
+    await promised(recall, deeper, memory=stood_on)
+    assert (await found(recall)).block == deeper
+    await promised(recall, late, memory=stood_on)
+    assert (await found(recall)).block == deeper
+
+
+async def test_what_stands_elsewhere_is_not_replaced(recall):
+    await promised(recall, block(2))
+    await promised(recall, block(4), memory=await found(recall))
+    assert (await found(recall, replace(US, links=LINKS[:4]))).block == block(2)
+
+
+async def test_a_block_of_another_format_is_none(store, recall):
+    await promised(recall, block(2))
+    at = (await found(recall)).found
+    await store.put(at.key, at.value.replace(b'"format":1', b'"format":99'), over=at.value)
+    assert (await found(recall)).block is None
+
+
+async def test_what_was_only_rehearsed_counts_for_who_observes_and_for_nobody_else(recall):
+    await promised(recall, block(2), rehearsed=True)
+    assert (await found(recall)).block is None
+    seen = await found(recall, rehearse=True)
+    assert seen.block == block(2)
+    assert seen.rehearsed
+
+
+async def test_what_stands_goes_before_what_was_rehearsed(recall):
+    await promised(recall, block(4), rehearsed=True)
+    await promised(recall, block(2))
+    seen = await found(recall, rehearse=True)
+    assert seen.block == block(2)
+    assert not seen.rehearsed
+
+
+async def test_the_last_time_brings_how_its_upstream_counts(recall):
+    await recall.note(US, last_time(), first=True)
+    known = await found(recall)
+    assert known.last == last_time()
+    assert known.calibration == Calibration(1.5, 1)
+
+
+async def test_the_newest_time_counts(recall):
+    await recall.note(replace(US, links=LINKS[:3]), last_time(500), first=True)
+    await recall.note(US, last_time(900), first=False)
+    assert (await found(recall)).last == last_time(900)
+
+
+async def test_what_another_model_counted_teaches_nothing(recall):
+    await recall.note(US, last_time(), first=True)
+    known = await found(recall, replace(US, counter="up/claude-4"))
+    assert known.last == last_time()
+    assert known.calibration == PRIOR
+
+
+async def test_what_one_conversation_taught_the_next_one_begins_with(recall):
+    await recall.note(US, last_time(), first=True)
+    stranger = replace(US, links=(LINKS[0], *(link[::-1] + b"!" for link in LINKS[1:])))
+    assert await found(recall, stranger) == Memory(calibration=Calibration(1.5, 1))
+
+
+async def test_who_learned_nothing_teaches_nothing(recall):
+    await recall.note(US, last_time(seen=0), first=True)
+    stranger = replace(US, links=(LINKS[0], b"?" * 20))
+    assert await found(recall, stranger) == Memory(calibration=PRIOR)
+
+
+async def test_another_worker_remembers_the_same(recall, store):
+    await promised(recall, block(2))
+    await recall.note(US, last_time(), first=True)
+    other = Recall(store, lambda _: None)
+    assert await found(other) == await found(recall)
+    assert await other.secret() == await recall.secret()
+
+
+# --- a store that does not answer ---
+
+
+class Gone(MemoryStore):
+    """Every call is one too many."""
+
+    def __getattribute__(self, name):
+        if name in ("longest", "put", "note", "secret"):
+            return self._fail
+        return super().__getattribute__(name)
+
+    async def _fail(self, *_, **__):
+        raise StoreUnavailable("the disk is gone")
+
+
+async def test_a_store_that_does_not_answer_is_told_of_and_the_request_goes_on_as_a_strangers(told):
+    recall = Recall(Gone(), told.append)
+    assert await found(recall) == Memory(calibration=PRIOR)
+    await promised(recall, block(2))
+    await recall.note(US, last_time(), first=True)
+    assert told == [events.StoreFailed("the disk is gone")] * 4
+
+
+async def test_without_a_store_every_history_is_a_strangers_until_it_is_back(told):
+    recall = Recall(Gone(), told.append)
+    assert await recall.secret() != await recall.secret()
+    assert len(told) == 2
+
+
+async def test_a_value_that_was_scribbled_over_is_a_fault_of_ours_and_not_of_the_store(tmp_path, told):
+    store = SqliteStore(tmp_path / "promises.sqlite")
+    recall = Recall(store, told.append)
+    await promised(recall, block(2))
+    with sqlite3.connect(tmp_path / "promises.sqlite") as db:
+        db.execute("update promises_1 set value = 'no JSON'")
+    db.close()
+    with pytest.raises(ValueError, match="Expecting value"):
+        await found(recall)
+    assert told == []
+    await store.close()
+
+
+def test_who_was_never_told_counts_as_we_do():
+    assert Memory().calibration == UNCALIBRATED
