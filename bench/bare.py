@@ -1,4 +1,7 @@
-"""The least that an aiohttp relay can do: read a body, send it, stream the answer back. The yardstick for ours."""
+"""The least that an aiohttp relay can do: read a body, send it, stream the answer back. The yardstick for ours.
+
+It has our limits of time, for without any no relay can be run.
+"""
 
 import sys
 
@@ -29,7 +32,10 @@ async def live(_: web.Request) -> web.Response:
 
 async def start(app: web.Application) -> None:
     app["session"] = ClientSession(
-        connector=TCPConnector(limit=0), timeout=ClientTimeout(), auto_decompress=False, cookie_jar=DummyCookieJar()
+        connector=TCPConnector(limit=0),
+        timeout=ClientTimeout(sock_connect=10, sock_read=600),
+        auto_decompress=False,
+        cookie_jar=DummyCookieJar(),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longwork import Work
 
-from proxy.compaction.compactor import Compactor
+from proxy.compaction.compactor import Compactor, Ruled
 from proxy.compaction.keeping import Keeper
 from proxy.config import Policy, Upstream
 from proxy.store.promises import Found
@@ -45,7 +45,7 @@ async def _asked(place: Path, policy: Policy, body: bytes) -> int:
     compactor = Compactor(store, Keeper(), lambda _: None)
     client = Client(ANY, lambda _: None)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
-    await compactor.prepare(call, body, client, ("default", policy))
+    await compactor.prepare(call, body, client, Ruled.by("default", policy))
     await compactor.close()
     await client.retire()
     return store.looked

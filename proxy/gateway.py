@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from proxy import events
-from proxy.compaction.compactor import Compactor, Prepared
+from proxy.compaction.compactor import Compactor, Prepared, Ruled
 from proxy.compaction.keeping import recorded
 from proxy.config import Config, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
@@ -99,7 +99,7 @@ class Gateway:
         self._emit = emit
         self._told: set[str] = set()
         self._noting: set[asyncio.Task[None]] = set()
-        self._policies = {settings.name: config.policy(settings.policy) for settings in config.upstreams}
+        self._ruled = {each.name: Ruled.by(each.policy, config.policy(each.policy)) for each in config.upstreams}
         self._model_decides = len(config.upstreams) > 1 or not _serves_all_alike(config.upstreams[0])
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
 
@@ -139,8 +139,7 @@ class Gateway:
         return self.clients[settings.name]
 
     async def _prepare(self, call: Call, body: bytes, client: Client) -> Prepared:
-        settings = client.settings
-        return await self._compactor.prepare(call, body, client, (settings.policy, self._policies[settings.name]))
+        return await self._compactor.prepare(call, body, client, self._ruled[client.settings.name])
 
     async def _second_chance(
         self, first: Prepared, refused: Reply, client: Client, model: str | None, passage: Passage

@@ -138,6 +138,18 @@ class Prepared:
         return self.decided.ready if self.decided is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """A policy and the rules it compiles to: once for a configuration, not once for a request."""
+
+    policy: Policy
+    rules: Rules
+
+    @classmethod
+    def by(cls, name: str, policy: Policy) -> "Ruled":
+        return cls(policy, policy.rules(name))
+
+
 Known = tuple[Case, Identity, Memory]
 
 
@@ -153,15 +165,15 @@ class Compactor:
         self._cut: set[str] = set()
         self._probe = Probe()
 
-    async def prepare(self, call: Call, body: bytes, client: Client, named: tuple[str, Policy]) -> Prepared:
-        _, policy = named
+    async def prepare(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
+        policy = ruled.policy
         wish = Wish.of(call.headers) if policy.headers else Wish()
         if wish.mode == "bypass":
             return Prepared(call, (("x-compaction", "bypassed"),), wish=wish)
         request = await _apart(len(body) > READ_INLINE, partial(chat.parse, body))
         if request is None:
             return Prepared(call, (("x-compaction", "none"), (REASON, "not-understood")), wish=wish)
-        case = self._case(call, wish, request, named, client)
+        case = self._case(call, wish, request, ruled, client)
         counted = await _counted(case, self._lessons.inkling(case.which))
         if counted is None:
             action = "off" if policy.mode == "off" or wish.mode == "off" else "none"
@@ -169,11 +181,10 @@ class Compactor:
         self._probe.ask(client, request.model, call.headers)
         return await self._carried_out(await self._decided(counted))
 
-    def _case(self, call: Call, wish: Wish, request: Request, named: tuple[str, Policy], client: Client) -> Case:
-        name, policy = named
+    def _case(self, call: Call, wish: Wish, request: Request, ruled: Ruled, client: Client) -> Case:
+        policy, rules = ruled.policy, ruled.rules
         told = Window(total=client.settings.window, origin="config") if client.settings.window else None
         window = resolve(request.model, told, self._probe.known(client, request.model, call.headers))
-        rules = policy.rules(name)
         if wish.mode == "off":
             rules = replace(rules, new_blocks=False)
         tokenizer = self._tokenizers.of(request.model, policy.estimator)

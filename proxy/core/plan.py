@@ -13,7 +13,7 @@ changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.core import economics
 from proxy.core.groups import groups
@@ -115,7 +115,7 @@ def _deep(scene: Scene, size: int, limit: int, reason: str) -> Ready | NeedSumma
     rules, usable = scene.rules, scene.facts.usable
     fits = usable is None or size <= usable
     few = fits and reason != "forced" and len(groups(scene.body)) < rules.min_groups
-    least = int(size * rules.min_progress) if fits and reason != "forced" else 1
+    least = _least(scene, size, limit) if fits and reason != "forced" else 1
     if few or _most(scene) < least:
         return _kept(scene, size, "floor")
     rung = ladder(scene, size, limit, reason)
@@ -126,6 +126,13 @@ def _deep(scene: Scene, size: int, limit: int, reason: str) -> Ready | NeedSumma
         goal = int(limit * rules.target)
         return NeedSummary(reason, goal, rung.scene.block.covers, _kept(scene, size), mechanical)
     return mechanical
+
+
+def _least(scene: Scene, size: int, limit: int) -> int:
+    """What a block must free to be worth making; one after another must go half the way down, or they never end."""
+    least = int(size * scene.rules.min_progress)
+    again = scene.stands and scene.block.reason in WINDOWED
+    return max(least, int(limit * (1 - scene.rules.target)) // 2) if again else least
 
 
 def _in_vain(scene: Scene, size: int, after: int, limit: int) -> bool:
@@ -164,7 +171,7 @@ def _kept(scene: Scene, size: int, reason: str = "") -> Ready:
         after=size,
         block=scene.block if opening else None,
         link=scene.chain[scene.block.covers] if opening else b"",
-        basis=scene.chain[scene.block.covers] if opening or scene.stands else b"",
+        basis=replace(scene, stands=True).ground if opening else scene.ground,
     )
 
 
@@ -179,7 +186,7 @@ def _made(scene: Scene, rung: Rung, size: int) -> Ready:
         after=size - rung.freed,
         block=new.block,
         link=new.basis,
-        basis=new.basis,
+        basis=new.ground,
         reports=rung.reports,
     )
 

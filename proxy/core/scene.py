@@ -80,6 +80,11 @@ class Scene:
         """The link under which the block is kept that this view is built on; empty when none is."""
         return self.chain[self.block.covers] if self.stands else b""
 
+    @property
+    def ground(self) -> bytes:
+        """The same and the block itself: two blocks may cut at one place and forward different things."""
+        return self.basis + self.block.digest if self.stands else b""
+
     def needs(self, block: Block) -> bool:
         """A block made for a window holds for windows about that size, and for whatever is too long without."""
         usable = self.facts.usable
@@ -103,7 +108,7 @@ class Scene:
     def size(self) -> int:
         """Tokens of the view: what the upstream counted last time plus what is new, or else counted by ourselves."""
         anchor = self.facts.anchor
-        if anchor is not None and anchor.tokens > 0 and anchor.block == self.basis:
+        if anchor is not None and anchor.tokens > 0 and anchor.block == self.ground:
             for place in reversed(range(self.block.covers if self.stands else 0, len(self.chain))):
                 if self.chain[place] == anchor.link:
                     return anchor.tokens + self.total(message for message in self.rest if message.start >= place)

@@ -10,7 +10,7 @@ from chat import body, says, system, user
 
 from proxy import events
 from proxy.compaction import compactor as module
-from proxy.compaction.compactor import Compactor, Prepared
+from proxy.compaction.compactor import Compactor, Prepared, Ruled
 from proxy.compaction.keeping import Keeper
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
@@ -66,7 +66,7 @@ class House:
     async def prepares(self, messages, *headers, policy=SMALL, **more) -> Prepared:
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", "/chat/completions", "", (KEY, *headers), sent)
-        return await self.compactor.prepare(call, sent, self.client, ("small", policy))
+        return await self.compactor.prepare(call, sent, self.client, Ruled.by("small", policy))
 
     async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> Prepared:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)

@@ -5,7 +5,6 @@ import gzip
 import json
 
 import pytest
-from asking import until
 from upstream import Upstream, answer, by_path, hang
 
 from proxy.compaction import probe as module
@@ -31,7 +30,6 @@ async def client(up):
     opened = Client(Settings(base_url=up.url), lambda _: None)
     yield opened
     await opened.retire()
-    await until(lambda: up.connections == 0)
 
 
 async def asked(probe, client, model="qwen3", headers=OURS):
@@ -46,6 +44,7 @@ async def test_until_an_upstream_has_told_nothing_is_known(client):
     assert probe.known(client, "qwen3", OURS) is None
     probe.ask(client, "qwen3", OURS)
     assert probe.known(client, "qwen3", OURS) is None
+    await asyncio.gather(*probe._asking)
 
 
 async def test_what_an_upstream_tells_is_known_from_then_on(client):
@@ -115,8 +114,11 @@ async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
     probe.ask(client, "qwen3", OURS)
     await up.received()
     assert probe.known(client, "qwen3", OURS) is None
-    for task in probe._asking:
+    up.script = NOTHING
+    asking = [*probe._asking]
+    for task in asking:
         task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
 
 
 async def test_what_the_operator_says_needs_no_asking(up):

@@ -16,7 +16,7 @@ from proxy.wire.chat import render
 
 @dataclass
 class Heart:
-    """Blocks are kept as bytes, under their keys, and the first writer wins: as in any store."""
+    """Blocks are kept as bytes, as in any store: the first writer wins, and only what was built on is replaced."""
 
     rules: Rules = field(default_factory=Rules)
     facts: Facts = field(default_factory=Facts)
@@ -24,19 +24,23 @@ class Heart:
     conversation: str = ""
     store: dict = field(default_factory=dict)
     accepts: bool = True
+    standing: str = ""
 
     def plan(self, messages, **more):
         request = parsed(body(messages, **more))
         links = chain(request, self.tenant, KEY, self.conversation)
         keys = [promise_key(self.tenant, link) for link in reversed(links)]
         found = next((Block.from_bytes(self.store[key]) for key in keys if key in self.store), None)
+        self.standing = next((key for key in keys if key in self.store), "")
         made = decide(request, links, (found,) if found else (), self.rules, count=quarter, facts=self.facts)
         return request, made.give_up() if isinstance(made, NeedSummary) else made
 
     def send(self, messages, **more):
         request, plan = self.plan(messages, **more)
         if plan.block is not None and self.accepts:
-            self.store.setdefault(promise_key(self.tenant, plan.link), plan.block.to_bytes())
+            key = promise_key(self.tenant, plan.link)
+            if key not in self.store or key == self.standing:
+                self.store[key] = plan.block.to_bytes()
         return Sent(request.source, plan, render(request, plan.view, plan.tools))
 
 
