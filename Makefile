@@ -14,7 +14,7 @@ test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow and not soak" $(ARGS)
 
 fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the proxy, PORT= its upstream's port
 	$(BIN)/python tests/fidelity/run.py --url $(URL) --upstream-port $(or $(PORT),9900)
@@ -26,8 +26,17 @@ clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
 bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay and nginx, in one run
 	$(BIN)/python bench/relay.py $(ARGS)
 
-soak: $(VENV)/.tests ## 100,000 requests with clients that leave at random: memory, connections, tasks
+agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
+	$(BIN)/python tests/agents/install.py
+	$(BIN)/pytest -q -s tests/test_agents.py
+
+economy: $(VENV)/.tests ## what each policy costs and keeps, on the recorded conversations
+	$(BIN)/python bench/economy.py $(ARGS)
+
+soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, every recorded conversation
 	$(BIN)/python bench/soak.py $(ARGS)
+	cd tests && ../$(BIN)/python test_kill.py --points 200
+	$(BIN)/pytest -q -m soak
 
 config: $(VENV)/.runs ## write proxy.yaml anew from the code
 	$(BIN)/compaction-proxy check --defaults > proxy.yaml
@@ -49,4 +58,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run test fidelity clients bench soak config format clean
+.PHONY: help run test fidelity clients agents bench economy soak config format clean

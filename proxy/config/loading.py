@@ -5,6 +5,7 @@ each value `Loaded.origins` remembers which of them won. A fault names its path 
 a secret.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -107,13 +108,16 @@ def _who_set(path: Place, loaded: Loaded, source: str) -> str:
 
 
 class _Yaml(yaml.SafeLoader):
-    """YAML without its dates: `api-version: 2024-10-21` is the text that stands there."""
+    """YAML in which only true and false are so (`mode: off` is the word), and `api-version: 2024-10-21` is text."""
 
 
 _Yaml.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith(":timestamp")]
+    first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith((":timestamp", ":bool"))]
     for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 def _from_file(file: Path) -> tuple[dict[str, Any], dict[Place, str], list[Fault]]:

@@ -129,18 +129,13 @@ def _presentable(path: str | None) -> str | None:
     return path
 
 
-def _spelt_off(value: object) -> object:
-    """YAML takes a bare `off` for false."""
-    return "off" if value is False else value
-
-
 def _findable(pattern: str) -> str:
     if why := redaction.fault(pattern):
         raise ValueError(why)
     return pattern
 
 
-Kept = Annotated[Literal["lossy", "all", "off"], BeforeValidator(_spelt_off)]
+Kept = Literal["lossy", "all", "off"]
 SecretPattern = Annotated[str, AfterValidator(_findable)]
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_readable)]

@@ -57,6 +57,8 @@ class Rules:
     """A block that frees less than this share of the view is not worth making, unless it is what makes the view fit."""
     min_groups: int = 4
     """Shorter conversations are left alone unless they do not fit."""
+    repair: bool = False
+    """Results that are missing in what a block covers are filled in, and those that answer nothing left out."""
     summarize: bool = False
     """Ask a model for a summary where clearing is not enough; else `fold`."""
     new_blocks: bool = True

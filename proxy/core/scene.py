@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core import pins
-from proxy.core.groups import groups, last_assistant, snap, turns
+from proxy.core.groups import groups, last_assistant, repair, snap, turns
 from proxy.core.messages import Message, Request, observed
 from proxy.core.notes import notes
 from proxy.core.overlay import Block, close
@@ -154,7 +154,7 @@ class Scene:
         """The same history under the block that this draft makes."""
         head = len(self.request.head)
         covers = draft.after[0].start if draft.after else len(self.body)
-        parts = draft.before[head:] + draft.middle
+        parts = draft.before[head:] + (repair(draft.middle) if self.rules.repair else draft.middle)
         gone = pins.missing(self.passages, parts + self.body[covers:]) if self.passages else ()
         if gone:
             after = draft.after[0] if draft.after else None
