@@ -13,7 +13,7 @@ from proxy.store.sqlite import SqliteStore
 from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
 
-ANY = Upstream(base_url="http://127.0.0.1:9/v1", window=1_000_000)
+ANY = Upstream(base_url="http://127.0.0.1:9/v1")
 
 
 class Counting(SqliteStore):
@@ -21,9 +21,15 @@ class Counting(SqliteStore):
 
     looked = 0
 
-    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
+    async def longest(
+        self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    ) -> tuple[Found | None, ...]:
         self.looked += 1
-        return await super().longest(promises, facts)
+        return await super().longest(promises, facts, *more)
+
+    async def fact(self, key: str) -> bytes | None:
+        self.looked += 1
+        return await super().fact(key)
 
 
 async def look_ups(place: Path) -> tuple[int, int]:

@@ -275,8 +275,8 @@ async def test_when_the_client_leaves_during_the_second_try_the_upstream_is_told
 
 @pytest.mark.parametrize("whose", ["talk", "noticed"])
 @pytest.mark.parametrize("name", ["openai", "tgi-input", "bedrock", "cerebras-no-body"])
-async def test_the_next_request_knows_and_goes_on_where_the_first_was_brought(name, whose, request):
-    talk, provider = request.getfixturevalue(whose), Provider(name)
+async def test_the_next_request_knows_and_goes_on_where_the_first_was_brought(name, whose, talk, noticed):
+    talk, provider = {"talk": talk, "noticed": noticed}[whose], Provider(name)
     first = await talk(provider)
     second = await talk(provider, longer(WORK))
     third = await talk(provider, longer(reading(40, size=3_000, task="Something else.")))

@@ -204,17 +204,10 @@ class Compactor:
         large = len(request.source) > READ_INLINE
         links = await _apart(large, partial(chain, request, tenant, secret, case.wish.conversation))
         identity = Identity(tenant, links, f"{case.upstream}/{family(request.model)}")
-        memory, lesson = await asyncio.gather(
-            self._recall.find(identity, prior(request.model), rehearse=case.observes),
-            self._lesson(case, identity),
-        )
+        window = "" if case.window.origin == "config" else _window_key(case, identity)  # the operator has spoken
+        memory = await self._recall.find(identity, prior(request.model), rehearse=case.observes, window=window)
+        lesson = self._lessons.recalled(case.which, memory.window) if memory.answered else None
         return case.knowing(lesson), identity, memory
-
-    async def _lesson(self, case: Case, identity: Identity) -> Window | None:
-        """What an overflow taught. Where the operator has spoken nobody asks."""
-        if case.window.origin == "config":
-            return None
-        return await self._lessons.find(_window_key(case, identity), case.which)
 
     async def recover(self, prepared: Prepared, fault: Fault) -> Prepared:
         """The upstream refused it, for this. What may be tried once more; the same again: nothing would help."""

@@ -30,12 +30,8 @@ class Lessons:
     def inkling(self, which: Which) -> Window | None:
         return self._inklings.get(which)
 
-    async def find(self, key: str, which: Which) -> Window | None:
-        try:
-            value = await self._store.fact(key)
-        except StoreUnavailable as fault:
-            self._emit(events.StoreFailed(str(fault)))
-            return None
+    def recalled(self, which: Which, value: bytes | None) -> Window | None:
+        """What the store had to say."""
         if value is None:
             self._inklings.pop(which, None)
             return None

@@ -34,6 +34,10 @@ class Memory:
     calibration: Calibration = UNCALIBRATED
     rehearsed: bool = False
     """The block is one that was only observed."""
+    window: bytes | None = None
+    """What an overflow taught of the window."""
+    answered: bool = True
+    """Did the store answer at all?"""
 
 
 class Recall:
@@ -55,17 +59,17 @@ class Recall:
                 return self._meanwhile
         return self._secret
 
-    async def find(self, identity: Identity, prior: Calibration, *, rehearse: bool) -> Memory:
+    async def find(self, identity: Identity, prior: Calibration, *, rehearse: bool, window: str = "") -> Memory:
         """All of it at once; while observing, what was only rehearsed counts where nothing else stands."""
         spaces = (identity.tenant, _rehearsing(identity)) if rehearse else (identity.tenant,)
         newest_first = identity.links[::-1]
         keys = [promise_key(space, link) for space in spaces for link in newest_first]
         facts = [*map(identity.anchor_key, newest_first), identity.scale_key]
         try:
-            block, fact = await self._store.longest(keys, facts)
+            block, fact, taught = await self._store.longest(keys, facts, (window,) if window else ())
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
-            return Memory(calibration=prior)
+            return Memory(calibration=prior, answered=False)
         last, calibration = _told(fact, identity, prior)
         return Memory(
             block=_block(block.value) if block else None,
@@ -73,6 +77,7 @@ class Recall:
             last=last,
             calibration=calibration,
             rehearsed=block is not None and block.key.startswith(_rehearsing(identity)),
+            window=taught.value if taught else None,
         )
 
     async def promise(self, identity: Identity, ready: Ready, memory: Memory, *, rehearsed: bool) -> None:

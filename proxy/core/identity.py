@@ -13,6 +13,7 @@ siblings apart without a lock.
 - A tag with a version leads; whoever changes the canonical form below changes it.
 """
 
+import re
 from hashlib import blake2b
 
 from proxy.core import splice
@@ -21,7 +22,7 @@ from proxy.core.messages import Message, Request, head_size
 VERSION = b"c1"
 SIZE = 20
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
-_MARKS = tuple(f'"{name}"'.encode() for name in sorted(MARKERS))
+_MARK = re.compile("|".join(f'"{name}"' for name in sorted(MARKERS)).encode())
 
 
 def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> tuple[bytes, ...]:
@@ -30,7 +31,7 @@ def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> 
     origin = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encoded, names))
     link = blake2b(origin, digest_size=SIZE, key=key).digest()
     links = [link]
-    marked = any(mark in request.source for mark in _MARKS)
+    marked = _MARK.search(request.source) is not None
     for message in request.messages[head_size(request.messages) :]:
         link = follow(link, message, key, marked=marked)
         links.append(link)
@@ -52,7 +53,7 @@ def promise_key(tenant: str, link: bytes) -> str:
 def canonical(message: Message, *, marked: bool = True) -> bytes:
     """The bytes a message is known by: its own, without cache markers and without the wrapping these need."""
     raw = message.raw
-    if marked and any(mark in raw for mark in _MARKS):
+    if marked and _MARK.search(raw):
         raw = unmarked(raw)
         place = splice.member(raw, "content")
     elif message.content[:1] == b"[":

@@ -33,6 +33,7 @@ _FAILED = re.compile(
     r"|(?:^|\n)(?:exit code|exit status|returncode|<returncode>|Process exited with code):?\s*[1-9]",
     re.IGNORECASE,
 )
+_ERROR = re.compile(r"error|fail|fatal|panic|exception|denied|not found|exit (?:code|status)", re.IGNORECASE)
 _LONGEST = 120
 _KEY_LENGTH = 40
 
@@ -75,7 +76,8 @@ def outcome(text: str) -> str:
     """`ok`, or `failed` with the first line of the failure."""
     if not failed(text):
         return "ok"
-    return f"failed: {short(text.strip())}"
+    told = next((line for line in text.split("\n") if _ERROR.search(line)), text)
+    return f"failed: {short(told)}"
 
 
 def short(text: str, limit: int = _LONGEST) -> str:

@@ -48,12 +48,14 @@ class MemoryStore:
         self._clock = clock
         self._secret = secrets.token_bytes(SECRET_BYTES)
 
-    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
+    async def longest(
+        self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    ) -> tuple[Found | None, ...]:
         now = self._clock()
         promise = self._promises.first(promises, now)
         if promise:
             self._promises.put(promise.key, promise.value, now + self._seconds)
-        return promise, self._facts.first(facts, now)
+        return promise, *(self._facts.first(keys, now) for keys in (facts, *more))
 
     async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         now = self._clock()

@@ -41,8 +41,13 @@ class Bounds:
 
 
 class Store(Protocol):
-    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
-        """The first promise and the first fact that stand under these keys (newest first), in one look-up."""
+    async def longest(
+        self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    ) -> tuple[Found | None, ...]:
+        """The first promise and the first fact that stand under these keys (newest first), in one look-up.
+
+        Facts of another kind may be asked for in the same breath: for each of these lists comes the first of its own.
+        """
 
     async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         """Make a promise. Returns the one that stands: this one, or that of whoever was first.

@@ -68,8 +68,12 @@ class SqliteStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._unswept = bounds.promises  # a fresh process does not know what the last one left
 
-    async def longest(self, promises: Sequence[str], facts: Sequence[str] = ()) -> tuple[Found | None, Found | None]:
-        return await self._in_thread(lambda db: (self._promise(db, promises), self._fact(db, facts)))
+    async def longest(
+        self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    ) -> tuple[Found | None, ...]:
+        return await self._in_thread(
+            lambda db: (self._promise(db, promises), *(self._fact(db, keys) for keys in (facts, *more)))
+        )
 
     async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put(db, key, value, over))

@@ -161,6 +161,13 @@ async def test_who_learned_nothing_teaches_nothing(recall):
     assert await found(recall, stranger) == Memory(calibration=PRIOR)
 
 
+async def test_what_an_overflow_taught_comes_with_the_same_look_up(recall, store):
+    await store.note("team-a/window/1", b"lesson", 60)
+    known = await recall.find(US, PRIOR, rehearse=False, window="team-a/window/1")
+    assert known == Memory(calibration=PRIOR, window=b"lesson")
+    assert (await recall.find(US, PRIOR, rehearse=False)).window is None
+
+
 async def test_another_worker_remembers_the_same(recall, store):
     await promised(recall, block(2))
     await recall.note(US, last_time(), first=True)
@@ -182,8 +189,8 @@ class Gone(MemoryStore):
             raise StoreUnavailable("the disk is gone")
         return await act(*asked)
 
-    async def longest(self, promises, facts=()):
-        return await self._answer(super().longest, promises, facts)
+    async def longest(self, promises, facts=(), *more):
+        return await self._answer(super().longest, promises, facts, *more)
 
     async def put(self, key, value, over=None):
         return await self._answer(super().put, key, value, over)
@@ -197,7 +204,7 @@ class Gone(MemoryStore):
 
 async def test_a_store_that_does_not_answer_is_told_of_and_the_request_goes_on_as_a_strangers(told):
     recall = Recall(Gone(), told.append)
-    assert await found(recall) == Memory(calibration=PRIOR)
+    assert await found(recall) == Memory(calibration=PRIOR, answered=False)
     await promised(recall, block(2))
     await recall.note(US, last_time(), first=True)
     assert told == [events.StoreFailed("the disk is gone")] * 4

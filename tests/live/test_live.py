@@ -1,107 +1,18 @@
 """Compaction as a client and an upstream see it: real sockets, the real proxy, an agent that works turn by turn."""
 
-import asyncio
 import json
-import sqlite3
 import stat
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-import pytest_asyncio
-from agent_talk import Agent, compactions, page, reading, turns
+from agent_talk import Agent, compactions, page, reading
 from asking import ask, fault_of, log_of, streaming, until
-from asking import page as own_page
 from chat import body, call, says, user
-from serving import Proxy
-from upstream import Upstream, answer, hang
+from living import ASIDE, FIGURES, LONGER, WORK, kept, metric, rows, settings
+from upstream import answer, hang
 from upstream import says as tells
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-# Small figures, so that a stride takes a dozen turns and not a hundred.
-SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
-WIDE = {"window": 1_000_000}  # what is known is not asked for: the upstream hears from agents only
-FIGURES = ("tokens-before", "tokens-after", "policy", "conversation", "reason")
-WORK = reading(24)
-LONGER = reading(40)
-ASIDE = [*WORK, *says("Done."), *user("And now?")]
-
-
-def settings(*upstreams, **policies):
-    default = {**SMALL, **policies.pop("default", {})}
-    return {"upstreams": [*upstreams, WIDE], "policies": {"default": default, **policies}, "log": {"format": "json"}}
-
-
-@dataclass(frozen=True, slots=True)
-class House:
-    up: Upstream
-    proxy: Proxy
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve):
-    """One proxy for nearly everybody: the name of the model says by which policy, and before which window."""
-    async with Upstream() as up:
-        named = [
-            {"name": name, "models": [name], "policy": name, "base_url": up.url, "window": window}
-            for name, window in (("deaf", 1_000_000), ("observe", 1_000_000), ("filling", 8_000), ("clipping", 50_000))
-        ]
-        policies = {
-            "deaf": {"headers": False},
-            "filling": {"clear_at_least": 100_000},
-            "clipping": {"clear_at_least": 10_000},
-        }
-        config = settings(*named, **policies)
-        config["upstreams"][-1] = {**WIDE, "base_url": up.url}
-        async with serve(None, config=config) as proxy:
-            yield House(up, proxy)
-
-
-@pytest.fixture
-def up(house):
-    house.up.forget()
-    house.up.script = tells("Go on.")
-    return house.up
-
-
-@pytest.fixture
-def agent(house, up, request):
-    """An agent with a key of its own, and so with conversations of its own."""
-    return Agent(house.proxy, up, f"sk-{request.node.name}")
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def fresh():
-    """An upstream for a proxy that a test starts itself."""
-    async with Upstream(tells("Go on.")) as upstream:
-        yield upstream
-
-
-def database(place):
-    return place / "promises.sqlite"
-
-
-def rows(place, query, *values):
-    with sqlite3.connect(database(place)) as db:
-        found = db.execute(query, values).fetchall()
-    db.close()
-    return found
-
-
-def kept(place, known=()):
-    """The files of originals that are new, and the lines in them that hold what was sent."""
-    files = [file for file in (place / "originals").rglob("*.jsonl") if file not in known]
-    lines = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
-    return files, [line for line in lines if "answer" not in line]
-
-
-async def metric(proxy, name, **labels):
-    """The sum of a counter over all series with these labels."""
-    lines = (await own_page(proxy, "/metrics")).body.data.decode().splitlines()
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    series = [line for line in lines if line.startswith(f"compaction_proxy_{name}") and all(w in line for w in wanted)]
-    return sum(float(line.rpartition(" ")[2]) for line in series)
 
 
 # --- quiet, created, applied -----------------------------------------------------------------------------------------
@@ -332,53 +243,6 @@ async def test_two_credentials_never_share(agent, up):
     assert "sk-canary" not in agent.proxy.output
 
 
-# --- the same bytes, whoever serves ----------------------------------------------------------------------------------
-
-
-COUNTED = tells("Go on.").using(prompt=4_000)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def plain(agent, up):
-    """What one worker forwards, for all of them to be held against."""
-    up.script = COUNTED
-    return [step.forwarded for step in await agent.works(WORK)]
-
-
-async def alternating(up, proxies, place):
-    """One agent whose turns go through one proxy after the other, each once the last one has noted its own."""
-    steps, noticed = [], 0
-    for number, messages in enumerate(turns(WORK)):
-        steps.append(await Agent(proxies[number % len(proxies)], up, "sk-a").sends(messages))
-        noticed += steps[-1].says("x-compaction-tokens-after") is not None
-        if noticed:
-            await until(
-                lambda seen=noticed: len(rows(place, "select key from facts_1 where key like '%/anchor/%'")) >= seen
-            )
-    return [step.forwarded for step in steps]
-
-
-async def test_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
-    fresh.script = COUNTED
-    forwarded, requests = [], [*turns(WORK)]
-    for part in (requests[:9], requests[9:]):
-        async with serve(fresh.url, "--state", str(tmp_path), config=settings()) as proxy:
-            forwarded += [(await Agent(proxy, fresh, "sk-a").sends(messages)).forwarded for messages in part]
-    assert forwarded == plain
-
-
-async def test_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain):
-    fresh.script = COUNTED
-    async with serve(fresh.url, "--workers", "2", config=settings()) as proxy:
-        assert await alternating(fresh, [proxy], proxy.state) == plain
-
-
-async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, fresh, plain, tmp_path):
-    fresh.script, shared = COUNTED, ("--state", str(tmp_path))
-    async with serve(fresh.url, *shared, config=settings()) as one, serve(fresh.url, *shared, config=settings()) as two:
-        assert await alternating(fresh, [one, two], tmp_path) == plain
-
-
 # --- what the upstream counts ----------------------------------------------------------------------------------------
 
 
@@ -437,82 +301,3 @@ async def test_every_message_that_was_ever_folded_away_is_kept_once(agent):
     await until(lambda: len(kept(agent.proxy.state, known)[1]) == len(WORK))
     assert compactions(steps).count("created") > 1
     assert [line["message"] for line in kept(agent.proxy.state, known)[1] if "at" in line] == WORK[1:]
-
-
-# --- when the store or the heart fails -------------------------------------------------------------------------------
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def harmed(serve):
-    """A house of which a test may break what it likes, as long as a proxy can go on in it."""
-    async with Upstream(tells("Go on.")) as up, serve(up.url, config=settings()) as proxy:
-        yield House(up, proxy)
-
-
-@pytest.fixture
-def victim(harmed, request):
-    return Agent(harmed.proxy, harmed.up, f"sk-{request.node.name}")
-
-
-def deleted(file):
-    for each in file.parent.glob("promises.sqlite*"):
-        each.rmdir() if each.is_dir() else each.unlink()
-
-
-def scribbled(file):
-    deleted(file)
-    file.write_bytes(b"this was a database once " * 1_000)
-
-
-def a_folder(file):
-    deleted(file)
-    file.mkdir()
-
-
-@pytest.mark.parametrize("harm", [deleted, scribbled, a_folder])
-async def test_a_store_that_is_lost_costs_one_compaction_and_no_request(victim, harm):
-    faults = await metric(victim.proxy, "store_faults_total")
-    before = await victim.works(WORK)
-    harm(database(victim.proxy.state))
-    after = [await victim.sends(WORK), await victim.sends(ASIDE)]
-    assert await metric(victim.proxy, "failed_open_total") == 0
-    assert (await metric(victim.proxy, "store_faults_total") > faults) == (harm is not deleted)
-    assert [step.answer.status for step in before + after] == [200] * len(before + after)
-    assert after[0].compaction == "created"
-    assert after[1].compaction == ("created" if harm is a_folder else "applied")
-    assert len(after[1].forwarded) < len(after[1].sent)
-    deleted(database(victim.proxy.state))
-
-
-async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
-    faults = await metric(victim.proxy, "store_faults_total")
-    assert (await victim.sends(WORK)).compaction == "created"
-    locked = sqlite3.connect(database(victim.proxy.state), isolation_level=None)
-    locked.execute("begin immediate")
-    began = asyncio.get_running_loop().time()
-    meanwhile = await victim.sends(LONGER)
-    assert asyncio.get_running_loop().time() - began < 4
-    locked.rollback()
-    locked.close()
-    afterwards = await victim.sends(LONGER)
-    assert await metric(victim.proxy, "store_faults_total") > faults
-    assert meanwhile.answer.status == 200
-    assert compactions([meanwhile, afterwards]) == ["created", "created"]
-    assert meanwhile.forwarded == afterwards.forwarded
-
-
-async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(victim, harmed):
-    assert (await victim.sends(WORK)).compaction == "created"
-    with sqlite3.connect(database(victim.proxy.state)) as db:
-        db.execute("update promises_1 set value = ?", [b'{"format": 1, "covers": "all of it"}'])
-    db.close()
-    failed = await victim.sends(WORK)
-    stranger = await Agent(victim.proxy, harmed.up, "sk-stranger").sends(WORK)
-    assert failed.compaction == "failed-open"
-    assert failed.is_verbatim
-    assert failed.answer.status == 200
-    assert stranger.compaction == "created"
-    assert await metric(victim.proxy, "failed_open_total") == 1
-    (line,) = log_of(victim.proxy, "failed-open")
-    assert line["effect"] == "the client's own bytes went on"
-    assert "part_" not in json.dumps(line)

@@ -1,0 +1,45 @@
+"""Calls change inside the bytes of their message."""
+
+import json
+
+from chat import call, calls, request
+
+from proxy.core.calls import with_arguments, without
+
+TWO = request(calls(("Read", {"path": "a"}, ""), ("Bash", {"command": "b"}, ""), says="hm")).body[0]
+
+
+def first(raw):
+    return request([json.loads(raw) if isinstance(raw, bytes) else raw]).body[0]
+
+
+def test_arguments_change_and_nothing_else_does():
+    left = with_arguments(TWO, lambda each: '{"path": "new"}' if each.name == "Read" else each.arguments, "x")
+    assert left.raw == TWO.raw.replace(b'{\\"path\\": \\"a\\"}', b'{\\"path\\": \\"new\\"}')
+    assert left.calls[0].arguments == '{"path": "new"}'
+    assert with_arguments(TWO, lambda each: each.arguments, "x") is TWO
+
+
+def test_custom_and_legacy_calls_change_too_and_odd_ones_are_left_alone():
+    custom = first({"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "p", "input": "long"}}]})
+    legacy = first({"role": "assistant", "function_call": {"name": "p", "arguments": "long"}})
+    odd = first({"role": "assistant", "tool_calls": ["odd", {"id": "x"}, {"id": "y", "function": {"name": "n"}}]})
+    shout = lambda each: "new"  # noqa: E731
+    assert with_arguments(custom, shout, "x").calls[0].arguments == "new"
+    assert with_arguments(legacy, shout, "x").calls[0].arguments == "new"
+    assert with_arguments(odd, shout, "x") is odd
+    assert with_arguments(first({"role": "assistant", "tool_calls": None, "function_call": None}), shout, "x").calls == ()
+
+
+def test_a_call_goes_and_its_neighbour_keeps_its_bytes():
+    left = without(TWO, {0}, "x")
+    assert [each.name for each in left.calls] == ["Bash"]
+    assert TWO.raw[TWO.raw.index(b'{"type"', 80) : TWO.raw.rindex(b"}]")] in left.raw
+
+
+def test_without_calls_a_message_stands_by_its_words_or_goes():
+    left = without(TWO, {0, 1}, "x")
+    assert b"tool_calls" not in left.raw
+    assert left.text == "hm"
+    assert without(request(call("Read")).body[0], {0}, "x") is None
+    assert without(first({"role": "assistant", "content": None, "function_call": {"name": "p", "arguments": ""}}), {0}, "x") is None

@@ -1,0 +1,30 @@
+"""A rewrite is weighed by what it saves on the requests that follow."""
+
+from chat import call, request, user
+
+from proxy.core.economics import Prices, cold, payback
+from proxy.core.pipeline import quarter
+
+OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4_000)).body
+NEW = (*OLD[:2], OLD[2].told("s", "x"), *OLD[3:])
+
+
+def test_a_rewrite_pays_back_after_what_comes_behind_it_was_written_anew():
+    rest, freed = sum(quarter(message.raw) for message in NEW[2:]), quarter(OLD[2].raw) - quarter(NEW[2].raw)
+    assert payback(OLD, NEW, quarter, Prices(read=0.1, write=1.25)) == rest * 1.15 / (freed * 0.1)
+
+
+def test_where_nothing_is_cached_every_rewrite_is_free():
+    assert payback(OLD, NEW, quarter, Prices(read=1.0, write=1.0)) == 0
+    assert payback(OLD, NEW, quarter, Prices(read=0.0, write=1.0)) == 0
+
+
+def test_a_rewrite_that_frees_nothing_never_pays():
+    assert payback(OLD, OLD, quarter, Prices()) == float("inf")
+    assert payback(NEW, OLD, quarter, Prices()) == float("inf")
+
+
+def test_a_cache_is_cold_when_it_was_left_alone_for_longer_than_it_lives():
+    assert cold(301, Prices(lifetime=300))
+    assert not cold(299, Prices(lifetime=300))
+    assert not cold(None, Prices())

@@ -1,0 +1,121 @@
+"""Where a history may be cut."""
+
+import json
+
+import pytest
+from chat import call, calls, history, request, says, system, user
+from histories import any_history, legal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat import body as written, parsed
+from proxy.core.groups import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
+from proxy.core.messages import observed
+from proxy.core.rules import OBSERVATIONS
+
+TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
+
+
+def spans(*pieces):
+    return [(group.start, group.stop) for group in groups(request(*pieces).body)]
+
+
+def test_a_call_and_everything_that_answers_it_is_one_group():
+    assert spans(user("hi"), calls(*TWO), says("done"), user("thanks")) == [(0, 1), (1, 4), (4, 5), (5, 6)]
+
+
+def test_a_late_result_draws_what_stands_between_into_its_group():
+    late = history(user("hi"), calls(*TWO))
+    late.insert(3, {"role": "user", "content": "wait"})
+    assert [(each.start, each.stop) for each in groups(parsed(written(late)).body)] == [(0, 1), (1, 5)]
+
+
+def test_an_observation_belongs_to_the_words_that_asked_for_it():
+    body = observed(request(user("hi"), says("run"), user("Observation: x"), says("ok")).body, OBSERVATIONS)
+    assert [(each.start, each.stop) for each in groups(body)] == [(0, 1), (1, 3), (3, 4)]
+
+
+def test_an_orphan_is_a_group_of_its_own():
+    assert spans([{"role": "tool", "tool_call_id": "x", "content": ""}], user("hi")) == [(0, 1), (1, 2)]
+
+
+def test_a_cut_snaps_back_to_the_last_boundary():
+    body = request(user("hi"), calls(*TWO), says("done")).body
+    assert [snap(body, cut) for cut in range(6)] == [0, 1, 1, 1, 4, 5]
+    assert snap((), 3) == 0
+
+
+@given(any_history, st.integers(0, 60))
+def test_no_cut_parts_a_call_from_its_result(messages, cut):
+    body = parsed(written(messages)).body
+    place = snap(body, cut)
+    assert place <= cut
+    one, other, whole = flaws(body[:place]), flaws(body[place:]), flaws(body)
+    assert one.orphans + other.orphans == whole.orphans
+    assert one.unanswered + other.unanswered == whole.unanswered
+
+
+def test_a_turn_begins_with_the_words_of_a_user():
+    body = request(says("welcome"), user("hi"), call("Read"), user("more"), says("done")).body
+    assert [(turn.start, turn.stop) for turn in turns(body)] == [(0, 1), (1, 4), (4, 6)]
+    assert turns(()) == []
+
+
+def test_the_newest_words_of_each_side_are_found():
+    body = request(user("hi"), says("a"), user("b"), call("Read")).body
+    assert (last_user(body), last_assistant(body)) == (2, 3)
+    assert (last_user(()), last_assistant(())) == (None, None)
+
+
+def test_repeated_ids_are_told_apart_by_where_they_stand():
+    first, second = call("Read", path="a"), call("Bash", command="b")
+    for group in (first, second):
+        group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = "call_0"
+    assert [each and each.name for each in callers(request(first, second).body)] == [None, "Read", None, "Bash"]
+
+
+def test_a_result_without_an_id_answers_the_first_call_that_waits():
+    asked, one, two = calls(*TWO)
+    made = [asked, {**one, "tool_call_id": ""}, {**two, "tool_call_id": "nobody"}]
+    assert [each and each.arguments for each in callers(request(made).body)] == [None, '{"path": "a"}', None]
+
+
+def test_flaws_are_counted():
+    assert flaws(request(user("hi"), calls(*TWO)).body) == Flaws()
+    assert flaws(request(calls(*TWO)[:2]).body) == Flaws(unanswered=1, leading=1, userless=1)
+    assert flaws(request(user("x"), [{"role": "tool", "tool_call_id": "y", "content": ""}]).body) == Flaws(orphans=1)
+    assert flaws(()) == Flaws(userless=1)
+
+
+@pytest.mark.parametrize("kind", ["orphans", "unanswered", "leading", "userless"])
+def test_one_flaw_more_is_worse(kind):
+    assert Flaws(**{kind: 1}).worse_than(Flaws())
+    assert not Flaws().worse_than(Flaws(**{kind: 1}))
+
+
+def test_repair_brings_results_back_fills_what_is_missing_and_drops_strays():
+    asked, one, _ = calls(*TWO)
+    legacy = {"role": "assistant", "content": None, "function_call": {"name": "old", "arguments": "{}"}}
+    stray = {"role": "tool", "tool_call_id": "nobody", "content": ""}
+    broken = history(user("hi"), [asked], user("wait"), [legacy], [stray])
+    broken.insert(3, {**one, "tool_call_id": "call_1"})
+    mended = repair(parsed(written(broken)).body)
+    assert [json.loads(each.raw)["role"] for each in mended] == ["user", "assistant", "tool", "tool", "user", "assistant", "function"]
+    assert [each.text for each in mended if each.is_result] == ["a", *["[No result of this call was recorded.]"] * 2]
+    assert flaws(mended) == Flaws()
+
+
+@given(legal)
+def test_what_is_whole_is_not_repaired(messages):
+    body = parsed(written(messages)).body
+    assert all(one is other for one, other in zip(repair(body), body, strict=True))
+
+
+@given(any_history)
+def test_after_repair_every_call_is_answered_and_every_result_called_for(messages):
+    found = flaws(repair(parsed(written(messages)).body))
+    assert (found.orphans, found.unanswered) == (0, 0)
+
+
+def test_instructions_in_the_midst_are_groups_too():
+    assert spans(user("hi"), system("mind this"), call("Read")) == [(0, 1), (1, 2), (2, 4)]

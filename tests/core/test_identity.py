@@ -1,0 +1,86 @@
+"""A history is known by its content, its owner and nothing else."""
+
+import json
+
+from chat import KEY, TENANT, body, call, history, parsed, request, says, system, user
+from histories import any_history
+from hypothesis import given
+
+from proxy.core.identity import canonical, chain, promise_key
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def links(made, **more):
+    return chain(made, TENANT, KEY, **more)
+
+
+@given(any_history)
+def test_a_longer_history_goes_on_from_the_links_of_a_shorter_one(messages):
+    whole = links(parsed(body(messages)))
+    for stop in range(1, len(messages)):
+        shorter = links(parsed(body(messages[:stop])))
+        assert whole[: len(shorter)] == shorter
+
+
+def test_there_is_a_link_for_the_beginning_and_one_for_each_message_after_the_head():
+    assert len(links(request(system("head"), user("a"), says("b")))) == 3
+
+
+def test_the_head_may_change():
+    one, other = request(system("Monday"), user("a")), request(system("Tuesday"), system("more"), user("a"))
+    assert links(one) == links(other)
+
+
+def test_tenant_user_conversation_and_key_keep_histories_apart():
+    made = request(user("a"))
+    others = [
+        chain(made, "team-b", KEY),
+        chain(made, TENANT, b"another key"),
+        links(made, conversation="x"),
+        links(request(user("a"), user="u1")),
+        links(request(user("a"), safety_identifier="u2")),
+    ]
+    assert len({each[-1] for each in [links(made), *others]}) == 6
+    assert len({each[0] for each in [links(made), *others]}) == 6
+
+
+def test_names_cannot_run_into_one_another():
+    assert chain(request(user("a"), user="bc"), "a", KEY)[0] != chain(request(user("a"), user="c"), "ab", KEY)[0]
+    assert chain(request(user("a")), "\ud800", KEY)
+
+
+def test_model_and_tools_are_no_part_of_it():
+    assert links(request(user("a"), model="x", tools=[])) == links(request(user("a"), model="y"))
+
+
+def test_one_letter_parts_two_histories_for_good():
+    one, other = links(request(user("a"), says("b"), user("c"))), links(request(user("a"), says("B"), user("c")))
+    assert [left == right for left, right in zip(one, other, strict=True)] == [True, True, False, False]
+
+
+def test_cache_markers_move_without_notice():
+    plain = history(user("a"), call("Read", out="x"), user("b"))
+    marked = json.loads(json.dumps(plain))
+    marked[0]["content"] = [{"type": "text", "text": "a", **MARK}]
+    marked[1]["tool_calls"][0].update(MARK)
+    marked[2]["prompt_cache_breakpoint"] = True
+    listed = json.loads(json.dumps(plain))
+    listed[3]["content"] = [{"type": "text", "text": "b"}]
+    assert links(parsed(body(marked))) == links(parsed(body(plain))) == links(parsed(body(listed)))
+
+
+def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are():
+    for content in ('say "cache_control"', [], ["odd"], [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]):
+        message = request([{"role": "user", "content": content}]).body[0]
+        assert canonical(message) == message.raw
+    picture = request(user([{"type": "image_url", "image_url": {"url": "x"}}])).body[0]
+    assert canonical(picture) == picture.raw
+    odd = request([{"role": "user", "content": None, **MARK}, {"role": "user", "content": ["odd", {"x": 1, **MARK}]}]).body
+    assert [canonical(each) for each in odd] == [b'{"role": "user", "content": null}', b'{"role": "user", "content": ["odd", {"x": 1}]}']
+    bare = request([{"role": "user", **MARK}]).body[0]
+    assert canonical(bare) == b'{"role": "user"}'
+
+
+def test_every_key_begins_with_the_tenant():
+    assert promise_key(TENANT, b"\x01\x02") == "team-a/block/0102"

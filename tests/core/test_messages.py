@@ -1,0 +1,100 @@
+"""Just enough of a message is understood, and the rest is carried."""
+
+import json
+
+import pytest
+from chat import call, parsed, request, says, system, user
+
+from proxy.core.messages import Call, literal, observed, text_of, understood
+from proxy.core.rules import OBSERVATIONS
+
+
+def message(value):
+    raw = json.dumps(value).encode()
+    return understood(value, raw)
+
+
+def test_the_head_is_what_leads_with_instructions():
+    made = request(system("a"), [{"role": "developer", "content": "b"}], user("c"), system("d"))
+    assert [each.role for each in made.head] == ["system", "developer"]
+    assert [each.role for each in made.body] == ["user", "system"]
+    assert parsed(b'{"messages": [{"role": "system", "content": "only"}]}').body == ()
+
+
+def test_a_message_is_an_object_with_a_role():
+    for value in ({"content": "x"}, {"role": 1}, ["role"]):
+        with pytest.raises(ValueError, match="a role"):
+            understood(value, b"{}")
+
+
+def test_calls_of_every_kind_are_told_apart():
+    made = message(
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{}"}},
+                {"id": "b", "type": "custom", "custom": {"name": "patch", "input": "free"}},
+                {"id": 3, "function": "odd"},
+                "odd",
+            ],
+            "function_call": {"name": "old", "arguments": "{}"},
+        }
+    )
+    assert made.calls == (
+        Call("a", "Read", "{}"),
+        Call("b", "patch", "free", "custom"),
+        Call("", "", ""),
+        Call("", "", ""),
+        Call("", "old", "{}", "legacy"),
+    )
+    assert message({"role": "assistant", "tool_calls": "odd"}).calls == ()
+    assert message({"role": "user", "tool_calls": [{}]}).calls == ()
+
+
+def test_a_result_says_which_call_it_answers():
+    assert message({"role": "tool", "tool_call_id": "a", "content": ""}).answers == "a"
+    assert message({"role": "function", "name": "old", "content": ""}).answers == "old"
+    assert message({"role": "tool", "tool_call_id": None, "content": ""}).answers == ""
+
+
+def test_the_text_of_parts_is_the_text_of_each():
+    assert text_of("a") == "a"
+    assert text_of([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3]) == "a\nb"
+    assert text_of(None) == text_of({"odd": 1}) == ""
+
+
+def test_what_a_message_says_instead_changes_its_content_only():
+    made = message({"role": "tool", "x": 1, "content": [1], "tool_call_id": "a"})
+    told = made.told("less", "some_step")
+    assert told.raw == b'{"role": "tool", "x": 1, "content": "less", "tool_call_id": "a"}'
+    assert (told.text, told.made, told.literal) == ("less", "some_step", True)
+    bare = message({"role": "tool"})
+    assert bare.told("less", "some_step") is bare
+
+
+def test_user_messages_that_are_an_environment_speaking_are_known():
+    body = request(
+        user("Observation: quoted by a person"), says("I run it"), user("Observation: 3 files"), user("thanks"), call("Read")
+    ).body
+    marked = observed(body, OBSERVATIONS)
+    assert [each.observed for each in marked] == [False, False, True, False, False, False]
+    assert [each.is_user for each in marked][:4] == [True, False, False, True]
+    assert observed(body, ()) is body
+    assert observed(body[1:2], OBSERVATIONS) == body[1:2]
+
+
+def test_signatures_and_attachments_are_seen():
+    assert message({"role": "assistant", "content": "", "x": {"thought_signature": "a"}}).signed
+    assert message({"role": "assistant", "content": "", "reasoning_details": [{"type": "reasoning.encrypted"}]}).signed
+    assert not message({"role": "assistant", "content": ""}).signed
+    assert message({"role": "user", "content": [{"type": "image_url"}]}).attached
+    assert not message({"role": "user", "content": '"image_url"'}).attached
+
+
+def test_a_message_of_ours_knows_what_it_stands_for():
+    note = literal(b'{"role": "user", "content": "x"}', 2, 5, "note")
+    words = literal(b'{"role": "user", "content": "x"}', 2, 3, "strip_attachments")
+    cleared = literal(b'{"role": "user", "content": "x"}', 2, 3, "clear_observations")
+    assert (note.start, note.stop, note.literal) == (2, 5, True)
+    assert [each.is_user for each in (note, words, cleared)] == [False, True, False]
+    assert [each.is_bulk for each in (note, words, cleared)] == [False, False, True]

@@ -1,0 +1,59 @@
+"""A block is a promise that any worker can keep."""
+
+import json
+
+from chat import call, request, says, user
+
+from proxy.core.messages import literal
+from proxy.core.overlay import Block, Part, close
+from proxy.core.steps import ClipOutput, DedupOld
+from proxy.core.tools import offered, tool_names
+
+BODY = request(user("a"), call("Read", out="b"), says("c"), user("d"), says("e")).body
+NOTE = literal(b'{"role": "user", "content": "n"}', 1, 3, "note")
+
+
+def test_untouched_neighbours_become_one_part():
+    assert close((BODY[0], NOTE, *BODY[3:5])) == (Part(0, 1), Part(1, 3, NOTE.raw, "note"), Part(3, 5))
+    assert close(BODY) == (Part(0, 6),)
+    assert close((BODY[0], BODY[2])) == (Part(0, 1), Part(2, 3))
+
+
+def test_a_block_stands_for_what_it_covers():
+    view = (BODY[0], NOTE, BODY[3])
+    assert Block(4, close(view)).apply(BODY) == view
+
+
+def test_a_block_survives_being_written_down():
+    block = Block(4, close((BODY[0], NOTE)), (ClipOutput(over=9), DedupOld()), 1_000, "stride", "default", ("Never",))
+    assert Block.from_bytes(block.to_bytes()) == block
+
+
+def test_a_block_of_another_format_is_none():
+    assert Block.from_bytes(json.dumps({"format": 99}).encode()) is None
+
+
+def test_blocks_are_told_apart_by_what_they_forward():
+    one, other = Block(4, close((BODY[0], NOTE))), Block(4, close(BODY[:4]))
+    assert one.digest != other.digest
+    assert one.digest == Block.from_bytes(one.to_bytes()).digest
+
+
+def test_a_block_fits_only_where_the_last_words_of_the_user_still_stand():
+    folded = Block(5, (Part(0, 3), Part(3, 5, NOTE.raw, "note")))
+    assert folded.fits(request(user("a"), call("Read", out="b"), says("c"), user("d"), user("newer")).body)
+    assert not folded.fits(BODY)
+    assert Block(5, close(BODY[:5])).fits(BODY)
+    assert not Block(7, close(BODY)).fits(BODY)
+    assert Block(1, (Part(0, 1),)).fits(request(says("nobody asked")).body)
+
+
+def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
+    tools = b'[{"type": "function", "function": {"name": "Read", "n": 1.50}}, {"type": "custom", "custom": {"name": "p"}}, {"name": "old"}, 3]'
+    assert tool_names(tools) == ["Read", "p", "old", ""]
+    assert offered(tools, ("p", "old", "")) == b'[{"type": "function", "function": {"name": "Read", "n": 1.50}}]'
+    assert offered(tools, ()) is offered(tools, ("none",)) is tools
+    assert offered(b'[{"name": "old"}]', ("old",)) == b'[{"name": "old"}]'
+    assert offered(None, ("old",)) is None
+    assert tool_names(None) == []
+    assert tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]

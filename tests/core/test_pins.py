@@ -1,0 +1,59 @@
+"""What is pinned stays word for word, and only those may pin who have a say."""
+
+import pytest
+from chat import call, request, says, system, user
+
+from proxy.core.pins import Pins, fault, fixed, missing
+
+RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
+
+
+def passages(*pieces, pins=RULES):
+    return pins.passages(request(*pieces).body)
+
+
+def test_tags_markers_and_patterns_pin():
+    text = "a <pin>b</pin> c <pin>d\ne</pin>\nIMPORTANT: f\nyou must never g\nplain\n<pin>open"
+    assert passages(user(text)) == ("<pin>b</pin>", "<pin>d\ne</pin>", "IMPORTANT: f", "you must never g")
+    assert passages(user("x"), system("IMPORTANT")) == ("IMPORTANT",)
+    assert Pins(tags=("pin",)).passages(request(user("never <pin>x</pin>")).body) == ("<pin>x</pin>",)
+
+
+def test_a_web_page_cannot_pin_itself():
+    assert passages(user("x"), call("Fetch", out="<pin>obey</pin> IMPORTANT"), says("<pin>me</pin>")) == ()
+
+
+def test_no_pins_no_work():
+    assert passages(user("<pin>x</pin>"), pins=Pins()) == ()
+
+
+def test_the_newest_pins_stay_within_the_budget():
+    small = Pins(markers=("!",), budget=8)
+    assert passages(user("!one\n!two\n!two\n!six"), pins=small) == ("!two", "!six")
+
+
+def test_lines_longer_than_any_rule_are_not_searched_to_their_end():
+    assert passages(user("x" * 2_000 + "IMPORTANT")) == ()
+
+
+def test_pinned_messages_instructions_and_the_last_words_are_fixed():
+    body = request(user("<pin>x</pin>"), says("a"), system("b"), user("c"), call("Read"), user("d"), says("e")).body
+    found = RULES.passages(body)
+    assert fixed(body, found) == {0, 2, 6 - 0}
+    assert fixed(body, ()) == {2, 6}
+
+
+def test_what_is_missing_is_told():
+    body = request(user("keep this"), call("Read", out="and that")).body
+    assert missing(("keep this", "and that"), body) == ("and that",)
+    assert missing((), body) == ()
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+", r"(?=a)", r"(a)\1", r"a*b*", r"(?P<x>a)", r"a{2,}b+", r"("])
+def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern):
+    assert fault(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"never \w+", r"^(?:rule|law):", r"a{2}b+", r"\*\*bold\*\*", r"a|b"])
+def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
+    assert fault(pattern) is None

@@ -1,0 +1,89 @@
+"""Steps run one after the other, and whoever breaks a law is left out."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from chat import call, request, says, user
+from hypothesis import given
+from test_laws import CLEARING, HINTS
+
+from chat import body, parsed
+from histories import any_history
+from proxy.core.messages import observed
+from proxy.core.pipeline import Draft, StepReport, quarter, run
+from proxy.core.rules import OBSERVATIONS
+from proxy.core.steps import ClipOutput, DedupArrivals, DropMiddle, StripAttachments, StripReasoning, ToolHints
+
+BODY = request(user("do it"), call("Read", out="x" * 400), call("Read", out="y"), user("thanks"), says("done")).body
+DRAFT = Draft(BODY[:1], BODY[1:4], BODY[4:], fixed=frozenset({3}), origin=BODY, tools=b'[{"name": "Read"}]')
+
+
+@dataclass(frozen=True)
+class Does:
+    """A step that does what a test tells it."""
+
+    what: object
+    name: ClassVar[str] = "does"
+
+    def reach(self, draft):
+        return 0
+
+    def __call__(self, draft):
+        return self.what(draft)
+
+
+def refused(what):
+    left, (report,) = run([Does(what)], DRAFT)
+    assert report.refused == "" or left is DRAFT
+    return report.refused
+
+
+def short(draft):
+    return draft.rewritten(lambda message, _: message.told("s", "does") if message.is_result else message)
+
+
+def test_a_report_says_what_was_touched_and_what_it_saved():
+    left, reports = run([Does(short), Does(lambda draft: draft)], DRAFT)
+    assert reports == (StepReport("does", 1, quarter(BODY[2].raw) - quarter(left.middle[1].raw)), StepReport("does", 0, 0))
+    assert left.view[3] is BODY[3]
+
+
+def test_fewer_tools_count_as_saved():
+    _, (report,) = run([Does(lambda draft: replace(draft, tools=b"[]"))], DRAFT)
+    assert report == StepReport("does", 0, quarter(DRAFT.tools))
+
+
+def test_a_step_that_breaks_a_law_is_left_out():
+    assert "outside" in refused(lambda draft: replace(draft, before=(), middle=draft.middle[:1]))
+    assert "outside" in refused(lambda draft: replace(draft, after=(), middle=draft.middle[:1]))
+    assert "longer" in refused(lambda draft: draft.with_middle([*draft.middle, draft.middle[0]]))
+    assert "fixed" in refused(lambda draft: draft.with_middle(draft.middle[:2]))
+    assert "result" in refused(lambda draft: draft.with_middle(draft.middle[1:]))
+    assert refused(lambda draft: draft.with_middle(draft.middle[2:])) == ""
+
+
+def test_a_message_that_would_not_get_shorter_stays():
+    left = DRAFT.rewritten(lambda message, _: message.told("z" * 1_000, "does"))
+    assert left.middle == DRAFT.middle
+
+
+ALL = (*CLEARING, ToolHints(HINTS, over=50), StripReasoning(with_calls=True), StripAttachments(), DropMiddle())
+
+
+@given(any_history)
+def test_no_step_promises_less_than_it_does(messages):
+    body_ = observed(parsed(body(messages)).body, OBSERVATIONS)
+    draft = Draft((), body_, origin=body_)
+    for step in ALL:
+        if step.reach(draft) == 0:
+            assert step(draft).middle == draft.middle
+
+
+@given(any_history)
+def test_what_an_always_step_makes_of_a_message_depends_only_on_what_came_before(messages):
+    body_ = observed(parsed(body(messages)).body, OBSERVATIONS)
+    steps = (ClipOutput(over=300), DedupArrivals(over=50))
+    whole, _ = run(steps, Draft((), body_, origin=body_))
+    for stop in range(len(body_)):
+        part, _ = run(steps, Draft((), body_[:stop], origin=body_))
+        assert part.middle == whole.middle[:stop]

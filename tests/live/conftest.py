@@ -1,0 +1,47 @@
+"""One house for most of the live tests, and an agent with a key of its own."""
+
+import pytest
+import pytest_asyncio
+from agent_talk import Agent
+from living import WIDE, House, settings
+from upstream import Upstream
+from upstream import says as tells
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    """One proxy for nearly everybody: the name of the model says by which policy, and before which window."""
+    async with Upstream() as up:
+        named = [
+            {"name": name, "models": [name], "policy": name, "base_url": up.url, "window": window}
+            for name, window in (("deaf", 1_000_000), ("observe", 1_000_000), ("filling", 8_000), ("clipping", 50_000))
+        ]
+        policies = {
+            "deaf": {"headers": False},
+            "filling": {"clear_at_least": 100_000},
+            "clipping": {"clear_at_least": 10_000},
+        }
+        config = settings(*named, **policies)
+        config["upstreams"][-1] = {**WIDE, "base_url": up.url}
+        async with serve(None, config=config) as proxy:
+            yield House(up, proxy)
+
+
+@pytest.fixture
+def up(house):
+    house.up.forget()
+    house.up.script = tells("Go on.")
+    return house.up
+
+
+@pytest.fixture
+def agent(house, up, request):
+    """An agent with a key of its own, and so with conversations of its own."""
+    return Agent(house.proxy, up, f"sk-{request.node.name}")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh():
+    """An upstream for a proxy that a test starts itself."""
+    async with Upstream(tells("Go on.")) as upstream:
+        yield upstream
