@@ -5,7 +5,8 @@
 
 The history is our own make (longwork.py): 1 MB, about 250,000 tokens, more than 300 messages. *Warm*: an agent at
 work, each request one call longer than the last, strides included. *Cold*: conversations nobody has seen before.
-While a cold one is worked on, somebody else asks for /health/live without pause: the longest answer is the stall.
+While a cold one is worked on, somebody else asks for /health/live without pause: the longest answer is the stall, and
+what these answers cost is in its processor time.
 """
 
 import argparse
@@ -40,7 +41,8 @@ INTRO = """\
 
 A history of 1 MB in {messages} messages, about {tokens:,} tokens. For the warm figures the relay has one core
 for itself, clients and upstream share the other, and the contestants take turns; for the cold ones it has both, as
-counting goes on in two threads. `direct` is the upstream without a relay. `make bench-compact` writes this page.
+counting goes on in two threads. `direct` is the upstream without a relay; `ours, bypass` is the way through the proxy
+without what it is for. `python bench/compact.py --markdown FILE` writes this page.
 """
 
 
@@ -61,6 +63,7 @@ class Cold:
     """A history seen for the first time: how long it took, and how long others waited meanwhile."""
 
     seconds: float
+    cpu: float
     stall: float
     lag: str
     again: float
@@ -90,12 +93,14 @@ async def cold(contestant: Contestant, work: Work) -> Cold:
     lags = await _lags(contestant)
     watching = asyncio.create_task(_watch(contestant.live, done, waits))
     await asyncio.sleep(0.1)
+    before = contestant.cpu
     first = await load.ask(contestant.chat, work.body(), times=1, clients=1, headers=contestant.headers)
+    cpu = contestant.cpu - before
     await asyncio.sleep(0.15)  # the loop measures its lag ten times a second
     done.set()
     await watching
     again = await load.ask(contestant.chat, work.body(), times=1, clients=1, headers=contestant.headers)
-    return Cold(first.seconds, max(waits), _worst(lags, await _lags(contestant)), again.seconds)
+    return Cold(first.seconds, cpu, max(waits), _worst(lags, await _lags(contestant)), again.seconds)
 
 
 async def _watch(url: str, done: asyncio.Event, waits: list[float]) -> None:
@@ -161,6 +166,7 @@ def cold_rows(name: str, colds: Sequence[Cold]) -> list[tuple[str, ...]]:
         (
             f"{name}, {what}",
             figure(pick(it.seconds for it in colds) * MS, 0),
+            figure(pick(it.cpu for it in colds) * MS, 0),
             figure(pick(it.again for it in colds) * MS, 0),
             figure(pick(it.stall for it in colds) * MS, 1),
             max((it.lag for it in colds), key=lambda edge: float(edge.replace("-", "0"))),
@@ -188,7 +194,7 @@ async def run(place: Path) -> tuple[str, list[tuple[str, str, str, str]]]:
         intro,
         table(("warm", "p50 ms", "p99 ms", "added p50", "CPU ms p50", "CPU ms mean"), warm_rows(found)),
         table(
-            ("cold", "first ms", "again ms", "/health/live ms", "loop lag up to s"),
+            ("cold", "first ms", "CPU ms", "again ms", "/health/live ms", "loop lag up to s"),
             [row for name, found_ in colds.items() for row in cold_rows(name, found_)],
         ),
         f"The 10 MB histories have more than 5,000 messages. Afterwards the proxy holds {memory:.0f} MB.",
