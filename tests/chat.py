@@ -49,13 +49,18 @@ def history(*pieces):
         waiting = []
         for message in piece:
             made = json.loads(json.dumps(message))
-            for each in made.get("tool_calls", ()):
+            for each in _answerable(made):
                 each.setdefault("id", f"call_{next(numbers)}")
                 waiting.append(each["id"])
             if made["role"] == "tool" and "tool_call_id" not in made:
                 made["tool_call_id"] = waiting.pop(0)
             messages.append(made)
     return messages
+
+
+def _answerable(message):
+    """The calls of a message that are calls at all."""
+    return [each for each in message.get("tool_calls") or () if isinstance(each, dict)]
 
 
 def body(messages, **more):

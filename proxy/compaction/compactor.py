@@ -162,6 +162,7 @@ class Compactor:
         self._keeper = keeper
         self._emit = emit
         self._tokenizers = Tokenizers()
+        self._loading: asyncio.Task[None] | None = None
         self._cut: set[str] = set()
         self._probe = Probe()
 
@@ -170,6 +171,8 @@ class Compactor:
         wish = Wish.of(call.headers) if policy.headers else Wish()
         if wish.mode == "bypass":
             return Prepared(call, (("x-compaction", "bypassed"),), wish=wish)
+        if self._loading is None:  # agents begin small: it is there before the first of them has to be counted
+            self._loading = asyncio.get_running_loop().create_task(self._tokenizers.load())
         request = await _apart(len(body) > READ_INLINE, partial(chat.parse, body))
         if request is None:
             return Prepared(call, (("x-compaction", "none"), (REASON, "not-understood")), wish=wish)

@@ -1,5 +1,6 @@
 """Gather, decide, keep, render: with the real heart, real stores and real originals, and no socket."""
 
+import asyncio
 import json
 import threading
 from dataclasses import dataclass, field
@@ -118,6 +119,12 @@ async def test_a_history_of_many_bytes_and_few_tokens_is_beneath_notice(house):
     prepared = await house.sends([*user([picture, {"type": "text", "text": "What is it?"}])])
     assert action(prepared) == "none"
     assert house.store.asked == []
+
+
+async def test_what_counting_takes_is_fetched_while_histories_are_still_short(house):
+    assert house.compactor._loading is None
+    await house.sends(reading(1))
+    await asyncio.wait_for(house.compactor._loading, 10)
 
 
 async def test_above_notice_there_is_one_look_up_for_all_that_is_remembered(house):

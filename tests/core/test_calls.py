@@ -21,14 +21,18 @@ def test_arguments_change_and_nothing_else_does():
 
 
 def test_custom_and_legacy_calls_change_too_and_odd_ones_are_left_alone():
-    custom = first({"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "p", "input": "long"}}]})
+    custom = first(
+        {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "p", "input": "long"}}]}
+    )
     legacy = first({"role": "assistant", "function_call": {"name": "p", "arguments": "long"}})
     odd = first({"role": "assistant", "tool_calls": ["odd", {"id": "x"}, {"id": "y", "function": {"name": "n"}}]})
     shout = lambda each: "new"  # noqa: E731
     assert with_arguments(custom, shout, "x").calls[0].arguments == "new"
     assert with_arguments(legacy, shout, "x").calls[0].arguments == "new"
     assert with_arguments(odd, shout, "x") is odd
-    assert with_arguments(first({"role": "assistant", "tool_calls": None, "function_call": None}), shout, "x").calls == ()
+    assert (
+        with_arguments(first({"role": "assistant", "tool_calls": None, "function_call": None}), shout, "x").calls == ()
+    )
 
 
 def test_a_call_goes_and_its_neighbour_keeps_its_bytes():
@@ -42,4 +46,9 @@ def test_without_calls_a_message_stands_by_its_words_or_goes():
     assert b"tool_calls" not in left.raw
     assert left.text == "hm"
     assert without(request(call("Read")).body[0], {0}, "x") is None
-    assert without(first({"role": "assistant", "content": None, "function_call": {"name": "p", "arguments": ""}}), {0}, "x") is None
+    assert (
+        without(
+            first({"role": "assistant", "content": None, "function_call": {"name": "p", "arguments": ""}}), {0}, "x"
+        )
+        is None
+    )

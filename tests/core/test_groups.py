@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from chat import call, calls, history, request, says, system, user
+from chat import body as written
+from chat import call, calls, history, parsed, request, says, system, user
 from histories import any_history, legal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat import body as written, parsed
 from proxy.core.groups import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
 from proxy.core.messages import observed
 from proxy.core.rules import OBSERVATIONS
@@ -100,7 +100,15 @@ def test_repair_brings_results_back_fills_what_is_missing_and_drops_strays():
     broken = history(user("hi"), [asked], user("wait"), [legacy], [stray])
     broken.insert(3, {**one, "tool_call_id": "call_1"})
     mended = repair(parsed(written(broken)).body)
-    assert [json.loads(each.raw)["role"] for each in mended] == ["user", "assistant", "tool", "tool", "user", "assistant", "function"]
+    assert [json.loads(each.raw)["role"] for each in mended] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+        "function",
+    ]
     assert [each.text for each in mended if each.is_result] == ["a", *["[No result of this call was recorded.]"] * 2]
     assert flaws(mended) == Flaws()
 

@@ -76,8 +76,13 @@ def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are(
         assert canonical(message) == message.raw
     picture = request(user([{"type": "image_url", "image_url": {"url": "x"}}])).body[0]
     assert canonical(picture) == picture.raw
-    odd = request([{"role": "user", "content": None, **MARK}, {"role": "user", "content": ["odd", {"x": 1, **MARK}]}]).body
-    assert [canonical(each) for each in odd] == [b'{"role": "user", "content": null}', b'{"role": "user", "content": ["odd", {"x": 1}]}']
+    odd = request(
+        [{"role": "user", "content": None, **MARK}, {"role": "user", "content": ["odd", {"x": 1, **MARK}]}]
+    ).body
+    assert [canonical(each) for each in odd] == [
+        b'{"role": "user", "content": null}',
+        b'{"role": "user", "content": ["odd", {"x": 1}]}',
+    ]
     bare = request([{"role": "user", **MARK}]).body[0]
     assert canonical(bare) == b'{"role": "user"}'
 

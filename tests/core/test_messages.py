@@ -59,7 +59,10 @@ def test_a_result_says_which_call_it_answers():
 
 def test_the_text_of_parts_is_the_text_of_each():
     assert text_of("a") == "a"
-    assert text_of([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3]) == "a\nb"
+    assert (
+        text_of([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3])
+        == "a\nb"
+    )
     assert text_of(None) == text_of({"odd": 1}) == ""
 
 
@@ -74,7 +77,11 @@ def test_what_a_message_says_instead_changes_its_content_only():
 
 def test_user_messages_that_are_an_environment_speaking_are_known():
     body = request(
-        user("Observation: quoted by a person"), says("I run it"), user("Observation: 3 files"), user("thanks"), call("Read")
+        user("Observation: quoted by a person"),
+        says("I run it"),
+        user("Observation: 3 files"),
+        user("thanks"),
+        call("Read"),
     ).body
     marked = observed(body, OBSERVATIONS)
     assert [each.observed for each in marked] == [False, False, True, False, False, False]

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from chat import call, request, says, user
+from chat import body, call, parsed, request, says, user
+from histories import any_history
 from hypothesis import given
 from test_laws import CLEARING, HINTS
 
-from chat import body, parsed
-from histories import any_history
 from proxy.core.messages import observed
 from proxy.core.pipeline import Draft, StepReport, quarter, run
 from proxy.core.rules import OBSERVATIONS
@@ -44,7 +43,10 @@ def short(draft):
 
 def test_a_report_says_what_was_touched_and_what_it_saved():
     left, reports = run([Does(short), Does(lambda draft: draft)], DRAFT)
-    assert reports == (StepReport("does", 1, quarter(BODY[2].raw) - quarter(left.middle[1].raw)), StepReport("does", 0, 0))
+    assert reports == (
+        StepReport("does", 1, quarter(BODY[2].raw) - quarter(left.middle[1].raw)),
+        StepReport("does", 0, 0),
+    )
     assert left.view[3] is BODY[3]
 
 

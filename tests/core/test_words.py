@@ -45,7 +45,9 @@ def test_a_ledger_tells_each_thing_once_and_the_last_plan_only():
     body = request(
         user("Fix it.\nSoon."),
         call("TodoWrite", todos=["first"]),
-        calls(("Read", {"path": "a.py"}, "x"), ("Edit", {"path": "a.py"}, "x"), ("Bash", {"command": "make"}, "Error: 1")),
+        calls(
+            ("Read", {"path": "a.py"}, "x"), ("Edit", {"path": "a.py"}, "x"), ("Bash", {"command": "make"}, "Error: 1")
+        ),
         call("Read", path="b.py"),
         call("Read", path="a.py"),
         call("TodoWrite", todos=["second"]),
