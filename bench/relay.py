@@ -52,7 +52,7 @@ class Effort:
 
 
 LONG = Effort((OURS, BARE, NGINX, LITELLM), 7, small=800, medium=300, large=80, streams=(2, 64), starts=5, looks=300)
-SHORT = Effort((OURS, BARE, NGINX), 3, small=250, medium=100, large=32, streams=(1, 32), starts=2, looks=100)
+SHORT = Effort((OURS, BARE, NGINX), 3, small=250, medium=100, large=32, streams=(1, 32), starts=2, looks=50)
 
 
 async def measure(field: Sequence[Contestant], asked: Sequence[Scenario], rounds: int) -> Scores:
