@@ -9,6 +9,7 @@ fails open.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -40,8 +41,9 @@ from proxy.wire.silence import silent
 
 # Bodies up to so many bytes are worked on here and now, larger ones in a thread: the event loop belongs to everybody.
 # Reading, chaining and rendering do a megabyte in two milliseconds; deciding takes fifty where a block is made.
-READ_INLINE = 2 * 1024 * 1024
+READ_INLINE = 256 * 1024
 DECIDE_INLINE = 256 * 1024
+_LARGE = ThreadPoolExecutor(1, thread_name_prefix="large-histories")
 # Bytes to a token, guessed low: whoever is quiet by this is quiet by any count.
 BYTES_A_TOKEN = 3
 REMEMBERED = 10_000
@@ -392,5 +394,5 @@ def _notes(decided: Decided) -> Headers:
 
 
 async def _apart(large: bool, act: Callable[[], Any]) -> Any:  # noqa: ANN401, FBT001 (whatever the act gives)
-    """Small work here and now, large work in a thread."""
-    return await asyncio.to_thread(act) if large else act()
+    """Small work here and now, large work in one thread: many large histories leave the loop its turn."""
+    return await asyncio.get_running_loop().run_in_executor(_LARGE, act) if large else act()
