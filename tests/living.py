@@ -41,9 +41,10 @@ def rows(place, query, *values):
     return found
 
 
-def kept(place, known=()):
-    """The files of originals that are new, and the lines in them that hold what was sent."""
-    files = [file for file in (place / "originals").rglob("*.jsonl") if file not in known]
+def kept(place, work):
+    """The files that hold the originals of this work, and their lines of what was sent."""
+    task = json.dumps(work[1]["content"]).encode()
+    files = [file for file in (place / "originals").rglob("*.jsonl") if task in file.read_bytes()]
     lines = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
     return files, [line for line in lines if "answer" not in line]
 

@@ -232,7 +232,13 @@ async def replayed(serve, recordings, place):
 
 @pytest.mark.timeout(300)
 async def test_a_sample_of_the_corpus_leaves_as_valid_as_it_came_and_alike_whoever_serves(serve, tmp_path):
-    await replayed(serve, [*corpus(every=20, at_most=250_000)], tmp_path)
+    await replayed(serve, [*corpus(every=25, at_most=250_000)], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_tenth_of_the_corpus_leaves_as_valid_as_it_came_and_alike_whoever_serves(serve, tmp_path):
+    await replayed(serve, [*corpus(every=10)], tmp_path)
 
 
 @pytest.mark.soak

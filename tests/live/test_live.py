@@ -190,12 +190,12 @@ async def test_a_policy_may_be_deaf_to_the_requests_own_wishes(agent):
 
 
 async def test_a_policy_that_observes_changes_nothing_and_keeps_nothing(agent):
-    before = kept(agent.proxy.state)[0]
-    steps = await agent.works(WORK, model="observe")
+    work = reading(24, task="Watch me.")
+    steps = await agent.works(work, model="observe")
     assert "observed" in compactions(steps)
     assert {step.says("x-compaction-policy") for step in steps if step.compaction == "observed"} == {"observe"}
     assert all(step.is_verbatim for step in steps)
-    assert kept(agent.proxy.state)[0] == before
+    assert kept(agent.proxy.state, work) == ([], [])
 
 
 async def test_a_policy_switched_off_while_it_runs_keeps_what_stands_and_makes_nothing_new(serve, fresh):
@@ -278,26 +278,26 @@ async def test_an_answer_that_was_refused_promises_nothing(agent, up):
 
 
 async def test_the_originals_are_kept_before_the_upstream_answers_the_first_lossy_request(agent, up):
-    known = kept(agent.proxy.state)[0]
-    assert (await agent.sends(reading(3))).is_verbatim
-    assert kept(agent.proxy.state)[0] == known
+    work = reading(24, task="Keep these very words.")
+    assert (await agent.sends(work[:6])).is_verbatim
     up.script = hang()
-    async with streaming(agent.proxy, body(WORK)):
+    async with streaming(agent.proxy, body(work)):
         lossy = await up.received(2)
-        await until(lambda: len(kept(agent.proxy.state, known)[1]) == len(WORK))
+        await until(lambda: len(kept(agent.proxy.state, work)[1]) == len(work))
         assert not lossy.ended.is_set()
-    files, lines = kept(agent.proxy.state, known)
+    files, lines = kept(agent.proxy.state, work)
     assert b"[Cleared: " in lossy.body
-    assert [line["message"] for line in lines if "head" in line] == WORK[:1]
-    assert [line["message"] for line in lines if "at" in line] == WORK[1:]
+    assert len(files) == 1  # and none of the agent whose short history lost nothing
+    assert [line["message"] for line in lines if "head" in line] == work[:1]
+    assert [line["message"] for line in lines if "at" in line] == work[1:]
     assert [line["after"] for line in lines if "at" in line][1:] == [line["at"] for line in lines if "at" in line][:-1]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE(file.parent.stat().st_mode) for file in files} == {0o700}
 
 
 async def test_every_message_that_was_ever_folded_away_is_kept_once(agent):
-    known = kept(agent.proxy.state)[0]
-    steps = await agent.works(WORK)
-    await until(lambda: len(kept(agent.proxy.state, known)[1]) == len(WORK))
+    work = reading(24, task="Keep these words, too.")
+    steps = await agent.works(work)
+    await until(lambda: len(kept(agent.proxy.state, work)[1]) == len(work))
     assert compactions(steps).count("created") > 1
-    assert [line["message"] for line in kept(agent.proxy.state, known)[1] if "at" in line] == WORK[1:]
+    assert [line["message"] for line in kept(agent.proxy.state, work)[1] if "at" in line] == work[1:]
