@@ -5,7 +5,8 @@ from pathlib import Path
 
 from longwork import Work
 
-from proxy.compaction.compactor import Compactor, Ruled
+from proxy.compaction.case import Ruled
+from proxy.compaction.compactor import Compactor
 from proxy.compaction.keeping import Keeper
 from proxy.config import Policy, Upstream
 from proxy.store.promises import Found

@@ -14,7 +14,8 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from proxy import events
-from proxy.compaction.compactor import Compactor, Prepared, Ruled
+from proxy.compaction.case import Prepared, Ruled
+from proxy.compaction.compactor import Compactor
 from proxy.compaction.keeping import recorded
 from proxy.config import Config, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error

@@ -8,32 +8,31 @@ fails open.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from proxy import events
 from proxy.compaction import recovery
+from proxy.compaction.case import Case, Decided, Prepared, Ruled
 from proxy.compaction.facts import Identity, LastTime, prices_of, tenant_of
 from proxy.compaction.keeping import Keeper
-from proxy.compaction.lessons import Lessons, Which, which
+from proxy.compaction.lessons import Lessons
 from proxy.compaction.probe import Probe
 from proxy.compaction.recall import OBSERVED, Memory, Recall
 from proxy.compaction.wish import Wish
-from proxy.config import Policy
 from proxy.core import plan
 from proxy.core.identity import chain
 from proxy.core.messages import Request
-from proxy.core.pipeline import Count
 from proxy.core.plan import NeedSummary, Ready
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.store.originals import Kept, Recording
 from proxy.store.promises import Store
-from proxy.tokenizer import Calibration, Tokenizer, Tokenizers, family, plausible, prior, reported
+from proxy.tokenizer import Calibration, Tokenizers, family, plausible, prior, reported
 from proxy.upstream import Call, Client
-from proxy.windows import Learned, Window, learned_key, resolve
+from proxy.windows import Window, learned_key, resolve
 from proxy.wire import chat
 from proxy.wire.headers import Headers
 from proxy.wire.overflow import Fault
@@ -50,106 +49,6 @@ REMEMBERED = 10_000
 REASON = "x-compaction-reason"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A request and everything that judging it takes."""
-
-    call: Call
-    wish: Wish
-    request: Request
-    policy: Policy
-    rules: Rules
-    window: Window
-    tokenizer: Tokenizer
-    upstream: str
-    counts: Mapping[bytes, int] = field(default_factory=dict)
-    """Tokens of each message and of the tools, once they are counted."""
-
-    @property
-    def observes(self) -> bool:
-        return self.wish.mode == "observe" or (self.policy.mode == "observe" and self.wish.mode == "auto")
-
-    @property
-    def which(self) -> Which:
-        """Whose window it is."""
-        return which(self.upstream, self.request.model, self.call.headers)
-
-    @property
-    def raws(self) -> list[bytes]:
-        """What weighs in it."""
-        return [message.raw for message in self.request.messages] + [self.request.tools or b""]
-
-    def knowing(self, lesson: Window | None) -> "Case":
-        """What an overflow taught counts for more than what was told; what the operator says, for more than both."""
-        if lesson is None or self.window.origin == "config":
-            return self
-        limits = replace(self.window, total=lesson.total, input=lesson.input, origin=lesson.origin)
-        return replace(self, window=limits)
-
-    def facts(self) -> Facts:
-        usable = self.window.room(self.request.max_output)
-        return Facts(usable=usable, prices=prices_of(self.window), force=self.wish.mode == "force")
-
-    def count(self, calibration: Calibration) -> Count:
-        """Tokens as this upstream counts them, as far as it has told."""
-        known = {raw: calibration.tokens(tokens) for raw, tokens in self.counts.items()}
-
-        def count(raw: bytes) -> int:
-            tokens = known.get(raw)
-            if tokens is None:
-                tokens = known[raw] = calibration.tokens(self.tokenizer.count(raw))
-            return tokens
-
-        return count
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What the heart said of a case, and on what grounds."""
-
-    case: Case
-    identity: Identity
-    memory: Memory
-    ready: Ready
-    kept: Kept | None = None
-    """Its history on its way to the originals."""
-
-    @property
-    def rehearsed(self) -> bool:
-        """Only observed: what was decided is noted apart from what is in force."""
-        return self.case.observes and (self.memory.rehearsed or self.memory.block is None)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A call as it leaves, what the client is told, and what to note once the upstream has answered."""
-
-    call: Call
-    notes: Headers
-    decided: Decided | None = None
-    wish: Wish = field(default_factory=Wish)
-    case: Case | None = None
-    """What it is about, where it was understood."""
-    lesson: Learned | None = None
-    """What it teaches if the upstream takes it."""
-
-    @property
-    def ready(self) -> Ready | None:
-        return self.decided.ready if self.decided is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class Ruled:
-    """A policy and the rules it compiles to: once for a configuration, not once for a request."""
-
-    policy: Policy
-    rules: Rules
-
-    @classmethod
-    def by(cls, name: str, policy: Policy) -> "Ruled":
-        return cls(policy, policy.rules(name))
 
 
 Known = tuple[Case, Identity, Memory]
