@@ -86,6 +86,30 @@ class CompactionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryEnded:
+    """A model was asked for a summary: `made`, or why there is none, and what it cost."""
+
+    conversation: str
+    policy: str
+    upstream: str
+    model: str
+    outcome: str
+    tries: int
+    tokens_read: int
+    tokens_cached: int
+    tokens_written: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerOpened:
+    """Blocks do not help this conversation: no more are made until it has changed."""
+
+    conversation: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The upstream refused a request for its size (or for a signature); `helped`: a second try was accepted."""
 
@@ -152,6 +176,8 @@ Event = (
     | OurFault
     | CompactionStarted
     | CompactionEnded
+    | SummaryEnded
+    | BreakerOpened
     | Refused
     | CutSilently
     | FailedOpen

@@ -14,8 +14,9 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from proxy import events
-from proxy.compaction.case import Prepared, Ruled
+from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
+from proxy.compaction.ground import Answered, Prepared
 from proxy.compaction.keeping import recorded
 from proxy.config import Config, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
@@ -77,7 +78,7 @@ class Passage:
 class Answer:
     """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
 
-    reply: Reply
+    reply: Answered
     notes: Headers
     watch: sse.Watch | None
     heard: Callable[[AsyncGenerator[bytes]], AsyncGenerator[bytes]] | None = None
@@ -100,9 +101,11 @@ class Gateway:
         self._emit = emit
         self._told: set[str] = set()
         self._noting: set[asyncio.Task[None]] = set()
-        self._ruled = {each.name: Ruled.by(each.policy, config.policy(each.policy)) for each in config.upstreams}
         self._model_decides = len(config.upstreams) > 1 or not _serves_all_alike(config.upstreams[0])
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
+        self._ruled = {
+            each.name: Ruled.by(each.policy, config.policy(each.policy), self.clients) for each in config.upstreams
+        }
 
     def must_read(self, method: str, path: str, headers: Headers) -> bool:
         """Whether a body has to be read whole before it is known where it goes and what of it goes."""
@@ -117,7 +120,10 @@ class Gateway:
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
             reply = await _sent(client, call, model, passage)
             return Answer(reply, self._notes(call, passage), _watch_for(call, reply))
-        prepared = await self._or(self._prepare(call, call.body, client), _unprepared(call), passage)
+        prepared = await self._prepared(call, call.body, client, passage)
+        if prepared.answer is not None:
+            _note(prepared, passage)
+            return Answer(prepared.answer, prepared.notes, None)
         reply = await _sent(client, prepared.call, model, passage)
         if prepared.case is not None:
             prepared, reply = await self._second_chance(prepared, reply, client, model, passage)
@@ -139,8 +145,11 @@ class Gateway:
             )
         return self.clients[settings.name]
 
-    async def _prepare(self, call: Call, body: bytes, client: Client) -> Prepared:
-        return await self._compactor.prepare(call, body, client, self._ruled[client.settings.name])
+    async def _prepared(self, call: Call, body: bytes, client: Client, passage: Passage) -> Prepared:
+        ruled = self._ruled[client.settings.name]
+        if call.path == paths.COMPACT:
+            return await self._compactor.compacted(call, body, client, ruled)
+        return await self._or(self._compactor.prepare(call, body, client, ruled), _unprepared(call), passage)
 
     async def _second_chance(
         self, first: Prepared, refused: Reply, client: Client, model: str | None, passage: Passage
@@ -261,7 +270,7 @@ def _note(prepared: Prepared, passage: Passage) -> None:
 
 
 def _is_chat(method: str, path: str) -> bool:
-    return method == "POST" and path == paths.CHAT
+    return method == "POST" and path in (paths.CHAT, paths.COMPACT)
 
 
 def _serves_all_alike(settings: Upstream) -> bool:

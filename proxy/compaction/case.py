@@ -1,25 +1,21 @@
-"""One request as compaction sees it, from understood to sent: what it is about, what the heart said, how it leaves.
-
-Values only. They are gathered and carried out in `compactor`.
-"""
+"""A request as compaction sees it: whose, what it asks, by which rules, in front of which window."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from proxy.compaction.facts import Identity, prices_of
+from proxy.compaction.facts import prices_of
 from proxy.compaction.lessons import Which, which
-from proxy.compaction.recall import Memory
 from proxy.compaction.wish import Wish
 from proxy.config import Policy
 from proxy.core.messages import Request
 from proxy.core.pipeline import Count
-from proxy.core.plan import Ready
 from proxy.core.rules import Facts, Rules
-from proxy.store.originals import Kept
 from proxy.tokenizer import Calibration, Tokenizer
-from proxy.upstream import Call
-from proxy.windows import Learned, Window
-from proxy.wire.headers import Headers
+from proxy.upstream import Call, Client
+from proxy.windows import Window, learned_key
+
+NOBODY: Mapping[str, Client] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +29,20 @@ class Case:
     rules: Rules
     window: Window
     tokenizer: Tokenizer
-    upstream: str
+    client: Client
+    teller: Client | None = None
+    """Another upstream that makes the summaries."""
     counts: Mapping[bytes, int] = field(default_factory=dict)
     """Tokens of each message and of the tools, once they are counted."""
+
+    @property
+    def upstream(self) -> str:
+        return self.client.settings.name
+
+    @property
+    def asked(self) -> Client:
+        """Who makes its summaries."""
+        return self.teller or self.client
 
     @property
     def observes(self) -> bool:
@@ -45,6 +52,10 @@ class Case:
     def which(self) -> Which:
         """Whose window it is."""
         return which(self.upstream, self.request.model, self.call.headers)
+
+    def window_key(self, tenant: str) -> str:
+        """A tenant is a credential here; one that has several must tell them apart in this key."""
+        return learned_key(tenant, self.upstream, self.request.model, tenant)
 
     @property
     def raws(self) -> list[bytes]:
@@ -60,7 +71,8 @@ class Case:
 
     def facts(self) -> Facts:
         usable = self.window.room(self.request.max_output)
-        return Facts(usable=usable, prices=prices_of(self.window), force=self.wish.mode == "force")
+        prices, force = prices_of(self.window), self.wish.mode == "force"
+        return Facts(usable=usable, prices=prices, force=force, focus=self.wish.focus)
 
     def count(self, calibration: Calibration) -> Count:
         """Tokens as this upstream counts them, as far as it has told."""
@@ -76,47 +88,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """What the heart said of a case, and on what grounds."""
-
-    case: Case
-    identity: Identity
-    memory: Memory
-    ready: Ready
-    kept: Kept | None = None
-    """Its history on its way to the originals."""
-
-    @property
-    def rehearsed(self) -> bool:
-        """Only observed: what was decided is noted apart from what is in force."""
-        return self.case.observes and (self.memory.rehearsed or self.memory.block is None)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A call as it leaves, what the client is told, and what to note once the upstream has answered."""
-
-    call: Call
-    notes: Headers
-    decided: Decided | None = None
-    wish: Wish = field(default_factory=Wish)
-    case: Case | None = None
-    """What it is about, where it was understood."""
-    lesson: Learned | None = None
-    """What it teaches if the upstream takes it."""
-
-    @property
-    def ready(self) -> Ready | None:
-        return self.decided.ready if self.decided is not None else None
-
-
-@dataclass(frozen=True, slots=True)
 class Ruled:
     """A policy and the rules it compiles to: once for a configuration, not once for a request."""
 
     policy: Policy
     rules: Rules
+    teller: Client | None = None
+    """The upstream that makes its summaries, where it is not the request's own."""
 
     @classmethod
-    def by(cls, name: str, policy: Policy) -> "Ruled":
-        return cls(policy, policy.rules(name))
+    def by(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NOBODY) -> "Ruled":
+        return cls(policy, policy.rules(name), clients.get(policy.summary.upstream))

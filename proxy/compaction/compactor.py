@@ -15,15 +15,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from proxy import events
-from proxy.compaction import recovery
-from proxy.compaction.case import Case, Decided, Prepared, Ruled
+from proxy.compaction import explicit, recovery
+from proxy.compaction.case import Case, Ruled
 from proxy.compaction.facts import Identity, LastTime, prices_of, tenant_of
+from proxy.compaction.ground import REASON, Decided, Ground, Prepared
 from proxy.compaction.keeping import Keeper
 from proxy.compaction.lessons import Lessons
 from proxy.compaction.probe import Probe
-from proxy.compaction.recall import OBSERVED, Memory, Recall
+from proxy.compaction.recall import Recall
+from proxy.compaction.summarizer import Summarizer
 from proxy.compaction.wish import Wish
-from proxy.core import plan
+from proxy.core import asides, plan
 from proxy.core.identity import chain
 from proxy.core.messages import Request
 from proxy.core.plan import NeedSummary, Ready
@@ -32,10 +34,11 @@ from proxy.store.originals import Kept, Recording
 from proxy.store.promises import Store
 from proxy.tokenizer import Calibration, Tokenizers, family, plausible, prior, reported
 from proxy.upstream import Call, Client
-from proxy.windows import Window, learned_key, resolve
-from proxy.wire import chat
+from proxy.windows import Window, resolve
+from proxy.wire import chat, paths
 from proxy.wire.headers import Headers
 from proxy.wire.overflow import Fault
+from proxy.wire.redaction import Redaction
 from proxy.wire.silence import silent
 
 # Bodies up to so many bytes are worked on here and now, larger ones in a thread: the event loop belongs to everybody.
@@ -46,21 +49,23 @@ _LARGE = ThreadPoolExecutor(1, thread_name_prefix="large-histories")
 # Bytes to a token, guessed low: whoever is quiet by this is quiet by any count.
 BYTES_A_TOKEN = 3
 REMEMBERED = 10_000
-REASON = "x-compaction-reason"
+PENDING = "summary-pending"
+NOTHING_REDACTED = Redaction()
 
 T = TypeVar("T")
-
-
-Known = tuple[Case, Identity, Memory]
 
 
 class Compactor:
     """Shared by all requests of a worker."""
 
-    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener) -> None:
+    def __init__(
+        self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
+    ) -> None:
         self._recall = Recall(store, emit)
         self._lessons = Lessons(store, emit)
+        self._summarizer = Summarizer(store, emit)
         self._keeper = keeper
+        self._redaction = redaction
         self._emit = emit
         self._tokenizers = Tokenizers()
         self._loading: asyncio.Task[None] | None = None
@@ -77,30 +82,81 @@ class Compactor:
         request = await _apart(len(body) > READ_INLINE, partial(chat.parse, body))
         if request is None:
             return Prepared(call, (("x-compaction", "none"), (REASON, "not-understood")), wish=wish)
+        if policy.mode == "auto" and wish.mode in ("auto", "force"):
+            if (focus := asides.command(request)) is not None:
+                return await self._commanded(call, explicit.without_command(request), wish.forced(focus), client, ruled)
+            if (focus := asides.called(request)) is not None:
+                wish = wish.forced(focus)
         case = self._case(call, wish, request, ruled, client)
         counted = await _counted(case, self._lessons.inkling(case.which))
         if counted is None:
             action = "off" if policy.mode == "off" or wish.mode == "off" else "none"
             return Prepared(call, (("x-compaction", action),), wish=wish, case=case)
         self._probe.ask(client, request.model, call.headers)
-        return await self._carried_out(await self._decided(counted))
+        return await self._carried_out(await self._decided(await self._found(counted), policy.summary.wait))
+
+    def _clean(self, raw: bytes) -> bytes:
+        return self._redaction.of_json(raw)[0]
+
+    async def _commanded(self, call: Call, request: Request, wish: Wish, client: Client, ruled: Ruled) -> Prepared:
+        """`/compact`: nothing is sent, and the block is kept at once."""
+        decided = await self._forced(self._case(call, wish, request, ruled, client))
+        if decided.ready.block is not None:
+            await self._keeper.before_loss(decided.identity, request)
+            await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=False)
+        return Prepared(call, decided.notes, wish=wish, answer=explicit.told(decided.ready, request))
+
+    async def compacted(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
+        """A request for the shortened messages themselves: nothing is sent, and nothing is kept."""
+        request, focus = explicit.asked(body)
+        wish = Wish.of(call.headers).forced(focus)
+        chatting = replace(call, path=paths.CHAT)
+        decided = await self._forced(self._case(chatting, wish, request, ruled, client))
+        return Prepared(call, decided.notes, wish=wish, answer=explicit.shortened(decided))
+
+    async def _forced(self, case: Case) -> Decided:
+        """Whoever asks for nothing else waits as long as a summary may take."""
+        await case.tokenizer.count_all(case.raws)
+        decided = await self._decided(await self._found(case), case.policy.summary.seconds)
+        self._tell(decided)
+        return decided
 
     def _case(self, call: Call, wish: Wish, request: Request, ruled: Ruled, client: Client) -> Case:
         policy, rules = ruled.policy, ruled.rules
         told = Window(total=client.settings.window, origin="config") if client.settings.window else None
         window = resolve(request.model, told, self._probe.known(client, request.model, call.headers))
-        if wish.mode == "off":
-            rules = replace(rules, new_blocks=False)
+        rules = replace(rules, clean=self._clean, new_blocks=rules.new_blocks and wish.mode != "off")
         tokenizer = self._tokenizers.of(request.model, policy.estimator)
-        return Case(call, wish, request, policy, rules, window, tokenizer, client.settings.name)
+        return Case(call, wish, request, policy, rules, window, tokenizer, client, ruled.teller)
 
-    async def _decided(self, case: Case) -> Decided:
-        known = case, identity, memory = await self._found(case)
-        rules, facts = _rules(case, memory), _facts(case, memory, identity)
-        ready = await _asked(_mechanically, known, rules, memory.calibration, facts)
-        return Decided(case, identity, memory, ready)
+    async def _decided(self, ground: Ground, patience: float) -> Decided:
+        facts = self._facts(ground)
+        found = await _asked(plan.decide, ground, ground.rules, ground.memory.calibration, facts)
+        if isinstance(found, NeedSummary):
+            found = await self._resolved(found, ground, facts, patience)
+        return Decided(ground, found)
 
-    async def _found(self, case: Case) -> Known:
+    async def _resolved(self, need: NeedSummary, ground: Ground, facts: Facts, patience: float) -> Ready:
+        """While the history still fits nobody waits for a summary; else as long as patience lasts, then without."""
+        order = None if need.question is None else ground.order(need.question, self._redaction)
+        if not need.urgent:
+            if order is not None:
+                self._summarizer.begin(order)
+            return replace(need.standing, reason=PENDING)
+        if order is None:
+            summary = await self._summarizer.wait_for(ground.identity, facts.making, patience)
+        else:
+            summary = await self._summarizer.wait(order, patience)
+        if summary is None:
+            return need.give_up()
+        facts = replace(facts, summary=summary, may_ask=False, making=0)
+        told = await _asked(plan.decide, ground, ground.rules, ground.memory.calibration, facts)
+        return told.give_up() if isinstance(told, NeedSummary) else told
+
+    def _facts(self, ground: Ground) -> Facts:
+        return ground.facts(may_ask=self._summarizer.may_ask(ground.identity.tenant, ground.case.asked.settings.name))
+
+    async def _found(self, case: Case) -> Ground:
         """Whose history it is, and what is remembered of it and of its window."""
         request = case.request
         secret = await self._recall.secret()
@@ -108,10 +164,16 @@ class Compactor:
         large = len(request.source) > READ_INLINE
         links = await _apart(large, partial(chain, request, tenant, secret, case.wish.conversation))
         identity = Identity(tenant, links, f"{case.upstream}/{family(request.model)}")
-        window = "" if case.window.origin == "config" else _window_key(case, identity)  # the operator has spoken
-        memory = await self._recall.find(identity, prior(request.model), rehearse=case.observes, window=window)
+        window = "" if case.window.origin == "config" else case.window_key(tenant)  # the operator has spoken
+        memory = await self._recall.find(
+            identity,
+            prior(request.model),
+            rehearse=case.observes,
+            window=window,
+            told=case.rules.summary.enabled and not case.observes,
+        )
         lesson = self._lessons.recalled(case.which, memory.window) if memory.answered else None
-        return case.knowing(lesson), identity, memory
+        return Ground(case.knowing(lesson), identity, memory)
 
     async def recover(self, prepared: Prepared, fault: Fault) -> Prepared:
         """The upstream refused it, for this. What may be tried once more; the same again: nothing would help."""
@@ -120,7 +182,7 @@ class Compactor:
             return prepared
         refused = prepared.decided or await self._passed_over(case)
         if (lesson := recovery.taught(fault)) is not None:
-            await self._lessons.learn(_window_key(case, refused.identity), case.which, lesson)
+            await self._lessons.learn(case.window_key(refused.identity.tenant), case.which, lesson)
         counted = sum(await case.tokenizer.count_all(_weighing(refused.ready)))
         cure = recovery.cure(fault, counted, refused.memory.calibration.ratio, case.request.max_output)
         again = await self._cured(prepared, refused, cure) if cure is not None else prepared
@@ -129,8 +191,7 @@ class Compactor:
     async def _cured(self, prepared: Prepared, refused: Decided, cure: recovery.Cure) -> Prepared:
         if cure.of_history:
             case, facts = refused.case, Facts(usable=cure.goal, prices=prices_of(refused.case.window))
-            known = case, refused.identity, refused.memory
-            ready = await _asked(cure, known, case.rules, Calibration(cure.ratio), facts)
+            ready = await _asked(cure, refused.ground, case.rules, Calibration(cure.ratio), facts)
             if ready is None:
                 return prepared
             prepared = await self._carried_out(replace(refused, ready=ready))
@@ -139,9 +200,9 @@ class Compactor:
     async def _passed_over(self, case: Case) -> Decided:
         """What was beneath notice is looked at after all: it went out as it came."""
         await case.tokenizer.count_all(case.raws)
-        case, identity, memory = await self._found(case)
-        size = sum(map(case.count(memory.calibration), case.raws))
-        return Decided(case, identity, memory, recovery.untouched(case.request, size))
+        ground = await self._found(case)
+        size = sum(map(ground.case.count(ground.memory.calibration), case.raws))
+        return Decided(ground, recovery.untouched(case.request, size))
 
     async def _carried_out(self, decided: Decided) -> Prepared:
         self._tell(decided)
@@ -151,7 +212,7 @@ class Compactor:
             large = len(request.source) > READ_INLINE
             body = await _apart(large, partial(chat.render, request, ready.view, ready.tools))
             call = replace(call, body=body)
-        return Prepared(call, _notes(decided), decided, decided.case.wish, decided.case)
+        return Prepared(call, decided.notes, decided, decided.case.wish, decided.case)
 
     def _tell(self, decided: Decided) -> None:
         ready, policy = decided.ready, decided.case.rules.policy
@@ -167,7 +228,7 @@ class Compactor:
         if decided is not None:
             await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=decided.rehearsed)
             if prepared.lesson is not None:
-                key = _window_key(decided.case, decided.identity)
+                key = decided.case.window_key(decided.identity.tenant)
                 await self._lessons.learn(key, decided.case.which, prepared.lesson)
         kept = decided.kept if decided is not None else None
         return self._keeper.record(kept or await self._kept_anyway(prepared), answer)
@@ -192,13 +253,25 @@ class Compactor:
             self._complain(decided, counted, tokens)
         if decided.rehearsed or not plausible(counted, tokens):
             tokens = 0
-        last = LastTime(
-            Anchor(identity.links[-1], tokens, ready.basis),
-            time.time(),
-            identity.counter,
-            memory.calibration.learn(counted, tokens),
-        )
+        scale, vain = memory.calibration.learn(counted, tokens), decided.in_vain(tokens or ready.after)
+        anchor = Anchor(identity.links[-1], tokens, ready.basis)
+        last = LastTime(anchor, time.time(), identity.counter, scale, vain)
+        if vain == plan.BREAKER and ready.action == "created":
+            self._emit(events.BreakerOpened(identity.conversation, decided.case.rules.policy))
         await self._recall.note(identity, last, first=memory.last is None)
+        if not decided.case.observes:
+            await self._ask_ahead(decided, last)
+
+    async def _ask_ahead(self, decided: Decided, last: LastTime) -> None:
+        """What the next requests will need is asked for now, of the history as the client has sent it."""
+        rules, size = decided.case.rules, last.anchor.tokens or decided.ready.after
+        if not plan.nears(size, rules, self._facts(decided.ground)):
+            return
+        ground = decided.afterwards(await self._recall.candidate(decided.identity))
+        facts = replace(self._facts(ground), anchor=last.anchor, vain=last.vain)
+        question = await _asked(plan.ahead, ground, rules, last.calibration, facts)
+        if question is not None:
+            self._summarizer.begin(ground.order(question, self._redaction))
 
     def _complain(self, decided: Decided, counted: int, tokens: int) -> None:
         """The prompt was cut without a word: once in a conversation that is a warning."""
@@ -211,6 +284,7 @@ class Compactor:
 
     async def close(self) -> None:
         self._tokenizers.close()
+        await self._summarizer.close()
         await self._keeper.close()
         await self._recall.close()
 
@@ -218,6 +292,8 @@ class Compactor:
 async def _counted(case: Case, inkling: Window | None) -> Case | None:
     """The case with its tokens counted; None where it is beneath notice."""
     facts, raws = case.knowing(inkling).facts(), case.raws
+    if asides.was_asked(case.request):
+        facts = replace(facts, force=True)
     if plan.quiet(len(case.request.source) // BYTES_A_TOKEN, case.rules, facts):
         return None
     counts = await case.tokenizer.count_all(raws)
@@ -226,28 +302,16 @@ async def _counted(case: Case, inkling: Window | None) -> Case | None:
     return replace(case, counts=dict(zip(raws, counts, strict=True)))
 
 
-async def _asked(judge: Callable[..., T], known: Known, rules: Rules, calibration: Calibration, facts: Facts) -> T:
+async def _asked(judge: Callable[..., T], ground: Ground, rules: Rules, calibration: Calibration, facts: Facts) -> T:
     """What the heart says of a history."""
-    case, identity, memory = known
-    blocks = (memory.block,) if memory.block is not None else ()
-    act = partial(judge, case.request, identity.links, blocks, rules, count=case.count(calibration), facts=facts)
+    case, links = ground.case, ground.identity.links
+    act = partial(judge, case.request, links, ground.blocks, rules, count=case.count(calibration), facts=facts)
     found: T = await _apart(len(case.request.source) > DECIDE_INLINE, act)
     return found
 
 
-def _mechanically(*grounds: Any, **more: Any) -> Ready:  # noqa: ANN401 (whatever `decide` takes)
-    """No model is asked yet."""
-    decided = plan.decide(*grounds, **more)
-    return decided.give_up() if isinstance(decided, NeedSummary) else decided
-
-
 def _weighing(ready: Ready) -> list[bytes]:
     return [message.raw for message in ready.view] + [ready.tools or b""]
-
-
-def _window_key(case: Case, identity: Identity) -> str:
-    """A tenant is a credential here; one that has several must tell them apart in this key."""
-    return learned_key(identity.tenant, case.upstream, case.request.model, identity.tenant)
 
 
 def _asking_less(prepared: Prepared, most: int | None) -> Prepared:
@@ -257,39 +321,6 @@ def _asking_less(prepared: Prepared, most: int | None) -> Prepared:
     notes = tuple(note for note in prepared.notes if note[0] != REASON)
     call = replace(prepared.call, body=chat.answer_within(prepared.call.body, most))
     return replace(prepared, call=call, notes=(*notes, (REASON, recovery.REASON)))
-
-
-def _facts(case: Case, memory: Memory, identity: Identity) -> Facts:
-    facts, last = replace(case.facts(), seen=memory.last is not None), memory.last
-    if last is None:
-        return facts
-    anchor = last.anchor if last.counter == identity.counter else None
-    return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.at))
-
-
-def _rules(case: Case, memory: Memory) -> Rules:
-    """While observing, a block that really stands goes on standing, and none follows it."""
-    stands = memory.block is not None and not memory.rehearsed
-    return replace(case.rules, new_blocks=False) if case.observes and stands else case.rules
-
-
-def _notes(decided: Decided) -> Headers:
-    case, ready = decided.case, decided.ready
-    action = OBSERVED if decided.rehearsed else ready.action
-    if action == "none" and not case.rules.new_blocks:
-        action = "off"
-    notes = [
-        ("x-compaction", action),
-        ("x-compaction-tokens-before", str(ready.before)),
-        ("x-compaction-tokens-after", str(ready.after)),
-        ("x-compaction-policy", case.rules.policy),
-        ("x-compaction-conversation", decided.identity.conversation),
-    ]
-    if ready.reason:
-        notes.append((REASON, ready.reason))
-    elif not case.window.known:
-        notes.append((REASON, "window-unknown"))
-    return tuple(notes)
 
 
 async def _apart(large: bool, act: Callable[[], Any]) -> Any:  # noqa: ANN401, FBT001 (whatever the act gives)

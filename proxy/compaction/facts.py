@@ -15,7 +15,7 @@ from proxy.windows import Window
 from proxy.wire.headers import Headers, find
 
 ANONYMOUS = "anonymous"
-FORMAT = 2
+FORMAT = 3
 _CREDENTIALS = ("authorization", "api-key", "x-api-key")
 _PLAIN = Prices()
 
@@ -57,11 +57,13 @@ class LastTime:
     at: float
     counter: str
     calibration: Calibration
+    vain: int = 0
+    """So many blocks in a row did not bring it below its limit."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
         links = anchor.link.hex(), anchor.tokens, anchor.block.hex()
-        return json.dumps([FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen]).encode()
+        return json.dumps([FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen, self.vain]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "LastTime | None":
@@ -69,8 +71,9 @@ class LastTime:
         version, *told = json.loads(value)
         if version != FORMAT:
             return None
-        link, tokens, block, at, counter, ratio, seen = told
-        return cls(Anchor(bytes.fromhex(link), tokens, bytes.fromhex(block)), at, counter, Calibration(ratio, seen))
+        link, tokens, block, at, counter, ratio, seen, vain = told
+        anchor = Anchor(bytes.fromhex(link), tokens, bytes.fromhex(block))
+        return cls(anchor, at, counter, Calibration(ratio, seen), vain)
 
 
 def prices_of(window: Window) -> Prices:

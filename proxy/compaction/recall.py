@@ -5,12 +5,13 @@ would forward different bytes. A store that does not answer is told of, and the 
 """
 
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from proxy import events
+from proxy.compaction.candidate import Candidate, summary_key
 from proxy.compaction.facts import Identity, LastTime
 from proxy.core.identity import promise_key
 from proxy.core.overlay import Block
@@ -36,6 +37,8 @@ class Memory:
     """The block is one that was only observed."""
     window: bytes | None = None
     """What an overflow taught of the window."""
+    candidate: Candidate | None = None
+    """How far the newest summary is that was asked for."""
     answered: bool = True
     """Did the store answer at all?"""
 
@@ -59,14 +62,20 @@ class Recall:
                 return self._meanwhile
         return self._secret
 
-    async def find(self, identity: Identity, prior: Calibration, *, rehearse: bool, window: str = "") -> Memory:
-        """All of it at once; while observing, what was only rehearsed counts where nothing else stands."""
+    async def find(
+        self, identity: Identity, prior: Calibration, *, rehearse: bool, window: str = "", told: bool = False
+    ) -> Memory:
+        """All of it at once; while observing, what was only rehearsed counts where nothing else stands.
+
+        `window`: the key of what an overflow taught; `told`: summaries too.
+        """
         spaces = (identity.tenant, _rehearsing(identity)) if rehearse else (identity.tenant,)
         newest_first = identity.links[::-1]
         keys = [promise_key(space, link) for space in spaces for link in newest_first]
         facts = [*map(identity.anchor_key, newest_first), identity.scale_key]
+        accounts = _summary_keys(identity) if told else []
         try:
-            block, fact, taught = await self._store.longest(keys, facts, (window,) if window else ())
+            block, fact, taught, account = await self._store.longest(keys, facts, (window,) if window else (), accounts)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
             return Memory(calibration=prior, answered=False)
@@ -78,7 +87,18 @@ class Recall:
             calibration=calibration,
             rehearsed=block is not None and block.key.startswith(_rehearsing(identity)),
             window=taught.value if taught else None,
+            candidate=_candidate(account, accounts),
         )
+
+    async def candidate(self, identity: Identity) -> Candidate | None:
+        """How far the newest summary is by now."""
+        keys = _summary_keys(identity)
+        try:
+            _, account = await self._store.longest((), keys)
+        except StoreUnavailable as fault:
+            self._emit(events.StoreFailed(str(fault)))
+            return None
+        return _candidate(account, keys)
 
     async def promise(self, identity: Identity, ready: Ready, memory: Memory, *, rehearsed: bool) -> None:
         """The upstream took it: from now on the block is a promise, in place of the one it was built on."""
@@ -108,6 +128,16 @@ class Recall:
 def _block(value: bytes) -> Block | None:
     """Read once and not on every turn: that of a long conversation has a hundred kilobytes."""
     return Block.from_bytes(value)
+
+
+def _summary_keys(identity: Identity) -> list[str]:
+    """Longest first."""
+    return [summary_key(identity, covers) for covers in reversed(range(len(identity.links)))]
+
+
+def _candidate(account: Found | None, keys: Sequence[str]) -> Candidate | None:
+    """Its key tells what it covers: they stand there longest first."""
+    return None if account is None else Candidate.from_bytes(account.value, len(keys) - 1 - keys.index(account.key))
 
 
 def _rehearsing(identity: Identity) -> str:

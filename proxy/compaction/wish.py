@@ -1,6 +1,6 @@
 """What a request asks of the proxy, in headers that never leave it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from proxy.errors import BadRequest
@@ -15,6 +15,10 @@ class Wish:
     mode: Mode = "auto"
     focus: str = ""
     conversation: str = ""
+
+    def forced(self, focus: str) -> "Wish":
+        """The client has asked for it, whatever its headers say."""
+        return replace(self, mode="force", focus=focus or self.focus)
 
     @classmethod
     def of(cls, headers: Headers) -> "Wish":

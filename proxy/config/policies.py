@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
+from proxy.config import prompts
 from proxy.config.block import Block
 from proxy.core import pins, rules
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
+from proxy.core.summary import Summaries
 
 DEFAULT = "default"
 _R = rules.Rules()
@@ -68,6 +70,63 @@ class Pins(Block):
     )
 
 
+def _known_prompt(name: str) -> str:
+    prompts.prompt(name)
+    return name
+
+
+class Summary(Block):
+    """When a model is asked what the old part of a history was, and what becomes of its answer."""
+
+    enabled: bool = Field(
+        _R.summary.enabled, description="Ask a model where clearing is not enough; off: fold without one."
+    )
+    prepare: float = Field(
+        _R.summary.prepare, gt=0, le=1, description="Share of the trigger over which it is asked ahead of need."
+    )
+    call: Literal["aligned", "transcript"] = Field(
+        _R.summary.call,
+        description="aligned asks at the end of the conversation as last forwarded (cached); transcript retells it.",
+    )
+    upstream: str = Field("", description="The upstream that is asked, with its own key; empty: the request's own.")
+    model: str = Field("", description="The model that is asked; empty: the request's own.")
+    prompt: Annotated[str, AfterValidator(_known_prompt)] = Field(
+        "structured", description="What it is told: structured, workflow, or the path of a text file."
+    )
+    max_tokens: int = Field(_R.summary.max_tokens, ge=100, description="A summary is at most so long.")
+    wait: float = Field(
+        8.0, ge=0, description="Seconds that a request waits for a summary when it does not fit without."
+    )
+    seconds: float = Field(180.0, gt=0, description="Seconds after which a summary is given up.")
+    shape: Literal["notes", "single", "pair"] = Field(
+        _R.summary.shape,
+        description="notes keeps the user's messages; single is one message; pair is one and an acknowledgement.",
+    )
+    user_tokens: int = Field(
+        _R.summary.user_tokens, ge=0, description="In notes, the user's messages stay verbatim up to so many tokens."
+    )
+    ledger: int = Field(_R.summary.ledger, ge=0, description="Bytes of files, commands and errors listed below it.")
+    pointer: str = Field(
+        _R.summary.pointer, description="A sentence at its end, for agents that can read where the originals are."
+    )
+
+    def rules(self) -> Summaries:
+        told = prompts.prompt(self.prompt)
+        aligned = self.call == "aligned" and not (self.upstream or self.model)
+        return Summaries(
+            enabled=self.enabled,
+            prepare=self.prepare,
+            call="aligned" if aligned else "transcript",
+            prompt=told.of(self.max_tokens),
+            headings=told.headings,
+            max_tokens=self.max_tokens,
+            shape=self.shape,
+            user_tokens=self.user_tokens,
+            ledger=self.ledger,
+            pointer=self.pointer,
+        )
+
+
 class Policy(Block):
     """What is compacted, when, and how hard."""
 
@@ -119,6 +178,11 @@ class Policy(Block):
     observations: tuple[str, ...] = Field(
         _R.observations, description="User messages in which one of these is found are results, not words of a user."
     )
+    asides: tuple[Pattern, ...] = Field(
+        _R.asides,
+        description="A last message with one of these is about the conversation (a title, a summary of its own).",
+    )
+    summary: Summary = Field(Summary(), description="Summaries by a model, where clearing is not enough.")
     pins: Pins = Field(Pins(), description="What survives word for word.")
 
     def rules(self, name: str) -> rules.Rules:
@@ -129,6 +193,7 @@ class Policy(Block):
             fold=tuple(map(_step, self.fold)),
             keep=rules.Keep(**self.keep.model_dump()),
             pins=pins.Pins(**self.pins.model_dump()),
+            summary=self.summary.rules(),
             new_blocks=self.mode != "off",
             **{name: getattr(self, name) for name in _FIGURES},
         )
@@ -144,6 +209,7 @@ _FIGURES = (
     "min_progress",
     "min_groups",
     "observations",
+    "asides",
 )
 
 

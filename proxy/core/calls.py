@@ -1,6 +1,5 @@
 """Change the calls of an assistant message inside its bytes: other arguments, or fewer calls."""
 
-import json
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -36,12 +35,8 @@ def without(message: Message, gone: Collection[int], made: str) -> Message | Non
 
 def spoken(call: Call) -> Iterator[str]:
     """The texts inside the arguments; all of them as one, where they are not JSON."""
-    try:
-        value = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        yield call.arguments
-        return
-    yield from _texts(value)
+    value = call.value
+    yield from (call.arguments,) if value is None else _texts(value)
 
 
 def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON

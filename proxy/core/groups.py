@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import is_
 
 from proxy.core.messages import Call, Message, literal
 
@@ -23,18 +24,18 @@ MISSING = "[No result of this call was recorded.]"
 def groups(messages: Sequence[Message]) -> list[range]:
     """The atomic groups, in order, as ranges of places."""
     found: list[range] = []
-    start, waiting = -1, set[str]()
+    spoke, waiting = -1, set[str]()
     for place, message in enumerate(messages):
-        follows = bool(found) and start >= 0 and found[-1].start == start and message.is_bulk
+        follows = spoke >= 0 and found[-1].start == spoke and message.is_bulk
         if follows or (message.is_result and message.answers in waiting):
-            while found and found[-1].start >= start:
+            while found and found[-1].start >= spoke:  # a late result draws what stands between into its group
                 found.pop()
-            found.append(range(start, place + 1))
+            found.append(range(spoke, place + 1))
             waiting.discard(message.answers)
             continue
         found.append(range(place, place + 1))
         if message.role == "assistant":
-            start, waiting = place, {call.id or call.name for call in message.calls}
+            spoke, waiting = place, {call.answered_by for call in message.calls}
     return found
 
 
@@ -74,8 +75,10 @@ def callers(messages: Sequence[Message]) -> list[Call | None]:
 
 
 def _answered(waiting: list[Call], result: Message) -> int | None:
-    by_id = (place for place, call in enumerate(waiting) if result.answers and result.answers == (call.id or call.name))
-    return next(by_id, 0 if waiting and not result.answers else None)
+    """The place of the call; a result that says nothing answers the first that waits."""
+    if not result.answers:
+        return 0 if waiting else None
+    return next((place for place, call in enumerate(waiting) if call.answered_by == result.answers), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def flaws(messages: Sequence[Message]) -> Flaws:
             orphans += 1
         else:
             unanswered += len(waiting)
-            waiting = [call.id or call.name for call in message.calls]
+            waiting = [call.answered_by for call in message.calls]
     leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
     userless = not any(message.role == "user" for message in messages)
     return Flaws(orphans, unanswered + len(waiting), int(leading), int(userless))
@@ -125,7 +128,7 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
             found = _find_result(messages, place, call, taken)
             taken.update(() if found is None else (found,))
             repaired.append(_filled(message, call) if found is None else messages[found])
-    unchanged = len(repaired) == len(messages) and all(map(_is, repaired, messages))
+    unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
     return tuple(messages) if unchanged else tuple(repaired)
 
 
@@ -134,7 +137,7 @@ def _find_result(messages: Sequence[Message], place: int, call: Call, taken: set
         message = messages[later]
         if message.role == "assistant":
             return None
-        if message.is_result and later not in taken and message.answers == (call.id or call.name):
+        if message.is_result and later not in taken and message.answers == call.answered_by:
             return later
     return None
 
@@ -145,7 +148,3 @@ def _filled(message: Message, call: Call) -> Message:
     )
     raw = json.dumps({**names, "content": MISSING}, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return literal(raw, message.stop, message.stop, "repair")
-
-
-def _is(one: Message, other: Message) -> bool:
-    return one is other

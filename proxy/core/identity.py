@@ -17,7 +17,7 @@ import re
 from hashlib import blake2b
 
 from proxy.core import splice
-from proxy.core.messages import Message, Request, head_size
+from proxy.core.messages import Message, Request
 
 VERSION = b"c1"
 SIZE = 20
@@ -32,7 +32,7 @@ def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> 
     link = blake2b(origin, digest_size=SIZE, key=key).digest()
     links = [link]
     marked = _MARK.search(request.source) is not None
-    for message in request.messages[head_size(request.messages) :]:
+    for message in request.body:
         link = follow(link, message, key, marked=marked)
         links.append(link)
     return tuple(links)

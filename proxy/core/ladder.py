@@ -1,18 +1,21 @@
-"""The rungs from a full view down to its target, without a model.
+"""The rungs from a full view down to its target. No model is needed for any of them.
 
-First what is old is cleared. If that is not enough, the oldest part is folded to the user's own words and a ledger,
-as much of it as it takes. If even that is not enough, less of the newest is left alone. Each rung is tried on the
-view as it stands; the first that reaches the target is taken, and if none does, the one that comes nearest.
+First what is old is cleared. If that is not enough, a summary takes its place where one is at hand; else the oldest
+part is folded to the user's own words and a ledger, as much of it as it takes. If even that is not enough, less of the
+newest is left alone. Each rung is tried on the view as it stands; the first that reaches the target is taken, and if
+none does, the one that comes nearest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from proxy.core.groups import snap
 from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.rules import Keep
 from proxy.core.scene import Scene
+from proxy.core.summary import Summarize
 
 _ENOUGH = 0.9
 # So often less of the middle is folded than all of it.
@@ -24,33 +27,52 @@ DEEPEST = Keep(tokens=0, groups=1)
 class Rung:
     """What one try would come to."""
 
+    way: Literal["cleared", "told", "folded"]
     scene: Scene
     freed: int
-    folded: bool
     reports: tuple[StepReport, ...]
-
-
-def cleared(scene: Scene, draft: Draft, reason: str) -> Rung:
-    """Only the when-full steps."""
-    return _rung(scene, *run(scene.rules.when_full, draft), reason)
 
 
 def ladder(scene: Scene, size: int, limit: int, reason: str) -> Rung:
     """The first rung that reaches the target, else the deepest.
 
-    One that leaves the view well under the limit is good enough not to give up more of the newest.
+    One that gives something up and leaves the view well under the limit is good enough not to give up more.
     """
     goal = int(limit * scene.rules.target)
     rungs: list[Rung] = []
-    for keep in _keeps(scene.rules.keep, goal):
-        draft = scene.draft(keep)
-        rung = cleared(scene, draft, reason)
-        if size - rung.freed > goal:
-            rung = _folded(scene, draft, reason, size - goal)
+    for rung in _rungs(scene, size, goal, reason):
         rungs.append(rung)
-        if size - rung.freed <= (limit * _ENOUGH if rung.folded else goal):
+        if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH):
             break
     return max(rungs, key=lambda rung: rung.freed)
+
+
+def cleared(scene: Scene, draft: Draft, reason: str) -> Rung:
+    """Only the when-full steps."""
+    return _rung("cleared", scene, *run(scene.rules.when_full, draft), reason)
+
+
+def _rungs(scene: Scene, size: int, goal: int, reason: str) -> Iterator[Rung]:
+    for number, keep in enumerate(_keeps(scene.rules.keep, goal)):
+        draft = scene.draft(keep)
+        yield cleared(scene, draft, reason)
+        if number == 0:
+            yield from _told(scene, reason)
+        yield _folded(scene, draft, reason, size - goal)
+
+
+def _told(scene: Scene, reason: str) -> Iterator[Rung]:
+    """The summary at hand in the place of what it covers, and what is old behind it cleared."""
+    summary = scene.summary
+    draft = scene.draft_of(summary.covers) if summary is not None else None
+    if summary is None or draft is None:
+        return
+    told, reports = run((Summarize(summary.text, scene.rules.summary),), draft)
+    new = scene.settled(told, reason, summary)
+    behind = new.draft(scene.rules.keep)
+    shorter, more = run(scene.rules.when_full, behind)
+    new = new if shorter.middle == behind.middle else new.settled(shorter, reason)
+    yield Rung("told", new, scene.total(scene.view) - scene.total(new.view), reports + more)
 
 
 def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
@@ -68,7 +90,7 @@ def _folded(scene: Scene, draft: Draft, reason: str, excess: int) -> Rung:
         oldest = replace(shorter, middle=shorter.middle[:stop], after=shorter.middle[stop:] + shorter.after)
         folded, more = run(scene.rules.fold, oldest)
         whole = replace(shorter, middle=folded.middle + shorter.middle[stop:])
-        rungs.append(_rung(scene, whole, reports + more, reason, folded=True))
+        rungs.append(_rung("folded", scene, whole, reports + more, reason))
         if stop == len(shorter.middle):
             break
         room -= 2 * (excess - rungs[-1].freed)  # what folding leaves behind takes room as well, and more each time
@@ -83,9 +105,11 @@ def _tail(scene: Scene, messages: Sequence[Message], room: int) -> int:
     return place
 
 
-def _rung(scene: Scene, draft: Draft, reports: tuple[StepReport, ...], reason: str, *, folded: bool = False) -> Rung:
+def _rung(
+    way: Literal["cleared", "folded"], scene: Scene, draft: Draft, reports: tuple[StepReport, ...], reason: str
+) -> Rung:
     new = scene.settled(draft, reason)
     freed = scene.total(scene.view) - scene.total(new.view)
     if scene.tools is not None and new.tools is not None:
         freed += scene.count(scene.tools) - scene.count(new.tools)
-    return Rung(new, freed, folded, reports)
+    return Rung(way, new, freed, reports)

@@ -20,6 +20,7 @@ from proxy.core import splice
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
+# What the message of a user may have gone through and still be the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"')
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"')
@@ -33,6 +34,25 @@ class Call:
     name: str
     arguments: str
     kind: Literal["function", "custom", "legacy"] = "function"
+
+    @property
+    def answered_by(self) -> str:
+        """What a result must carry to answer it: its id, or the name of a legacy function."""
+        return self.id or self.name
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - JSON
+        """The arguments, parsed; None where they are no JSON."""
+        try:
+            return json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by name; none where they are no JSON object."""
+        value = self.value
+        return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +106,10 @@ class Message:
 
     def told(self, text: str, made: str) -> "Message":
         """The same message saying this instead; every other key keeps its bytes."""
-        content = splice.quoted(text)
+        return self.holding(splice.quoted(text), made)
+
+    def holding(self, content: bytes, made: str) -> "Message":
+        """The same message with this JSON as its content; one that has none stays as it is."""
         place = splice.member(self.raw, "content")
         if place is None:
             return self
@@ -120,15 +143,9 @@ class Request:
 
     @property
     def head_size(self) -> int:
-        return head_size(self.messages)
-
-
-def head_size(messages: tuple[Message, ...]) -> int:
-    """How many messages lead with instructions."""
-    for place, message in enumerate(messages):
-        if message.role not in HEAD:
-            return place
-    return len(messages)
+        """How many messages lead with instructions."""
+        led = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
+        return next(led, len(self.messages))
 
 
 def observed(body: tuple[Message, ...], patterns: tuple[str, ...]) -> tuple[Message, ...]:
@@ -164,7 +181,14 @@ def understood(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a 
     return Message(raw, role, content, _calls(value) if role == "assistant" else (), answered)
 
 
+def kind_of(part: bytes) -> str:
+    """The type that a part of a content says it is."""
+    value = json.loads(part)
+    return _str(value.get("type")) if isinstance(value, dict) else ""
+
+
 def text_of(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+    """What a content says to a reader, its parts one below the other."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -16,15 +16,21 @@ GO_ON = "[The conversation goes on below.]"
 
 def notes(text: str, before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     """The messages that say `text` between `before` and `after`, standing for `body[start:stop]`."""
-    framed = f"{OPENING}\n{text}\n{CLOSING}"
     to_model = before is not None and (before.role in RESULTS or before.role == "user")
     to_user = after is not None and after.role == "user"
-    first = _note("assistant" if to_model else "user", framed, start, stop)
+    first = note("assistant" if to_model else "user", framed(text), start, stop)
     if to_model == to_user:
         return (first,)
-    return first, _note("user" if to_model else "assistant", GO_ON, stop, stop)
+    return first, note("user" if to_model else "assistant", GO_ON, stop, stop)
 
 
-def _note(role: str, text: str, start: int, stop: int) -> Message:
+def framed(text: str) -> str:
+    """Told as background. What is told cannot end the frame: it may quote what a stranger wrote."""
+    inside = text.replace("[Background", "[background").replace("End of background", "end of background")
+    return f"{OPENING}\n{inside}\n{CLOSING}"
+
+
+def note(role: str, text: str, start: int, stop: int) -> Message:
+    """One message of ours."""
     raw = json.dumps({"role": role, "content": text}, ensure_ascii=False)
     return literal(raw.encode("utf-8", "replace"), start, stop, NOTE)

@@ -9,7 +9,7 @@ was made, for the messages that come after it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -18,8 +18,9 @@ from typing import Any
 from proxy.core.messages import Message, literal
 from proxy.core.pipeline import Step
 from proxy.core.steps import frozen, thawed
+from proxy.core.summary import Summary
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Block:
     reason: str = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
+    summary: Summary | None = None
+    """The newest summary that stands in it, as the model wrote it: the next one goes on from there."""
 
     def to_bytes(self) -> bytes:
         value = {
@@ -54,6 +57,7 @@ class Block:
             "reason": self.reason,
             "policy": self.policy,
             "pruned": self.pruned,
+            "summary": None if self.summary is None else [self.summary.covers, self.summary.text],
         }
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -71,6 +75,7 @@ class Block:
             reason=value["reason"],
             policy=value["policy"],
             pruned=tuple(value["pruned"]),
+            summary=None if value["summary"] is None else Summary(*value["summary"]),
         )
 
     @property
@@ -102,7 +107,7 @@ class Block:
         return tuple(view)
 
 
-def close(view: Sequence[Message]) -> tuple[Part, ...]:
+def close(view: Iterable[Message]) -> tuple[Part, ...]:
     """The parts of a block from the messages that shall stand in it: stretches of untouched neighbours become one."""
     numbered = enumerate(view)
     runs = groupby(numbered, key=lambda pair: pair[0] if pair[1].literal else pair[1].start - pair[0] + 0.5)

@@ -6,7 +6,7 @@ touched, nothing fixed touched, not longer than it was, no call parted from its 
 out and the report says so.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -54,6 +54,10 @@ class Draft:
             for message, call in self.answered()
         )
 
+    def replaced(self, shorter: Mapping[int, Message]) -> "Draft":
+        """Some messages of the middle exchanged; `shorter` knows the old ones by their identity."""
+        return self.rewritten(lambda message, _: shorter.get(id(message), message))
+
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
         return replace(self, middle=tuple(middle))
 
@@ -68,7 +72,7 @@ class Step(Protocol):
     name: ClassVar[str]
 
     def reach(self, draft: Draft) -> int:
-        """At most so many tokens could go: cheap to say, never too low."""
+        """About so many tokens could go, cheaply said; none means that nothing would."""
 
     def __call__(self, draft: Draft) -> Draft: ...
 

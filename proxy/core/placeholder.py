@@ -5,16 +5,17 @@ A template has the words `{tool} {argument} {bytes} {rows} {outcome} {handle} {n
 left out. Nothing in it may depend on a clock or a counter: the same result gets the same words every time.
 """
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from proxy.core.messages import Call
 
 _WORD = re.compile(r"\{(\w+)\}")
 _KEYS = (
     "file_path",
+    "filePath",
+    "absolute_path",
+    "target_file",
     "path",
     "filename",
     "notebook_path",
@@ -29,11 +30,21 @@ _KEYS = (
     "description",
 )
 _FAILED = re.compile(
-    r"^\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|exit code:? [1-9]|panic:|exception\b)"
-    r"|(?:^|\n)(?:exit code|exit status|returncode|<returncode>|Process exited with code):?\s*[1-9]",
+    r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
+    r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
+    r"|(?:/bin/)?(?:ba|z)?sh: )",
     re.IGNORECASE,
 )
-_ERROR = re.compile(r"error|fail|fatal|panic|exception|denied|not found|exit (?:code|status)", re.IGNORECASE)
+_EXIT = re.compile(
+    r"(?:^|\n)\W{0,3}(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
+    r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}(-?\d+)|\"exit_code\": ?(-?\d+)",
+    re.IGNORECASE,
+)
+_ERRORS = ("error", "fail", "fatal", "panic", "exception", "denied", "not found")
+_NEAR = 2_000
+"""So many characters at either end are looked at: there a failure is told."""
+_AT_AN_END = 400
+"""... and an exit code."""
 _LONGEST = 120
 _KEY_LENGTH = 40
 
@@ -46,7 +57,7 @@ def words(
         "tool": call.name if call else "tool",
         "argument": short(argument(call), _KEY_LENGTH),
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
-        "rows": f"{text.count(chr(10)) + 1:,}",
+        "rows": rows(text),
         "outcome": outcome(text),
         "names": f" Names in it: {', '.join(names)}." if names else "",
         "handle": f"#{handle}",
@@ -59,25 +70,43 @@ def argument(call: Call | None) -> str:
     """The one argument a person would name the call by."""
     if call is None:
         return ""
-    values = arguments(call)
-    for key in _KEYS:
-        if isinstance(values.get(key), str):
-            return short(values[key])
-    first = next((value for value in values.values() if isinstance(value, str)), "" if values else call.arguments)
+    named = {key: value for key, value in call.named.items() if isinstance(value, str)}
+    first = next((named[key] for key in (*_KEYS, *named) if key in named), None)
+    if first is None:
+        first = "" if isinstance(call.value, dict) else call.arguments
     return short(first)
 
 
 def failed(text: str) -> bool:
     """Does this result tell of a failure?"""
-    return _FAILED.search(text[:2_000]) is not None or _FAILED.search(text[-300:]) is not None
+    code = exit_code(text)
+    return _FAILED.match(text) is not None if code is None else code != 0
+
+
+def exit_code(text: str) -> int | None:
+    """What a command ended with, where its result begins or ends with saying so."""
+    ends = (text[:_AT_AN_END], text[-_AT_AN_END:])
+    told = (_EXIT.search(end) for end in ends if "exit" in end.lower() or "returncode" in end)
+    return next((int(found[1] or found[2]) for found in told if found), None)
+
+
+def failure(text: str) -> str:
+    """The line that says what went wrong; that of the exit code only where there is no other."""
+    near = text if len(text) <= 2 * _NEAR else f"{text[:_NEAR]}\n{text[-_NEAR:]}"
+    lines = near.split("\n")
+    told = (line for line in lines if any(word in line.lower() for word in _ERRORS) and not _EXIT.match(line))
+    return next(told, None) or next(filter(_EXIT.match, lines), text)
 
 
 def outcome(text: str) -> str:
-    """`ok`, or `failed` with the first line of the failure."""
-    if not failed(text):
-        return "ok"
-    told = next((line for line in text.split("\n") if _ERROR.search(line)), text)
-    return f"failed: {short(told)}"
+    """`ok`, or `failed` with the line that says why."""
+    return f"failed: {short(failure(text))}" if failed(text) else "ok"
+
+
+def rows(text: str) -> str:
+    """How many lines it has, as one says it."""
+    number = text.count("\n") + 1
+    return f"{number:,} lines" if number > 1 else "1 line"
 
 
 def short(text: str, limit: int = _LONGEST) -> str:
@@ -86,12 +115,3 @@ def short(text: str, limit: int = _LONGEST) -> str:
     if len(line) <= limit:
         return line
     return "…" + line[1 - limit :] if line.startswith("/") and " " not in line else line[: limit - 1] + "…"
-
-
-def arguments(call: Call) -> dict[str, Any]:
-    """The arguments by name; none, where they are not a JSON object."""
-    try:
-        value = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -16,14 +16,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core import economics
+from proxy.core.asides import is_aside
 from proxy.core.groups import groups
 from proxy.core.ladder import DEEPEST, Rung, cleared, ladder
 from proxy.core.messages import Message, Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count, StepReport, quarter
+from proxy.core.question import Question, asked, may_ask
 from proxy.core.rules import NOTHING_KNOWN, Facts, Rules
 from proxy.core.scene import WINDOWED, Scene
 
+# So far over its limit a view may grow while an answer is awaited, where the window is not known.
+PATIENCE = 1.1
+# A model is asked about what was seen before: before this share of where it is asked a history must have been seen.
+SOON = 0.9
+# After so many blocks in a row that did not help there are no more, as long as the view fits.
+BREAKER = 2
 # What a block must free that does not bring a view below its limit, when the one before it did not either.
 REAL_SHARE = 0.3
 
@@ -52,14 +60,15 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class NeedSummary:
-    """Clearing is not enough: a model should tell what `body[:stop]` was. Whoever cannot ask one gives up."""
+    """Clearing is not enough: a model should tell what the old part was. Whoever cannot ask one gives up."""
 
-    reason: str
-    goal: int
-    stop: int
+    question: Question | None
+    """None: it was asked already, and the answer is awaited."""
     standing: Ready
-    """The view as last forwarded: what a cache-aligned summary call is put to."""
+    """The view as it was promised; it serves while the answer is awaited."""
     mechanical: Ready
+    urgent: bool
+    """The view as promised may not fit any more, or the client asked for this: wait for the answer."""
 
     def give_up(self) -> Ready:
         """The same without a model."""
@@ -69,7 +78,14 @@ class NeedSummary:
 def quiet(size: int, rules: Rules, facts: Facts) -> bool:
     """Is a history of about so many tokens beneath notice? Then nothing is looked up and the client's bytes go out."""
     limits = rules.limits(facts.usable, facts.prices)
-    return not facts.force and size < min([rules.clear_at_least, *(limit for limit, _ in limits)])
+    soon = rules.summary.prepare * SOON if rules.summary.enabled else 1.0
+    return not facts.force and size < min([rules.clear_at_least, *(limit * soon for limit, _ in limits)])
+
+
+def nears(size: int, rules: Rules, facts: Facts) -> bool:
+    """Is a view of about so many tokens so near its limit that a summary may be needed soon?"""
+    limits = rules.limits(facts.usable, facts.prices)
+    return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
 
 def decide(
@@ -87,12 +103,40 @@ def decide(
     """
     scene = Scene.of(request, chain, blocks, rules, count=count, facts=facts)
     size = scene.size()
-    if not rules.new_blocks:
+    if not rules.new_blocks or _is_beside(scene, size):
         return _kept(scene, size)
     crossed = scene.over(size) or ((size, "forced") if scene.facts.force else None)
     if crossed is not None:
         return _deep(scene, size, *crossed)
     return _stride(scene, size)
+
+
+def ahead(
+    request: Request,
+    chain: Sequence[bytes],
+    blocks: Sequence[Block],
+    rules: Rules,
+    *,
+    count: Count = quarter,
+    facts: Facts = NOTHING_KNOWN,
+) -> Question | None:
+    """What to ask a model now, so that its answer is there when the history has grown over its limit."""
+    if not rules.new_blocks or facts.vain >= BREAKER:
+        return None
+    scene = Scene.of(request, chain, blocks, rules, count=count, facts=facts)
+    size = scene.size()
+    if scene.summary is not None or scene.awaits_summary or is_aside(scene.body, rules.asides):
+        return None
+    if not nears(size, rules, facts):
+        return None
+    limit, reason = rules.limits(facts.usable, facts.prices)[0]
+    rung = cleared(scene, scene.draft(rules.keep), reason)
+    return asked(scene, size, limit) if size - rung.freed > limit * rules.target else None
+
+
+def _is_beside(scene: Scene, size: int) -> bool:
+    """The client asks something about the conversation, and that fits as it is."""
+    return _fits(scene, size) and not scene.facts.force and is_aside(scene.body, scene.rules.asides)
 
 
 def _stride(scene: Scene, size: int) -> Ready:
@@ -112,20 +156,49 @@ def _stride(scene: Scene, size: int) -> Ready:
 
 def _deep(scene: Scene, size: int, limit: int, reason: str) -> Ready | NeedSummary:
     """Down from over the limit to the target, by the first rung of the ladder that gets there."""
-    rules, usable = scene.rules, scene.facts.usable
-    fits = usable is None or size <= usable
-    few = fits and reason != "forced" and len(groups(scene.body)) < rules.min_groups
-    least = _least(scene, size, limit) if fits and reason != "forced" else 1
-    if few or _most(scene) < least:
+    against = _against(scene, size, reason)
+    if against is not None:
+        return _kept(scene, size, against)
+    bound = reason != "forced" and _fits(scene, size)
+    least = _least(scene, size, limit) if bound else 1
+    if _most(scene) < least:
         return _kept(scene, size, "floor")
     rung = ladder(scene, size, limit, reason)
     if rung.freed < least or _in_vain(scene, size, size - rung.freed, limit):
         return _kept(scene, size, "floor")
-    mechanical = _made(scene, rung, size)
-    if rules.summarize and scene.facts.seen and rung.folded:
-        goal = int(limit * rules.target)
-        return NeedSummary(reason, goal, rung.scene.block.covers, _kept(scene, size), mechanical)
-    return mechanical
+    return _told(scene, rung, size, limit) if rung.way == "folded" or reason == "forced" else _made(scene, rung, size)
+
+
+def _fits(scene: Scene, size: int) -> bool:
+    return scene.facts.usable is None or size <= scene.facts.usable
+
+
+def _against(scene: Scene, size: int, reason: str) -> str | None:
+    """Why no block is even tried; None: nothing speaks against it."""
+    if reason == "forced":
+        return "" if _is_done(scene) else None
+    if not _fits(scene, size):
+        return None
+    if scene.facts.vain >= BREAKER:
+        return "breaker-open"
+    return "floor" if len(groups(scene.body)) < scene.rules.min_groups else None
+
+
+def _told(scene: Scene, rung: Rung, size: int, limit: int) -> Ready | NeedSummary:
+    """Instead of folding without a model: ask one, or wait for the one that was asked."""
+    mechanical, usable, forced = _made(scene, rung, size), scene.facts.usable, rung.scene.block.reason == "forced"
+    question = None if scene.awaits_summary else asked(scene, size, limit)
+    if question is None and not scene.awaits_summary:
+        return mechanical
+    room = limit * PATIENCE if usable is None else (limit + usable) / 2
+    return NeedSummary(question, _kept(scene, size), mechanical, urgent=forced or size > room)
+
+
+def _is_done(scene: Scene) -> bool:
+    """What the client asks for was done when it asked the last time; this is the same request again."""
+    draft = scene.draft(scene.rules.keep)
+    covers = draft.after[0].start if draft.after else len(scene.body)
+    return scene.stands and scene.block.reason == "forced" and covers <= scene.block.covers
 
 
 def _least(scene: Scene, size: int, limit: int) -> int:

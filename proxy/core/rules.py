@@ -5,12 +5,15 @@ fills in `Facts`. Every figure is in tokens unless it says otherwise. The defaul
 conversations proved best.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from proxy.core.asides import ASIDES
 from proxy.core.economics import Prices
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Step
 from proxy.core.steps import ClearArguments, ClearObservations, ClearResults, ClipOutput, DropMiddle
+from proxy.core.summary import Summaries, Summary
 
 OBSERVATIONS = (
     r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
@@ -59,13 +62,17 @@ class Rules:
     """Shorter conversations are left alone unless they do not fit."""
     repair: bool = False
     """Results that are missing in what a block covers are filled in, and those that answer nothing left out."""
-    summarize: bool = False
-    """Ask a model for a summary where clearing is not enough; else `fold`."""
+    summary: Summaries = field(default_factory=Summaries)
+    """When a model is asked for a summary instead of folding without one."""
     new_blocks: bool = True
     """Off: what was promised stays, nothing new is."""
     observations: tuple[str, ...] = OBSERVATIONS
     """User messages in which one of these is found are observations, not words of a user."""
+    asides: tuple[str, ...] = ASIDES
+    """A last message in which one of these is found is about the conversation: nothing new is made for its sake."""
     pins: Pins = field(default_factory=Pins)
+    clean: Callable[[bytes], bytes] = bytes
+    """Takes secrets out of what is written into a block; as it is, nothing."""
 
     def limits(self, usable: int | None, prices: Prices) -> list[tuple[int, str]]:
         """The sizes over which a block is made, lowest first, each with the reason it gives."""
@@ -79,8 +86,8 @@ class Rules:
     def harder(self) -> "Rules":
         """For a request that the upstream has found too long: keep little, clip hard, whatever it costs."""
         clip = ClipOutput(over=8_000, share=0.05)
-        keep = Keep(tokens=self.keep.tokens // 4, groups=1)
-        return replace(self, always=(*self.always, clip), keep=keep, trigger=0.7, min_groups=0, summarize=False)
+        keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
+        return replace(self, always=(*self.always, clip), keep=keep, trigger=0.7, min_groups=0, summary=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,18 @@ class Facts:
     """Has a prefix of this history been forwarded before? Only then may a model be asked for a summary."""
     force: bool = False
     """The client asked for it: compact now, whatever the figures say."""
+    focus: str = ""
+    """What it wants remembered above all."""
+    summary: Summary | None = None
+    """A model's account of the longest prefix for which there is one."""
+    making: int = 0
+    """So many messages a model is being asked about just now."""
+    may_ask: bool = True
+    """Can a model be asked for another one now?"""
+    vain: int = 0
+    """So many blocks in a row did not bring the history below its limit, by the upstream's own count."""
+    failed: int = 0
+    """An account of so many messages was asked for in vain: ask again only when there is much more to tell."""
 
 
 NOTHING_KNOWN = Facts()

@@ -5,16 +5,17 @@ Everything the plan weighs is asked here: how large the view is, where the newes
 a block made of a shortened draft would forward.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core import pins
 from proxy.core.groups import groups, last_assistant, repair, snap, turns
-from proxy.core.messages import Message, Request, observed
+from proxy.core.messages import Message, Request, literal, observed
 from proxy.core.notes import notes
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Count, Draft, run
 from proxy.core.rules import Facts, Keep, Rules
+from proxy.core.summary import Summary
 from proxy.core.tools import offered, tool_names
 
 WINDOWED = ("window", "cliff")
@@ -85,6 +86,12 @@ class Scene:
         """The same and the block itself: two blocks may cut at one place and forward different things."""
         return self.basis + self.block.digest if self.stands else b""
 
+    def _clean(self, parts: Iterable[Message]) -> Iterator[Message]:
+        """What is ours in a block is written down, and so holds no secret; what is the client's is only pointed to."""
+        for message in parts:
+            raw = self.rules.clean(message.raw) if message.literal else message.raw
+            yield message if raw == message.raw else literal(raw, message.start, message.stop, message.made)
+
     def needs(self, block: Block) -> bool:
         """A block made for a window holds for windows about that size, and for whatever is too long without."""
         usable = self.facts.usable
@@ -115,9 +122,19 @@ class Scene:
         return self._outside + self.total(self.view)
 
     def draft(self, keep: Keep) -> Draft:
-        """The view parted into what is left alone and what may be shortened."""
+        """The view parted into what is left alone and what may be shortened. A promise only ever grows."""
+        promised = len(self.covered) if self.stands else 0
+        return self._parted(max(promised, self._cut(self.view, keep)), keep)
+
+    def draft_of(self, covers: int) -> Draft | None:
+        """The view parted where `body[:covers]` ends; None where that is within a group, or told as one with more."""
         view = self.view
-        cut = max(len(self.covered), self._cut(view, keep))
+        cut = next((place for place, message in enumerate(view) if message.stop > covers), len(view))
+        parts = cut > 0 and snap(view, cut) == cut and all(message.start >= covers for message in view[cut:])
+        return self._parted(cut, self.rules.keep) if parts else None
+
+    def _parted(self, cut: int, keep: Keep) -> Draft:
+        view = self.view
         opening = groups(view)[: keep.first]
         first = min(cut, opening[-1].stop) if opening else 0
         return Draft(
@@ -130,6 +147,22 @@ class Scene:
             window=self.facts.usable,
             count=self.count,
         )
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary at hand, where it tells more than the one that stands."""
+        known = self.facts.summary
+        return known if known is not None and known.covers > self._told else None
+
+    @property
+    def awaits_summary(self) -> bool:
+        """A model is at one that tells more."""
+        return self.facts.making > self._told
+
+    @property
+    def _told(self) -> int:
+        """So many messages are told by the summary that stands."""
+        return 0 if self.block.summary is None else self.block.summary.covers
 
     @property
     def passages(self) -> tuple[str, ...]:
@@ -150,7 +183,7 @@ class Scene:
             cut = min(cut, [turn.start for turn in turns(view)][-keep.turns :][0])
         return min(snap(view, answered), cut)
 
-    def settled(self, draft: Draft, reason: str) -> "Scene":
+    def settled(self, draft: Draft, reason: str, summary: Summary | None = None) -> "Scene":
         """The same history under the block that this draft makes."""
         head = len(self.request.head)
         covers = draft.after[0].start if draft.after else len(self.body)
@@ -164,12 +197,13 @@ class Scene:
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
         block = Block(
             covers,
-            close(parts),
+            close(self._clean(parts)),
             always=self.rules.always,
             window=self.facts.usable,
             reason=reason,
             policy=self.rules.policy,
             pruned=tuple(name for name in tool_names(self.request.tools) if name not in tool_names(draft.tools)),
+            summary=summary or self.block.summary,
         )
         return self.under(block, stands=True)
 

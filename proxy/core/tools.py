@@ -1,29 +1,94 @@
-"""Tools by name: globs that say which are meant, the names that today's agents use, and the definitions on offer."""
+"""Tools by name: globs that say which are meant, what a call of them does, and the definitions on offer."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from proxy.core import splice
 
 EXEMPT = ("*skill*", "*todo*", "task", "ask*", "*memory*", "update_plan", "*plan_mode", "exitplanmode", "compact")
 """Skills carry instructions, todos and plans carry state, questions carry a person's answer."""
-READING = ("read*", "*read_file*", "view*", "open*", "cat", "*fetch*")
-WRITING = (
-    "write*",
-    "*edit*",
-    "*patch*",
-    "*replace*",
-    "create*",
-    "*modify*",
-    "*write_file*",
-    "*create_file*",
-    "*insert*",
+
+PATHS = (
+    *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
+    *("file", "paths", "files", "filepath", "source", "destination"),
 )
-RUNNING = ("*bash*", "*shell*", "*exec*", "*command*", "*terminal*", "run*", "cargo_*", "git_*")
-PLANNING = ("*todo*", "update_plan", "task_tracker")
+"""Arguments that name files, in the agents' own spellings."""
+COMMANDS = ("command", "cmd", "commands", "script")
+PLANS = ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items")
+IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target")
+"""Arguments that name something still going on."""
+RANGES = ("view_range", "read_range")
+"""Arguments that say from which line to which."""
+LINES = (
+    *(("start_line", "end_line"), ("startLine", "endLine"), ("line_start", "line_end")),
+    ("start_line_one_indexed", "end_line_one_indexed_inclusive"),
+)
+"""The same as two arguments."""
+
+Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Calls of one kind: by globs of the tool's name, one of the arguments they have, and what its `command` is."""
+
+    kind: Kind
+    tools: str
+    by: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+_EDITORS = "*str_replace_editor *str_replace_based_edit_tool *text_editor *file_editor fs_read fs_write"
+_READERS = "read* *read_file* *readfile* *read_text* *read_multiple* *get_file* view* cat open open_file"
+_WRITERS = (
+    "write* *write_file* *writefile* edit* *edit *edit_file* *replace* create* *create_file* *create_or_update* "
+    "insert* *insert* append* save* delete* *delete_file* remove* move* *move_file* rename* *modify* *patch* *diff*"
+)
+_SEEING = ("view", "read", "Line")
+_EDITING = ("create", "str_replace", "insert", "write", "append", "edit", "undo_edit", "delete", "rename")
+
+PATTERNS = (
+    Pattern("silent", "think* *thinking* todoread *todo_read tasklist taskget toolsearch"),
+    Pattern("plan", "*todo* update_plan task_tracker *task_list* *plan_update*", PLANS),
+    Pattern("silent", "*todo* task_tracker"),
+    Pattern("task", "taskcreate", ("subject",)),
+    Pattern("step", "taskupdate", ("taskId",)),
+    Pattern("wait", "*output wait* kill* taskstop write_stdin close_agent send_input", IDS),
+    Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate*"),
+    Pattern("ask", "ask* *_ask_* request_user_input"),
+    Pattern("read", _EDITORS, PATHS, _SEEING),
+    Pattern("change", _EDITORS, PATHS, _EDITING),
+    Pattern("read", _READERS, PATHS),
+    Pattern("change", _WRITERS, PATHS),
+    Pattern("patch", "*patch* *diff*"),
+    Pattern("run", "*", COMMANDS),
+    Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
+    Pattern("change", "edit insert"),
+)
+"""The first that fits says what a call does. A name alone says little (`create_issue`, `modify_order`): most patterns
+ask for an argument as well.
+"""
+
+
+def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
+    """What a call with these arguments does; most of the tools in the world are some `other`."""
+    for pattern in _named(tool):
+        fits = not pattern.by or any(values.get(key) for key in pattern.by)
+        if fits and (not pattern.commands or values.get("command") in pattern.commands):
+            return pattern.kind
+    return "other"
+
+
+@lru_cache(maxsize=4_096)
+def _named(tool: str) -> tuple[Pattern, ...]:
+    """The patterns that mean this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
+    name = re.split(r"__|[./:]", tool)[-1]
+    return tuple(pattern for pattern in PATTERNS if listed(name, tuple(pattern.tools.split())))
 
 
 @lru_cache(maxsize=4_096)

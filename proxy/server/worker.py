@@ -56,7 +56,7 @@ class Worker:
         if self._board is not None:
             self._board.take_up(self._metrics)
         keeper = _keeper(config, slot, self._warn)
-        self._compactor = Compactor(_store(config, self._warn), keeper, self._emit)
+        self._compactor = Compactor(_store(config, self._warn), keeper, self._emit, _redaction(config))
         self._app = App(Gateway(config, self._compactor, self._emit), self._emit, self._metrics, self._board)
         self._leaving = asyncio.Event()
         self._reread = asyncio.Event()
@@ -172,6 +172,11 @@ def _store(config: Config, warn: Callable[[str], None]) -> Store:
     return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)
 
 
+def _redaction(config: Config) -> Redaction:
+    told = config.transcripts
+    return redaction(told.patterns) if told.redact else Redaction()
+
+
 def _keeper(config: Config, slot: int | None, warn: Callable[[str], None]) -> Keeper:
     """Each process writes files of its own: two that share one would tear each other's lines. One sees to their age."""
     told = config.transcripts
@@ -180,7 +185,7 @@ def _keeper(config: Config, slot: int | None, warn: Callable[[str], None]) -> Ke
     keeping = Keeping(
         rotate=int(told.rotate_mib * MEBIBYTE),
         sync=told.fsync,
-        redaction=redaction(told.patterns) if told.redact else Redaction(),
+        redaction=_redaction(config),
         retention=Retention(told.days, told.mib * MEBIBYTE) if not slot else None,
     )
     originals = Originals(config.originals, f"w{slot or 0}", keeping, warn)

@@ -73,6 +73,13 @@ class MemoryStore:
     async def note(self, key: str, value: bytes, seconds: float) -> None:
         self._facts.put(key, value, self._clock() + seconds)
 
+    async def claim(self, key: str, value: bytes, seconds: float) -> bool:
+        now = self._clock()
+        if self._facts.get(key, now) is not None:
+            return False
+        self._facts.put(key, value, now + seconds)
+        return True
+
     async def secret(self) -> bytes:
         return self._secret
 

@@ -63,6 +63,9 @@ class Store(Protocol):
     async def note(self, key: str, value: bytes, seconds: float) -> None:
         """Write a fact down, over whatever stood there, for that long."""
 
+    async def claim(self, key: str, value: bytes, seconds: float) -> bool:
+        """Write a fact down only where none stands: of several who begin the same work, one is told that it may."""
+
     async def secret(self) -> bytes:
         """The key of the chain's hash: the same for everyone who shares this store."""
 

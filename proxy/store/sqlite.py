@@ -35,6 +35,9 @@ create table if not exists secret_1 (one integer primary key check (one = 1), va
 """
 _PROMISES = "select key, value, used from promises_1 where used > ? and key in (select value from json_each(?))"
 _FACTS = "select key, value, until from facts_1 where until > ? and key in (select value from json_each(?))"
+_CLAIM = """
+insert into facts_1 values (?, ?, ?)
+on conflict (key) do update set value = excluded.value, until = excluded.until where facts_1.until <= ? returning key"""
 _BEYOND = """
 delete from {table} where key in (
     select key from (
@@ -88,6 +91,9 @@ class SqliteStore:
     async def note(self, key: str, value: bytes, seconds: float) -> None:
         await self._in_thread(lambda db: self._note(db, key, value, seconds))
 
+    async def claim(self, key: str, value: bytes, seconds: float) -> bool:
+        return await self._in_thread(lambda db: self._claim(db, key, value, seconds))
+
     async def secret(self) -> bytes:
         return await self._in_thread(_secret)
 
@@ -135,6 +141,12 @@ class SqliteStore:
     def _note(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float) -> None:
         db.execute("insert or replace into facts_1 values (?, ?, ?)", [key, value, self._clock() + seconds])
         self._written(db, len(key) + len(value))
+
+    def _claim(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float) -> bool:
+        now = self._clock()
+        claimed = db.execute(_CLAIM, [key, value, now + seconds, now]).fetchone() is not None
+        self._written(db, len(key) + len(value) if claimed else 0)
+        return claimed
 
     def _written(self, db: sqlite3.Connection, size: int) -> None:
         self._unswept += size

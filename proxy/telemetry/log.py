@@ -123,6 +123,16 @@ def _cut(event: events.CutSilently) -> Line:
     return ("debug" if event.said else "warning"), "prompt-cut-silently", {**what, **figures, "advice": advice}
 
 
+def _summary(event: events.SummaryEnded) -> Line:
+    fields = {**asdict(event), "seconds": round(event.seconds, 3)}
+    return ("info" if event.outcome == "made" else "warning"), "summary-ended", fields
+
+
+def _breaker(event: events.BreakerOpened) -> Line:
+    effect = "no more blocks are made for it while it fits; begin a new conversation or shorten its instructions"
+    return "warning", "breaker-opened", {**asdict(event), "effect": effect}
+
+
 def _failed_open(event: events.FailedOpen) -> Line:
     return "error", "failed-open", {**asdict(event), "effect": "the client's own bytes went on"}
 
@@ -135,6 +145,8 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.OurFault: lambda event: ("error", "our-fault", asdict(event)),
     events.CompactionStarted: lambda event: ("debug", "compaction-started", asdict(event)),
     events.CompactionEnded: _compacted,
+    events.SummaryEnded: _summary,
+    events.BreakerOpened: _breaker,
     events.Refused: _refused,
     events.CutSilently: _cut,
     events.FailedOpen: _failed_open,

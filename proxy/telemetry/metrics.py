@@ -85,6 +85,10 @@ class Metrics:
         self.reloads = Series("config_reloads_total", "Times the configuration was read again.", ("outcome",))
         self.faults = Series("faults_total", "Faults of the proxy's own.", ("kind",))
         self.compactions = Series("compactions_total", "Blocks made.", ("policy", "reason", "kind"))
+        self.summaries = Series("summaries_total", "Summaries asked of a model, by what came of it.", ("outcome",))
+        self.summary_seconds = Series("summary_seconds", "How long a summary took.", (), _COARSE)
+        self.summary_tokens = Series("summary_tokens_total", "Tokens of summary calls, as reported.", ("kind",))
+        self.breakers = Series("breakers_opened_total", "Conversations that blocks did not help.", ("policy",))
         self.answered = Series("compacted_requests_total", "Chat requests, by what compaction did.", ("compaction",))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
@@ -125,10 +129,21 @@ class Metrics:
                 self.failed_open.add(kind)
             case events.StoreFailed():
                 self.store_faults.add()
+            case events.SummaryEnded():
+                self._summary(event)
+            case events.BreakerOpened(_, policy):
+                self.breakers.add(policy)
             case events.CompactionEnded():
                 self.compactions.add(event.policy, event.reason, "rehearsed" if event.rehearsed else "created")
             case _:
                 pass
+
+    def _summary(self, event: events.SummaryEnded) -> None:
+        self.summaries.add(event.outcome)
+        self.summary_seconds.observe(event.seconds)
+        self.summary_tokens.add("read", by=event.tokens_read)
+        self.summary_tokens.add("cached", by=event.tokens_cached)
+        self.summary_tokens.add("written", by=event.tokens_written)
 
     def _finished(self, event: events.RequestFinished) -> None:
         status = str(event.status)

@@ -15,9 +15,28 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import Call, Message, Request, understood
+from proxy.core.question import Try
 
 _NULL = msgspec.Raw(b"null")
 _OUTPUT = ("max_completion_tokens", "max_tokens")
+# What would make a model answer with something else than one text.
+_ASKS_FOR_MORE = frozenset(
+    {
+        "tool_choice",
+        "function_call",
+        "response_format",
+        "n",
+        "stop",
+        "logprobs",
+        "top_logprobs",
+        "prediction",
+        "modalities",
+        "audio",
+        "store",
+        "web_search_options",
+    }
+)
+_TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
 
 
 class _Function(msgspec.Struct):
@@ -222,3 +241,22 @@ def answer_within(source: bytes, most: int) -> bytes:
         return source
     opening = source.index(b"{") + 1
     return splice.replaced(source, opening, opening, b'"max_tokens":%d,' % most)
+
+
+def question(request: Request, put: Try, model: str = "") -> bytes:
+    """The client's own request with other messages, asking for a text and nothing else.
+
+    Where it bounds the answer the bound is as wide as this one needs; where it does not, neither does this.
+    """
+    source = render(request, put.messages, put.tools)
+    source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
+    wanted = dict.fromkeys(_OUTPUT, b"%d" % put.answer) | ({"model": json.dumps(model).encode()} if model else {})
+    for each in reversed([*splice.members(source)]):
+        if each.key in wanted and not _is_larger(source[each.start : each.stop], put.answer):
+            source = splice.replaced(source, each.start, each.stop, wanted[each.key])
+    return source
+
+
+def _is_larger(raw: bytes, than: int) -> bool:
+    value = json.loads(raw)
+    return value is None or (isinstance(value, int | float) and value >= than)

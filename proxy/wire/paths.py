@@ -10,6 +10,8 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 CHAT = "/chat/completions"
+# Ours: the shortened messages themselves.
+COMPACT = "/chat/completions/compact"
 # Known formats that pass through as they are; a client should learn that they were not compacted.
 NOT_COMPACTED = frozenset({"/responses", "/messages"})
 
@@ -20,7 +22,8 @@ WITH_FINISH_REASON = frozenset({CHAT, "/completions"})
 # fine-tuning, administration, what was stored of earlier answers: all that acts on the account of whoever owns
 # the key, and is refused unless the configuration lists it.
 ASKED = (
-    "/chat/completions",
+    CHAT,
+    COMPACT,
     "/completions",
     "/embeddings",
     "/responses",

@@ -11,8 +11,9 @@ from chat import body, says, system, user
 
 from proxy import events
 from proxy.compaction import compactor as module
-from proxy.compaction.case import Prepared, Ruled
+from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
+from proxy.compaction.ground import Prepared
 from proxy.compaction.keeping import Keeper
 from proxy.config import Policy
 from proxy.config import Upstream as Settings

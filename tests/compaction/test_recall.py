@@ -109,7 +109,7 @@ async def test_what_stands_elsewhere_is_not_replaced(recall):
 async def test_a_block_of_another_format_is_none(store, recall):
     await promised(recall, block(2))
     at = (await found(recall)).found
-    await store.put(at.key, at.value.replace(b'"format":1', b'"format":99'), over=at.value)
+    await store.put(at.key, at.value.replace(b'"format":2', b'"format":99'), over=at.value)
     assert (await found(recall)).block is None
 
 

@@ -1,4 +1,4 @@
-"""The heart as a gateway uses it: it decides, the upstream accepts, the promise is kept."""
+"""The heart as a gateway uses it: it decides, the upstream accepts, the promise is kept in a real store."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,40 +8,55 @@ from chat import KEY, TENANT, body, parsed
 from proxy.core.groups import flaws
 from proxy.core.identity import chain, promise_key
 from proxy.core.overlay import Block
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import Count, quarter
 from proxy.core.plan import NeedSummary, Ready, decide
 from proxy.core.rules import Facts, Rules
+from proxy.store.memory import MemoryStore
+from proxy.store.promises import Found
 from proxy.wire.chat import render
 
 
 @dataclass
 class Heart:
-    """Blocks are kept as bytes, as in any store: the first writer wins, and only what was built on is replaced."""
+    """One worker. Two that are given the same store are two workers of one house, or one before and after a restart."""
 
     rules: Rules = field(default_factory=Rules)
     facts: Facts = field(default_factory=Facts)
     tenant: str = TENANT
     conversation: str = ""
-    store: dict = field(default_factory=dict)
-    accepts: bool = True
-    standing: str = ""
-
-    def plan(self, messages, **more):
-        request = parsed(body(messages, **more))
-        links = chain(request, self.tenant, KEY, self.conversation)
-        keys = [promise_key(self.tenant, link) for link in reversed(links)]
-        found = next((Block.from_bytes(self.store[key]) for key in keys if key in self.store), None)
-        self.standing = next((key for key in keys if key in self.store), "")
-        made = decide(request, links, (found,) if found else (), self.rules, count=quarter, facts=self.facts)
-        return request, made.give_up() if isinstance(made, NeedSummary) else made
+    store: MemoryStore = field(default_factory=MemoryStore)
+    count: Count = quarter
 
     def send(self, messages, **more):
-        request, plan = self.plan(messages, **more)
-        if plan.block is not None and self.accepts:
-            key = promise_key(self.tenant, plan.link)
-            if key not in self.store or key == self.standing:
-                self.store[key] = plan.block.to_bytes()
-        return Sent(request.source, plan, render(request, plan.view, plan.tools))
+        """The upstream takes whatever it is sent."""
+        sent = self.decides(messages, **more)
+        self.accepted(sent)
+        return sent
+
+    def decides(self, messages, **more):
+        request = parsed(body(messages, **more))
+        links = chain(request, self.tenant, KEY, self.conversation)
+        found, _ = at_once(self.store.longest([promise_key(self.tenant, link) for link in reversed(links)]))
+        blocks = () if found is None else (Block.from_bytes(found.value),)
+        made = decide(request, links, blocks, self.rules, count=self.count, facts=self.facts)
+        plan = made.give_up() if isinstance(made, NeedSummary) else made
+        return Sent(request.source, plan, found, render(request, plan.view, plan.tools))
+
+    def accepted(self, sent):
+        """As `proxy/compaction/recall.py` does: the first writer wins, and only what was built on is replaced."""
+        if sent.plan.block is not None:
+            key = promise_key(self.tenant, sent.plan.link)
+            over = sent.found.value if sent.found is not None and sent.found.key == key else None
+            at_once(self.store.put(key, sent.plan.block.to_bytes(), over=over))
+
+
+def at_once(asked):
+    """What a store in memory answers: it never waits for anything."""
+    try:
+        asked.send(None)
+    except StopIteration as answer:
+        return answer.value
+    raise AssertionError("a store in memory does not wait")
 
 
 @dataclass
@@ -50,11 +65,21 @@ class Sent:
 
     came: bytes
     plan: Ready
+    found: Found | None
     left: bytes
 
     @property
     def messages(self):
         return json.loads(self.left)["messages"]
+
+    @property
+    def head(self):
+        return parsed(self.came).head
+
+    @property
+    def body(self):
+        """As the client sent it."""
+        return parsed(self.came).body
 
     @property
     def raws(self):

@@ -75,6 +75,7 @@ LEGAL = st.one_of(
     st.builds(custom, TOOL, TEXT, TEXT),
     st.builds(legacy, TOOL, st.fixed_dictionaries({"path": SMALL}), TEXT),
     st.builds(lambda text, out: says(text) + user(f"Observation: {out}"), SMALL, TEXT),
+    st.builds(lambda text: says(text) + user([{"type": "text", "text": "Observation: a screen"}, IMAGE]), SMALL),
     st.builds(thinking, TEXT, st.booleans(), ONE),
     SMALL.map(lambda text: system(f"Mind this: {text}")),
     SMALL.map(lambda text: user(f"<pin>never touch {text}</pin>")),
@@ -99,9 +100,9 @@ class History(list):
         return "[" + ",\n ".join(f"{json.dumps(message)[:160]} ({len(json.dumps(message))})" for message in self) + "]"
 
 
-def _together(opening, first, pieces):
+def started(opening, first, pieces):
     return History(history(opening, user(first), *pieces))
 
 
-legal = st.builds(_together, OPENING, SMALL, st.lists(LEGAL, max_size=14))
-any_history = st.builds(_together, OPENING, SMALL, st.lists(st.one_of(LEGAL, LEGAL, BROKEN), max_size=14))
+legal = st.builds(started, OPENING, SMALL, st.lists(LEGAL, max_size=14))
+any_history = st.builds(started, OPENING, SMALL, st.lists(st.one_of(LEGAL, LEGAL, BROKEN), max_size=14))

@@ -1,8 +1,9 @@
 """Each way to shorten on small histories: what goes in, and to the byte what comes out.
 
 A file is named after its step and what it shows. Its first line has the step and its settings, then come the
-messages, one a line: first those that may be shortened, then those that are kept, and below the rule what the step
-makes of the first. `PYTHONPATH=tests python tests/core/test_golden.py` writes that anew; read the difference.
+messages, one a line: first those that may be shortened, then those that are kept. Below the rule stands what the step
+makes of the first: what stays or goes by its number, what is new byte for byte and then as an agent reads it.
+`PYTHONPATH=tests python tests/core/test_golden.py` writes that anew; read the difference.
 """
 
 import json
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from chat import parsed
 
-from proxy.core.messages import observed
+from proxy.core.messages import Message, observed
+from proxy.core.outline import texts_of
 from proxy.core.pins import fixed
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import OBSERVATIONS
@@ -34,10 +36,17 @@ def shortened(given: str) -> str:
     left, (report,) = run([thawed(name, json.loads(settings))], draft)
     assert not report.refused
     told = [f"{name}: {report.messages} messages, {report.saved} tokens"]
-    return (
-        "\n".join([*told, *([left.tools.decode()] if left.tools else []), *(each.raw.decode() for each in left.middle)])
-        + "\n"
-    )
+    offered = [left.tools.decode()] if left.tools else []
+    gone = [old for old in body[:cut] if not any(new.start <= old.start < new.stop for new in left.middle)]
+    shown = sorted((*left.middle, *gone), key=lambda message: message.start)
+    return "\n".join([*told, *offered, *(row for message in shown for row in _shown(message, body, gone))]) + "\n"
+
+
+def _shown(message: Message, came: tuple[Message, ...], gone: list[Message]) -> list[str]:
+    if message in came:
+        return [f"#{message.start} {'goes' if message in gone else 'stays'}"]
+    read = "\n".join(filter(None, texts_of(message)))
+    return [f"#{message.start} {message.raw.decode()}", *(f"   | {line}".rstrip() for line in read.split("\n"))]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -1,6 +1,7 @@
 """The laws of the house that the heart must keep, over histories of every shape."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 
 from chat import body, parsed
@@ -88,13 +89,13 @@ def test_what_nobody_changes_leaves_byte_for_byte_as_it_came(messages, indent, e
 
 
 @given(REQUESTS)
-def test_the_same_history_gives_the_same_bytes_on_any_worker(case):
+def test_f8_the_same_history_gives_the_same_bytes_on_any_worker(case):
     messages, rules, facts = case
     one, other = Heart(rules, facts), Heart(rules, facts)
     for each in turns(messages):
         assert one.send(each).left == other.send(each).left
-        again = Heart(rules, facts, store=dict(one.store))
-        assert again.send(each).left == Heart(rules, facts, store=dict(other.store)).send(each).left
+        again, elsewhere = (Heart(rules, facts, store=deepcopy(worker.store)) for worker in (one, other))
+        assert again.send(each).left == elsewhere.send(each).left
 
 
 @given(REQUESTS, st.data())
@@ -128,7 +129,7 @@ def test_nothing_is_ever_longer_than_it_came(case):
 
 
 @given(REQUESTS)
-def test_head_pins_and_the_last_words_of_the_user_stay_word_for_word(case):
+def test_f5_f6_head_pins_and_the_last_words_of_the_user_stay_word_for_word(case):
     for sent in replay(*case):
         request, body_before = parsed(sent.came), before(sent)
         assert sent.raws[: len(request.head)] == [message.raw for message in request.head]
@@ -165,7 +166,7 @@ def test_what_follows_the_last_answer_is_left_to_the_always_steps(case):
 
 
 @given(REQUESTS)
-def test_signed_reasoning_is_untouched_or_gone(case):
+def test_f10_signed_reasoning_is_untouched_or_gone(case):
     for sent in replay(*case):
         came = {message.raw for message in parsed(sent.came).messages}
         assert all(raw in came for raw in sent.raws if b'"signature"' in raw)

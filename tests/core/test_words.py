@@ -12,7 +12,7 @@ READ = Call("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
 
 def test_a_template_fills_what_it_knows_and_keeps_what_it_does_not():
     told = placeholder.words("{tool}({argument}) {rows} {bytes} {outcome} {handle}{names} {odd}", "a\nnaïve", READ, 7)
-    assert told == "Read(/a/b.py) 2 8 ok #7 {odd}"
+    assert told == "Read(/a/b.py) 2 lines 8 ok #7 {odd}"
     assert placeholder.words("{tool}{argument}{names}{lines}", "x", None, 0, names=["a.b"], lines=["l1"]) == (
         "tool Names in it: a.b.\nSome of its lines:\nl1\n"
     )

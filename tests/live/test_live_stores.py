@@ -41,7 +41,7 @@ async def alternating(up, proxies, place):
     return [step.forwarded for step in steps]
 
 
-async def test_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
+async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
     fresh.script = COUNTED
     forwarded, requests = [], [*turns(WORK)]
     for part in (requests[:9], requests[9:]):
@@ -50,7 +50,7 @@ async def test_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
     assert forwarded == plain
 
 
-async def test_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain):
+async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain):
     fresh.script = COUNTED
     async with serve(fresh.url, "--workers", "2", config=settings()) as proxy:
         assert await alternating(fresh, [proxy], proxy.state) == plain
@@ -127,7 +127,7 @@ async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
 async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(victim, harmed):
     assert (await victim.sends(WORK)).compaction == "created"
     with sqlite3.connect(database(victim.proxy.state)) as db:
-        db.execute("update promises_1 set value = ?", [b'{"format": 1, "covers": "all of it"}'])
+        db.execute("update promises_1 set value = ?", [b'{"format": 2, "covers": "all of it"}'])
     db.close()
     failed = await victim.sends(WORK)
     stranger = await Agent(victim.proxy, harmed.up, "sk-stranger").sends(WORK)

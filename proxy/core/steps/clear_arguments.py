@@ -14,6 +14,7 @@ from proxy.core.calls import with_arguments
 from proxy.core.messages import Call, Message
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
+from proxy.core.placeholder import rows
 from proxy.core.tools import EXEMPT, listed
 
 
@@ -40,7 +41,7 @@ class ClearArguments:
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
         shorter = self.shortened(old, draft, self._meant) if old else {}
-        return draft.rewritten(lambda message, _: shorter.get(id(message), message))
+        return draft.replaced(shorter)
 
     def shortened(self, old: list[Message], draft: Draft, meant: Callable[[Call], bool]) -> Mapping[int, Message]:
         """These messages with the long texts folded in the calls that are meant; by the identity of the old ones."""
@@ -71,13 +72,9 @@ class ClearArguments:
     def _told(self, call: Call, outlines: Outlines) -> str:
         if call.kind == "custom":
             return self._text(call.arguments, outlines)
-        try:
-            value = json.loads(call.arguments)
-        except (ValueError, RecursionError):
+        if not call.named:
             return call.arguments
-        return (
-            json.dumps(self._value(value, outlines), ensure_ascii=False) if isinstance(value, dict) else call.arguments
-        )
+        return json.dumps(self._value(call.named, outlines), ensure_ascii=False)
 
     def _value(self, value: Any, outlines: Outlines) -> Any:  # noqa: ANN401 - JSON
         if isinstance(value, str):
@@ -95,5 +92,5 @@ class ClearArguments:
         lines, names = outlines.of(text)
         told = f" Names: {', '.join(names)}." if names else ""
         rest = "".join(f"\n{line}" for line in lines)
-        folded = f"[cleared: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters.{told}]{rest}"
+        folded = f"[Sent whole, cleared here: {rows(text)}, {len(text):,} characters.{told}]{rest}"
         return min(text, folded, key=len)

@@ -7,7 +7,7 @@ from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
 from proxy.core.steps.clear_results import Answer, foldable, folded
 
-TEMPLATE = "Observation: [cleared: {rows} lines, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
+TEMPLATE = "Observation: [cleared: {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,7 @@ class ClearObservations:
         if not old:
             return draft
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        shorter = folded(old, draft, outlines, self.template, self.name)
-        return draft.rewritten(lambda message, _: shorter.get(id(message), message))
+        return draft.replaced(folded(old, draft, outlines, self.template, self.name))
 
     def _old(self, draft: Draft) -> list[Answer]:
         seen = [message for message in draft.middle if message.observed]

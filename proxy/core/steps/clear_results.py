@@ -4,7 +4,7 @@ Results are two thirds of an agent's history, and most are never looked at again
 the lines that stay (see `outline`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 from proxy.core.tools import EXEMPT, listed
 
-TEMPLATE = "[Cleared: {tool}({argument}), {rows} lines, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
+TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"
 
 Answer = tuple[Message, Call | None]
@@ -55,10 +55,8 @@ class ClearResults:
             return draft
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
         shorter = folded(chosen, draft, outlines, self.template, self.name)
-        gone = frozenset(message.content for message, _ in chosen)
-        return draft.rewritten(
-            lambda message, _: shorter.get(id(message)) or _unpointed(message, draft, gone, self.name)
-        )
+        first = {message.content: message.start for message, _ in reversed(chosen)}
+        return draft.rewritten(lambda message, _: shorter.get(id(message)) or self._unpointed(message, draft, first))
 
     def _old(self, draft: Draft) -> list[Answer]:
         results = [pair for pair in draft.answered() if pair[0].is_result]
@@ -67,6 +65,11 @@ class ClearResults:
             for message, call in results[: len(results) - self.keep_recent]
             if foldable(message, draft, self.over) and not (call and listed(call.name, self.exempt))
         ]
+
+    def _unpointed(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
+        """What points at a copy that is folded now must not send the agent looking for it."""
+        copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
+        return message if copy is None else message.told(f"[Cleared too: the same as #{copy} was.]", self.name)
 
 
 def foldable(message: Message, draft: Draft, over: int) -> bool:
@@ -86,10 +89,3 @@ def folded(chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template:
         words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
         shorter[id(message)] = message.told(words, made)
     return shorter
-
-
-def _unpointed(message: Message, draft: Draft, gone: frozenset[bytes], made: str) -> Message:
-    """What pointed at a first copy that is folded now must not send the agent looking for it."""
-    if message.made != REPEATED or draft.origin[message.start].content not in gone:
-        return message
-    return message.told(f"[Cleared too: the same as #{message.start} says.]", made)

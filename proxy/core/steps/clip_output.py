@@ -11,6 +11,7 @@ from typing import ClassVar
 from proxy.core.messages import Call, Message
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
+from proxy.core.placeholder import rows
 from proxy.core.tools import listed
 
 
@@ -61,7 +62,7 @@ class ClipOutput:
         outlines = Outlines(1, 0 if self.lines else int(self._limit(draft) * self.outline), 0)
         outlines.keep((text[:head], end))
         lines = "".join(f"\n{line}" for line in outlines.of(cut)[0])
-        told = f"\n[… {cut.count(chr(10)) + 1:,} lines, {len(cut):,} characters left out here"
+        told = f"\n[… {rows(cut)}, {len(cut):,} characters left out here"
         told += f"; some of them:{lines}\n… end of what was left out]\n" if lines else " …]\n"
         return message.told(text[:head] + told + end, self.name)
 

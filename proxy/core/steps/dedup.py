@@ -76,15 +76,17 @@ class DedupOld:
 
     def __call__(self, draft: Draft) -> Draft:
         later = _Later(self.subsumes)
-        for each in [call for message in draft.after for call in message.calls]:
-            later.covers(each)
-        obsolete = set[int]()
+        for message in draft.after:
+            for newer in message.calls:
+                later.covers(newer)
+        shorter: dict[int, Message] = {}
         for message, call in reversed(draft.answered()):
-            if call is not None and later.covers(call) and self._meant(message, call, draft):
-                obsolete.add(id(message))
-        return draft.rewritten(
-            lambda message, call: message.told(_obsolete(call), self.name) if id(message) in obsolete else message
-        )
+            if call is None or message.made == DedupArrivals.name:  # a pointer back makes nothing obsolete
+                continue
+            if later.covers(call) and self._meant(message, call, draft):
+                told = f"[Cleared: {_named(call)} was asked for again later; the newer result counts.]"
+                shorter[id(message)] = message.told(told, self.name)
+        return draft.replaced(shorter)
 
     def _meant(self, message: Message, call: Call | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
@@ -116,16 +118,12 @@ class _Later:
     def _extent(self, call: Call) -> tuple[str, float, float] | None:
         """Which lines of which path a call asks for; everything, where it names none."""
         declared = next((each for each in self._subsumes if listed(call.name, each[:1])), None)
-        values = placeholder.arguments(call)
-        if declared is None or not isinstance(values.get(declared[1]), str):
+        named = call.named if declared else {}
+        if declared is None or not isinstance(named.get(declared[1]), str):
             return None
         _, path, first, last, count = declared
-        start = _number(values.get(first), 0.0)
-        return (
-            values[path],
-            start,
-            min(_number(values.get(last), float("inf")), start + _number(values.get(count), float("inf"))),
-        )
+        start, end = _number(named.get(first), 0.0), float("inf")
+        return named[path], start, min(_number(named.get(last), end), start + _number(named.get(count), end))
 
 
 def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
@@ -133,10 +131,9 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
 
 
 def _pointer(earlier: Message, call: Call | None) -> str:
-    named = f" of {call.name}({placeholder.argument(call)})" if call else ""
-    return f"[Word for word the same as the earlier result #{earlier.start}{named}.]"
+    of = f" of {_named(call)}" if call else ""
+    return f"[Word for word the same as the earlier result #{earlier.start}{of}.]"
 
 
-def _obsolete(call: Call | None) -> str:
-    named = f"{call.name}({placeholder.argument(call)})" if call else "the result"
-    return f"[Cleared: {named} was asked for again later; the newer result counts.]"
+def _named(call: Call) -> str:
+    return f"{call.name}({placeholder.argument(call)})"

@@ -35,23 +35,26 @@ class OneLiners:
         if not gone:
             return draft
         start, stop = gone[0].start, max(message.stop for message in gone)
-        room, lines = self.tokens * 4, list[str]()
-        for line in reversed(
-            [_line(draft.origin[start:stop][turn.start : turn.stop]) for turn in turns(draft.origin[start:stop])]
-        ):
-            room -= len(line.encode("utf-8", "replace"))
-            if room < 0:
-                lines.append("…")
-                break
-            lines.append(line)
+        told = draft.origin[start:stop]
+        lines = _newest([_line(told[turn.start : turn.stop]) for turn in turns(told)], self.tokens * 4)
         before = (*draft.before, *fixed)[-1:]
         after = draft.after[0] if draft.after else None
-        told = notes("\n".join(reversed(lines)), before[0] if before else None, after, start, stop)
-        return draft.with_middle(fixed + told)
+        return draft.with_middle(
+            fixed + notes("\n".join(lines), before[0] if before else None, after, start, stop)
+        )
+
+
+def _newest(lines: list[str], room: int) -> list[str]:
+    """Those that fit so many bytes; where older ones do not, that is shown."""
+    for place in reversed(range(len(lines))):
+        room -= len(lines[place].encode("utf-8", "replace"))
+        if room < 0:
+            return [f"- Earlier turns that are not listed: {place + 1}", *lines[place + 1 :]]
+    return lines
 
 
 def _line(turn: tuple[Message, ...]) -> str:
-    """`Asked: …; Read(x), Bash(y) and 4 more; answered: …`"""
+    """`- Asked: …; Read(x); Bash(y); 4 calls more; Answered: …`"""
     asked = [f"Asked: {placeholder.short(message.text)}" for message in turn if message.is_user]
     done = [f"{call.name}({placeholder.argument(call)})" for call in callers(turn) if call is not None]
     more = [f"{len(done) - _TOOLS_NAMED} calls more"] if len(done) > _TOOLS_NAMED else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import splice
-from proxy.core.messages import Message, literal
+from proxy.core.messages import Message, kind_of
 from proxy.core.pipeline import Draft
 
 _LABELS = {"image_url": "an image", "input_audio": "a sound recording", "file": "a file"}
@@ -38,17 +38,14 @@ class StripAttachments:
         return [message for message in old if id(message) in middle and draft.free(message) and not message.literal]
 
     def _labelled(self, message: Message) -> Message:
-        parts = [_label(message.content[start:stop]) for start, stop in splice.elements(message.content)]
-        place = splice.member(message.raw, "content")
-        if place is None:
-            return message
-        raw = splice.replaced(message.raw, place.start, place.stop, b"[" + b", ".join(parts) + b"]")
-        return literal(raw, message.start, message.stop, self.name)
+        parts = (_label(message.content[start:stop]) for start, stop in splice.elements(message.content))
+        # Read back from a block, an observation must not pass for the words of a user.
+        made = f"{self.name} of an observation" if message.observed else self.name
+        return message.holding(b"[" + b", ".join(parts) + b"]", made)
 
 
 def _label(part: bytes) -> bytes:
-    value = json.loads(part)
-    kind = value.get("type") if isinstance(value, dict) else None
+    kind = kind_of(part)
     if kind not in _LABELS:
         return part
     label = {"type": "text", "text": f"[Here was {_LABELS[kind]}, cleared to save space.]"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import splice
-from proxy.core.messages import Message, literal
+from proxy.core.messages import Message, kind_of, literal
 from proxy.core.pipeline import Draft
 
 
@@ -56,11 +56,7 @@ class StripReasoning:
     def _without_parts(self, raw: bytes, content: splice.Member) -> bytes:
         """Parts that hold reasoning go; where nothing else would be left, nothing goes."""
         parts = [raw[start:stop] for start, stop in splice.elements(raw, content.start)]
-        kept = [
-            part
-            for part in parts
-            if not any(f'"type":"{kind}"'.encode() in part.replace(b" ", b"") for kind in self.parts)
-        ]
+        kept = [part for part in parts if kind_of(part) not in self.parts]
         if not kept or len(kept) == len(parts):
             return raw
         return splice.replaced(raw, content.start, content.stop, b"[" + b", ".join(kept) + b"]")

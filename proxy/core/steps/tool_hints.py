@@ -67,12 +67,10 @@ class ToolHints:
         left = self._removed(draft)
         answers = [pair for pair in left.answered() if self._response_goes(*pair, left)]
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        shorter = folded(answers, left, outlines, self.template, self.name) if answers else {}
-        left = left.rewritten(lambda message, _: shorter.get(id(message), message))
+        left = left.replaced(folded(answers, left, outlines, self.template, self.name) if answers else {})
         asking = [message for message in left.middle if self._request_goes(message, left)]
         arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
-        calls = arguments.shortened(asking, left, lambda call: self._modes(call)[0] == "strip") if asking else {}
-        return left.rewritten(lambda message, _: calls.get(id(message), message))
+        return left.replaced(arguments.shortened(asking, left, self._request_stripped) if asking else {})
 
     def _modes(self, call: Call) -> tuple[str, str]:
         _, request, response = next((hint for hint in self.hints if listed(call.name, hint[:1])), ("", "", ""))
@@ -85,7 +83,10 @@ class ToolHints:
         """Arguments may be folded, and some of them shall be."""
         if message.signed or message.made not in ("", "strip_reasoning") or not draft.free(message):
             return False
-        return any(self._modes(call)[0] == "strip" and len(call.arguments) > self.over for call in message.calls)
+        return any(self._request_stripped(call) and len(call.arguments) > self.over for call in message.calls)
+
+    def _request_stripped(self, call: Call) -> bool:
+        return self._modes(call)[0] == "strip"
 
     def _removed(self, draft: Draft) -> Draft:
         """Whole pairs taken away, where both the call and its result may be touched."""

@@ -1,0 +1,45 @@
+"""A summary on its way: being made, ready to be used, or asked for in vain.
+
+It is a fact in the store under the chain link of what it covers, so that every worker sees how far it is. It becomes
+part of a promise only when a request that used it was accepted.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.compaction.facts import Identity
+
+DAY_SECONDS = 24 * 3600.0
+FAILED_SECONDS = 600.0
+GIVEN_UP = 2
+"""After so many in a row that came to nothing the model is left in peace."""
+FORMAT = 1
+
+State = Literal["making", "ready", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    state: State
+    text: str = ""
+    times: int = 0
+    """So many in a row were asked for in vain."""
+    covers: int = 0
+    """Told by where it was found."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([FORMAT, self.state, self.text, self.times]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes, covers: int = 0) -> "Candidate | None":
+        """None for one of another format: what cannot be read is not known."""
+        version, state, text, times = json.loads(value)
+        return cls(state, text, times, covers) if version == FORMAT else None
+
+
+MAKING = Candidate("making")
+
+
+def summary_key(identity: Identity, covers: int) -> str:
+    return f"{identity.tenant}/summary/{identity.links[covers].hex()}"

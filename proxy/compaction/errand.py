@@ -1,0 +1,160 @@
+"""A question on its way to a model and back: what is sent, and what came of it.
+
+One errand is up to three tries, each another body. What the model says is heard whole before it counts; what an
+upstream refuses is told apart by what it means for the next try, and for the next errand.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+
+from proxy.core.messages import Request, understood
+from proxy.core.pipeline import Count
+from proxy.core.question import Question, Try, tries
+from proxy.core.verdict import Said, Verdict, judged
+from proxy.errors import ProxyError, UpstreamTimeout
+from proxy.upstream import Call, Client
+from proxy.wire import chat
+from proxy.wire import headers as wire_headers
+from proxy.wire.answers import Answer, Assembly
+from proxy.wire.redaction import Redaction
+
+MOST_TRIES = 3
+# After these another try would only cost more; seconds until anything is asked of that upstream again.
+RESTS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
+FINAL = {*RESTS, "too-long"}
+_AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
+# Said by the client about its own request, which this is not.
+_NOT_OURS = frozenset({"idempotency-key", "content-encoding", "content-type"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the tries cost, as far as the upstream told."""
+
+    tries: int = 0
+    read: int = 0
+    cached: int = 0
+    written: int = 0
+
+    def plus(self, usage: Mapping[str, Any] | None) -> "Spent":
+        told = usage or {}
+        details = told.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+        return Spent(
+            self.tries + 1,
+            self.read + _number(told.get("prompt_tokens")),
+            self.cached + _number(cached),
+            self.written + _number(told.get("completion_tokens")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A question and all that putting it takes."""
+
+    question: Question
+    request: Request
+    call: Call
+    client: Client
+    count: Count
+    redaction: Redaction
+    model: str = ""
+    """Another model than the request's own."""
+    foreign: bool = False
+    """Another upstream than the request's own: no credential of the client's goes there."""
+    room: int | None = None
+
+    @property
+    def asked_model(self) -> str:
+        return self.model or self.request.model
+
+    async def run(self) -> "Outcome":
+        outcome = Outcome()
+        sent = set[bytes]()
+        for put in islice(tries(self.question, self.room, self.count), MOST_TRIES):
+            body = chat.question(self.request, self._clean(put), self.model)
+            if body in sent:
+                continue
+            sent.add(body)
+            outcome = await self._tried(body, outcome.spent)
+            if outcome.verdict.text or outcome.verdict.why in FINAL:
+                break
+        return outcome
+
+    def _clean(self, put: Try) -> Try:
+        """What is retold is retold without secrets; what the upstream has read before goes as it was."""
+        if put.aligned:
+            return put
+        messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in put.messages)
+        return replace(put, messages=tuple(messages))
+
+    async def _tried(self, body: bytes, spent: Spent) -> "Outcome":
+        dropped = _NOT_OURS | (wire_headers.CREDENTIALS | wire_headers.ACCOUNTS if self.foreign else frozenset())
+        headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in dropped)
+        call = replace(self.call, headers=(*headers, ("content-type", "application/json")), body=body)
+        try:
+            answer, refused = await _asked(self.client, call, self.asked_model)
+        except ProxyError as fault:
+            why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
+            return Outcome(Verdict(why=why), spent.plus(None))
+        spent = spent.plus(answer.usage)
+        if refused or answer.error is not None:
+            return Outcome(Verdict(why=refused or "refused"), spent)
+        return Outcome(self._judged(answer), spent)
+
+    def _judged(self, answer: Answer) -> Verdict:
+        question = self.question
+        verdict = judged(
+            _said(answer),
+            weight=question.weight,
+            most=question.rules.max_tokens,
+            headings=question.rules.headings,
+            words=question.words,
+            count=self.count,
+        )
+        return replace(verdict, text=self.redaction.of_text(verdict.text)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
+    spent: Spent = field(default_factory=Spent)
+
+
+async def _asked(client: Client, call: Call, model: str) -> tuple[Answer, str]:
+    """The whole answer, or why there is none."""
+    reply = await client.send(call, model)
+    try:
+        refused = "" if reply.is_good else _refusal(reply.status)
+        kind = wire_headers.find(reply.headers, "content-type") or ""
+        assembly = Assembly(kind, wire_headers.find(reply.headers, "content-encoding") or "")
+        async for chunk in reply.chunks():
+            assembly.feed(chunk)
+        return assembly.answer(ended=True), refused
+    finally:
+        await reply.close()
+
+
+def _refusal(status: int) -> str:
+    if status in _AUTH:
+        return "auth"
+    if status in _QUOTA:
+        return "quota"
+    return "unreachable" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused"
+
+
+def _said(answer: Answer) -> Said:
+    if not answer.choices:
+        return Said("", "length" if not answer.whole else "")
+    first = answer.choices[0]
+    message = understood({"role": "assistant", **json.loads(first.message)}, first.message)
+    return Said(message.text, first.finish or ("" if answer.whole else "length"), calls=bool(message.calls))
+
+
+def _number(value: Any) -> int:  # noqa: ANN401 (any JSON a server sends)
+    return value if isinstance(value, int) else 0

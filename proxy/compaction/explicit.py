@@ -1,0 +1,91 @@
+"""What a client asks of compaction by name, and the answers that are ours to give.
+
+`/compact` as the last message is answered here: the model never sees it, the block is kept at once, and the client's
+next request finds it. `POST /v1/chat/completions/compact` gives the shortened messages back and keeps nothing.
+"""
+
+import json
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proxy.compaction.ground import Decided
+from proxy.core.messages import Request
+from proxy.core.plan import Ready
+from proxy.errors import BadRequest
+from proxy.wire import chat, spoken
+from proxy.wire.headers import Headers
+
+UNCHANGED = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """An answer that no upstream gave; read like one that did."""
+
+    headers: Headers
+    content: bytes
+    status: ClassVar[int] = 200
+    reason: ClassVar[str] = "OK"
+    is_good: ClassVar[bool] = True
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        yield self.content
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def without_command(request: Request) -> Request:
+    """The history that `/compact` is about, as it would have been sent."""
+    history = chat.parse(chat.render(request, request.messages[:-1]))
+    if history is None:
+        raise BadRequest("there is nothing before /compact that could be compacted")
+    return history
+
+
+def told(ready: Ready, request: Request) -> Spoken:
+    """What became of a `/compact`."""
+    text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
+    if ready.action != UNCHANGED:
+        steps = ", ".join(f"{report.step} -{report.saved:,}" for report in ready.reports if report.saved > 0)
+        text = f"Compacted: {ready.before:,} -> {ready.after:,} tokens{f' ({steps})' if steps else ''}."
+        if ready.block is not None and ready.block.summary is not None:
+            text += f"\n\n{ready.block.summary.text}"
+    return Spoken(*spoken.completion(text, request.model, int(time.time()), stream=request.stream))
+
+
+def asked(body: bytes) -> tuple[Request, str]:
+    """The history and the focus of a request for compaction itself."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
+    request = chat.parse(body)
+    if request is None or not isinstance(value, dict):
+        raise BadRequest(
+            "the body needs `messages`, a list of at least one chat message: {model, messages, tools?, focus?}"
+        )
+    focus = value.get("focus", "")
+    if not isinstance(focus, str):
+        raise BadRequest("`focus` is a text: what should be remembered above all")
+    return request, focus
+
+
+def shortened(decided: Decided) -> Spoken:
+    """The messages that would be forwarded, each kept one in its own bytes, and what was done."""
+    ready = decided.ready
+    block = ready.block
+    report: dict[str, Any] = {
+        "action": ready.action,
+        "reason": ready.reason or None,
+        "policy": decided.case.rules.policy,
+        "tokens_before": ready.before,
+        "tokens_after": ready.after,
+        "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in ready.reports],
+        "summary": block.summary.text if block is not None and block.summary is not None else None,
+    }
+    messages = b", ".join(message.raw for message in ready.view)
+    content = b'{"messages": [' + messages + b'], "report": ' + json.dumps(report, ensure_ascii=False).encode() + b"}"
+    return Spoken(spoken.JSON, content)

@@ -1,0 +1,182 @@
+"""What a case is judged on, what was decided, and how it leaves. Values only; the compactor gathers and acts.
+
+Everything a decision depends on is either in the request or in what the store remembers (and the clock), so that any
+worker would decide the same.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from proxy.compaction.candidate import GIVEN_UP, Candidate
+from proxy.compaction.case import Case
+from proxy.compaction.errand import Errand
+from proxy.compaction.facts import Identity
+from proxy.compaction.recall import OBSERVED, Memory
+from proxy.compaction.summarizer import Order
+from proxy.compaction.wish import Wish
+from proxy.core.overlay import Block
+from proxy.core.plan import Ready
+from proxy.core.question import Question
+from proxy.core.rules import Facts, Rules
+from proxy.core.scene import WINDOWED
+from proxy.core.summary import Summary
+from proxy.store.originals import Kept
+from proxy.upstream import Call
+from proxy.windows import Learned, resolve
+from proxy.wire.headers import Headers
+from proxy.wire.redaction import Redaction
+
+REASON = "x-compaction-reason"
+NONE_YET = Candidate("failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A case, whose history it is, and what is remembered of it."""
+
+    case: Case
+    identity: Identity
+    memory: Memory
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.memory.block,) if self.memory.block is not None else ()
+
+    @property
+    def rules(self) -> Rules:
+        """While observing, a block that really stands goes on standing, and none follows it."""
+        stands = self.memory.block is not None and not self.memory.rehearsed
+        return replace(self.case.rules, new_blocks=False) if self.case.observes and stands else self.case.rules
+
+    def facts(self, *, may_ask: bool) -> Facts:
+        """The moment. `may_ask`: the model that makes summaries has not had enough of it."""
+        last, told = self.memory.last, self.memory.candidate or NONE_YET
+        facts = replace(
+            self.case.facts(),
+            seen=last is not None,
+            may_ask=may_ask and not self.case.observes and told.times < GIVEN_UP,
+            making=told.covers if told.state == "making" and not self.case.observes else 0,
+            summary=Summary(told.covers, told.text) if told.state == "ready" else None,
+            failed=told.covers if told.state == "failed" else 0,
+        )
+        if last is None:
+            return facts
+        anchor = last.anchor if last.counter == self.identity.counter else None
+        return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.at), vain=last.vain)
+
+    def order(self, question: Question, redaction: Redaction) -> Order:
+        """Whom to ask for a summary, and how."""
+        case, told = self.case, self.case.policy.summary
+        window = resolve(told.model, None, None) if told.model else case.window
+        errand = Errand(
+            question=question,
+            request=case.request,
+            call=case.call,
+            client=case.asked,
+            count=case.count(self.memory.calibration),
+            redaction=redaction,
+            model=told.model,
+            foreign=case.asked is not case.client,
+            room=window.room(told.max_tokens),
+        )
+        in_vain = self.memory.candidate.times if self.memory.candidate is not None else 0
+        return Order(errand, self.identity, case.rules.policy, told.seconds, in_vain)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the heart said of a case, and on what ground."""
+
+    ground: Ground
+    ready: Ready
+    kept: Kept | None = None
+    """Its history on its way to the originals."""
+
+    @property
+    def case(self) -> Case:
+        return self.ground.case
+
+    @property
+    def identity(self) -> Identity:
+        return self.ground.identity
+
+    @property
+    def memory(self) -> Memory:
+        return self.ground.memory
+
+    @property
+    def rehearsed(self) -> bool:
+        """Only observed: what was decided is noted apart from what is in force."""
+        return self.case.observes and (self.memory.rehearsed or self.memory.block is None)
+
+    @property
+    def notes(self) -> Headers:
+        """What the client is told."""
+        case, ready = self.case, self.ready
+        action = OBSERVED if self.rehearsed else ready.action
+        if action == "none" and not case.rules.new_blocks:
+            action = "off"
+        notes = [
+            ("x-compaction", action),
+            ("x-compaction-tokens-before", str(ready.before)),
+            ("x-compaction-tokens-after", str(ready.after)),
+            ("x-compaction-policy", case.rules.policy),
+            ("x-compaction-conversation", self.identity.conversation),
+        ]
+        if ready.reason:
+            notes.append((REASON, ready.reason))
+        elif not case.window.known:
+            notes.append((REASON, "window-unknown"))
+        return tuple(notes)
+
+    def in_vain(self, tokens: int) -> int:
+        """How many blocks in a row have not brought the history below its limit, now that it is of so many tokens."""
+        case, last = self.case, self.memory.last
+        facts = case.facts()
+        limits = case.rules.limits(facts.usable, facts.prices)
+        if not limits or tokens <= limits[0][0]:
+            return 0
+        made = self.ready.action == "created" and self.ready.reason in WINDOWED
+        return (last.vain if last is not None else 0) + made
+
+    def afterwards(self, candidate: Candidate | None) -> Ground:
+        """The ground that the next request of this conversation will stand on."""
+        memory = replace(self.memory, block=self.ready.block or self.memory.block, candidate=candidate)
+        return replace(self.ground, memory=memory)
+
+
+class Answered(Protocol):
+    """An answer to hand on: an upstream's, or our own."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def is_good(self) -> bool: ...
+    def chunks(self) -> AsyncGenerator[bytes]: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call as it leaves, what the client is told, and what to note once the upstream has answered."""
+
+    call: Call
+    notes: Headers
+    decided: Decided | None = None
+    wish: Wish = field(default_factory=Wish)
+    case: Case | None = None
+    """What it is about, where it was understood."""
+    lesson: Learned | None = None
+    """What it teaches if the upstream takes it."""
+    answer: Answered | None = None
+    """What to say to it ourselves: then nothing is sent."""
+
+    @property
+    def ready(self) -> Ready | None:
+        return self.decided.ready if self.decided is not None else None

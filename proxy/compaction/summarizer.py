@@ -1,0 +1,183 @@
+"""Summaries before they are needed: one flight for one question, whoever asks, in the background where nobody waits.
+
+A flight that was begun ahead goes on when the client leaves: it is for the next request. One that a request waits for
+is called off when the last who waits has left; when only their patience ends it goes on, for next time. Across
+workers a claim in the store sees to it that one of them asks and the others read what came of it.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+
+from proxy import events
+from proxy.compaction.candidate import DAY_SECONDS, FAILED_SECONDS, GIVEN_UP, MAKING, Candidate, summary_key
+from proxy.compaction.errand import RESTS, Errand, Outcome
+from proxy.compaction.facts import Identity
+from proxy.core.summary import Summary
+from proxy.core.verdict import Verdict
+from proxy.store.promises import Store, StoreUnavailable
+
+LOOK_SECONDS = 0.2
+REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An errand, for whom it is, and how long it may take."""
+
+    errand: Errand
+    identity: Identity
+    policy: str
+    seconds: float
+    in_vain: int = 0
+    """So many before it came to nothing."""
+
+    @property
+    def key(self) -> str:
+        return summary_key(self.identity, self.errand.question.covers)
+
+    @property
+    def whose(self) -> tuple[str, str]:
+        return self.identity.tenant, self.errand.client.settings.name
+
+
+@dataclass(slots=True)
+class Flight:
+    """An order under way, and who waits for it."""
+
+    task: asyncio.Task[Summary | None]
+    link: bytes
+    """The chain link at its cut."""
+    waiting: int = 0
+    for_later: bool = False
+
+
+class Summarizer:
+    """Shared by all requests of a worker."""
+
+    def __init__(self, store: Store, emit: events.Listener) -> None:
+        self._store = store
+        self._emit = emit
+        self._flights: dict[str, Flight] = {}
+        self._resting: dict[tuple[str, str], float] = {}
+
+    def may_ask(self, tenant: str, upstream: str) -> bool:
+        """Not while that upstream has had enough of it."""
+        return self._resting.get((tenant, upstream), 0.0) <= time.monotonic()
+
+    def begin(self, order: Order) -> None:
+        """For later: nobody waits. While another question about this history is under way this one is not put."""
+        links = set(order.identity.links)
+        if order.key in self._flights or not any(flight.link in links for flight in self._flights.values()):
+            self._flight(order).for_later = True
+
+    async def wait(self, order: Order, seconds: float) -> Summary | None:
+        """For now: as long as patience lasts."""
+        return await self._waited(self._flight(order), seconds)
+
+    async def wait_for(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
+        """The same for one that is under way, here or in another worker."""
+        flight = self._flights.get(summary_key(identity, covers))
+        if flight is not None:
+            return await self._waited(flight, seconds)
+        return await self._made_elsewhere(identity, covers, seconds)
+
+    async def _waited(self, flight: Flight, seconds: float) -> Summary | None:
+        flight.waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(flight.task)
+        except TimeoutError:
+            flight.for_later = True
+            return None
+        finally:
+            flight.waiting -= 1
+            if not (flight.waiting or flight.for_later):
+                flight.task.cancel()
+
+    async def close(self) -> None:
+        for flight in self._flights.values():
+            flight.task.cancel()
+        await asyncio.gather(*(flight.task for flight in self._flights.values()), return_exceptions=True)
+
+    def _flight(self, order: Order) -> Flight:
+        key = order.key
+        if key not in self._flights:
+            task = asyncio.get_running_loop().create_task(self._flown(order))
+            self._flights[key] = Flight(task, order.identity.links[order.errand.question.covers])
+            task.add_done_callback(lambda _: self._flights.pop(key, None))
+        return self._flights[key]
+
+    async def _flown(self, order: Order) -> Summary | None:
+        if not await self._claimed(order):
+            return await self._made_elsewhere(order.identity, order.errand.question.covers, order.seconds)
+        kept, seconds = MAKING, 0.0
+        try:
+            outcome = await self._run(order)
+            kept, seconds = _kept(order, outcome.verdict)
+            text = outcome.verdict.text
+            return Summary(order.errand.question.covers, text) if text else None
+        finally:
+            with suppress(StoreUnavailable):
+                await self._store.note(order.key, kept.to_bytes(), seconds)
+
+    async def _run(self, order: Order) -> Outcome:
+        started, outcome = perf_counter(), Outcome(Verdict(why="timeout"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(order.seconds):
+                outcome = await order.errand.run()
+        why, spent = outcome.verdict.why, outcome.spent
+        if why in RESTS:
+            self._rest(order.whose, RESTS[why])
+        self._emit(
+            events.SummaryEnded(
+                conversation=order.identity.conversation,
+                policy=order.policy,
+                upstream=order.errand.client.settings.name,
+                model=order.errand.asked_model,
+                outcome=why or "made",
+                tries=spent.tries,
+                tokens_read=spent.read,
+                tokens_cached=spent.cached,
+                tokens_written=spent.written,
+                seconds=perf_counter() - started,
+            )
+        )
+        return outcome
+
+    def _rest(self, whose: tuple[str, str], seconds: float) -> None:
+        if len(self._resting) >= REMEMBERED:
+            self._resting.clear()
+        self._resting[whose] = time.monotonic() + seconds
+
+    async def _claimed(self, order: Order) -> bool:
+        """Without a store each worker asks for itself."""
+        try:
+            return await self._store.claim(order.key, MAKING.to_bytes(), order.seconds)
+        except StoreUnavailable as fault:
+            self._emit(events.StoreFailed(str(fault)))
+            return True
+
+    async def _made_elsewhere(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
+        """Another worker is at it, or was."""
+        key = summary_key(identity, covers)
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(seconds):
+                while (value := await self._store.fact(key)) is not None:
+                    found = Candidate.from_bytes(value)
+                    if found is None or found.state != "making":
+                        return Summary(covers, found.text) if found is not None and found.text else None
+                    await asyncio.sleep(LOOK_SECONDS)
+        return None
+
+
+def _kept(order: Order, verdict: Verdict) -> tuple[Candidate, float]:
+    """What the store is told, and for how long. After a fault of the upstream's nothing is said of the question."""
+    if verdict.text:
+        return Candidate("ready", verdict.text), DAY_SECONDS
+    if verdict.why in RESTS:
+        return MAKING, 0.0
+    failed = Candidate("failed", times=order.in_vain + 1)
+    return failed, FAILED_SECONDS if failed.times < GIVEN_UP else DAY_SECONDS

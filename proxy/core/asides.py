@@ -1,0 +1,60 @@
+"""What a client says about compaction in the conversation itself, and the requests it makes beside the work.
+
+`/compact` as the last message asks this proxy and nobody else. A tool named `Compact` was the model's own wish. And a
+client that summarises or names a conversation by itself sends the whole history once with another question at its
+end: what stands applies to that too, but nothing new is made for its sake.
+"""
+
+import json
+import re
+
+from proxy.core.messages import Message, Request
+
+ASIDES = (
+    r"(?i)summar[^\n]{0,160}(?:conversation|session|transcript|chat|context)",
+    r"(?i)(?:title|name)\b[^\n]{0,80}(?:conversation|session|chat|thread)",
+    r"(?i)compact[^\n]{0,80}(?:conversation|context|history)",
+    r"(?i)context checkpoint",
+    r"(?i)(?:write|generate|create)[^\n]{0,60}commit message",
+)
+COMPACT = "compact"
+_COMMAND = re.compile(r"\s*/compact\b[ \t]*([^\n]*)\s*\Z")
+_TRACES = (b'"/compact', b'"Compact"', b'"compact"')
+_LOOKED_AT = 2_000
+
+
+def command(request: Request) -> str | None:
+    """The focus of a `/compact` that ends the history; None where there is none."""
+    last = request.messages[-1]
+    found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _LOOKED_AT else None
+    return None if found is None else found[1].strip()
+
+
+def called(request: Request) -> str | None:
+    """The focus of a call of `Compact` in the newest answer of the model; None where there is none."""
+    newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
+    calls = newest.calls if newest is not None else ()
+    return next((_focus(call.arguments) for call in calls if call.name.lower() == COMPACT), None)
+
+
+def was_asked(request: Request) -> bool:
+    """Does the history show that compaction was asked for by name? Then there is a block, however short it is."""
+    return any(trace in request.source for trace in _TRACES)
+
+
+def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
+    """Is the last message a question about the conversation, put to it from outside?"""
+    if not body or not body[-1].is_user:
+        return False
+    text = body[-1].text
+    ends = text if len(text) <= 2 * _LOOKED_AT else f"{text[:_LOOKED_AT]}\n{text[-_LOOKED_AT:]}"
+    return any(re.search(pattern, ends) for pattern in patterns)
+
+
+def _focus(arguments: str) -> str:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return ""
+    focus = value.get("focus") if isinstance(value, dict) else None
+    return focus if isinstance(focus, str) else ""

@@ -1,0 +1,73 @@
+"""The mechanical appendix: what was done in a stretch of history, told without a model.
+
+What the user said, the state of the plan, what still runs, files changed and read with their lines, commands with how
+they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
+own messages, never from an earlier ledger, so it does not decay however often a history is compacted.
+
+Which call does what is declared in `tools.py`. Here, `calls` and `prose` find the deeds of agents that call tools and
+of those that speak in text, `shell` and `plans` look into command lines and todo lists, and the `book` puts them in
+order.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from proxy.core.groups import callers
+from proxy.core.ledger import identifiers, prose
+from proxy.core.ledger.book import Book, Clean
+from proxy.core.ledger.calls import called, notices
+from proxy.core.ledger.deeds import SAID, Deed, excerpt
+from proxy.core.messages import Message
+
+__all__ = ["ledger"]
+
+_LOOKED_AT = 4_000
+_WORDS = 300
+_ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
+_NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
+"""What clients put among a user's words."""
+
+
+def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, clean: Clean = str) -> str:
+    """The stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
+
+    `said`: with what the user said; off where that stands verbatim anyway. `clean` takes secrets out of what is told.
+    """
+    book = Book()
+    for deed in _deeds(messages):
+        if said or deed.section is not SAID:
+            book.enter(deed)
+    return book.told(budget, clean)
+
+
+def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
+    """Everything in its order; a call is told where its result stands."""
+    for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
+        if call is not None:
+            yield from called(call, message.text)
+        elif message.role == "assistant":
+            yield from _spoken(message, messages[place + 1] if place + 1 < len(messages) else None)
+        elif message.is_user:
+            yield from _asked(message.text)
+        elif message.observed and (ran := prose.told_call(text := message.text)):
+            yield from called(ran, text)
+
+
+def _asked(text: str) -> Iterator[Deed]:
+    yield from notices(text)
+    words = " ".join(_NOT_SAID.sub("", text[: 2 * _LOOKED_AT]).split())
+    if words and not words.startswith("<task-notification>"):
+        yield Deed(SAID, words, excerpt(words, _WORDS))
+        yield from identifiers.named(words)
+
+
+def _spoken(message: Message, after: Message | None) -> Iterator[Deed]:
+    """What an answer says; without calls of its own, what it does by saying it."""
+    text = message.text
+    yield from identifiers.named(text)
+    if message.calls or not text:
+        return
+    yield from prose.edits(text)
+    answer = after.text if after is not None and after.observed else None
+    if call := prose.spoken_call(text, answered=answer is not None):
+        yield from called(call, answer or "")

@@ -1,0 +1,116 @@
+"""Where deeds are entered, each thing once, and read out again within a budget.
+
+The newest stay. Sections share the room fairly: one that needs less than its share leaves the rest to the others.
+What was left out is counted in the heading.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.ledger.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SECTIONS, Deed, Section, Span, excerpt
+
+_SPANS = 6
+Clean = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class Entry:
+    """What stands in a section under one key; `spans` is None where it is about the whole file."""
+
+    what: str
+    how: str = ""
+    spans: list[Span] | None = None
+
+
+@dataclass(slots=True)
+class Book:
+    """The entries of each section, the newest last."""
+
+    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
+
+    def enter(self, deed: Deed) -> None:
+        """What is done again moves to the end; a failure that was overcome is none any more."""
+        page = self.pages[deed.section]
+        if deed.anew:
+            page.clear()
+        earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
+        page[deed.key] = Entry(
+            deed.what or (earlier.what if earlier else deed.key), deed.how, _spans(earlier, deed.lines)
+        )
+        if deed.section is not ERRORS:
+            self.pages[ERRORS].pop(deed.key, None)
+
+    def told(self, budget: int, clean: Clean) -> str:
+        """The sections in their order. Who needs least of its share is served first, so that the others get the rest;
+        identifiers get a little, and only those that stand nowhere else.
+        """
+        for path in self.pages[CHANGED]:
+            self.pages[READ].pop(path, None)
+        pages = {section: list(page.values()) for section, page in self.pages.items() if page}
+        named = pages.pop(NAMED, [])
+        texts: dict[Section, str] = {}
+        room, weights = budget - min(_need(named), budget // _OF_IDENTIFIERS), sum(page.weight for page in pages)
+        for section in sorted(pages, key=lambda section: _need(pages[section]) / section.weight):
+            texts[section] = _filled(section, pages[section], room * section.weight // weights - 1, clean)
+            room, weights = room - _size(texts[section]) - 1, weights - section.weight
+        standing = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
+        left = min(budget - _size(standing) - 1, budget // _OF_IDENTIFIERS)
+        names = _filled(NAMED, [entry for entry in named if entry.what not in standing], left, clean)
+        return "\n".join(filter(None, (standing, names)))
+
+
+_OF_IDENTIFIERS = 8
+
+
+def _need(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.what) + len(entry.how) + 1 for entry in entries)
+
+
+def _filled(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
+    """As many entries as there is room for: the newest, but before them those that are not over."""
+    room -= _size(_partly(section, len(entries), len(entries)))
+    if not entries or room < 0:
+        return ""
+    rows: dict[int, str] = {}
+    for place in sorted(range(len(entries)), key=lambda place: (entries[place].how in section.over, -place)):
+        row = section.before + _told(section, entries[place], clean)
+        room -= _size(row)
+        if room < 0:
+            break
+        rows[place] = row
+    whole = len(rows) == len(entries)
+    heading = f"{section.title}:" if whole else _partly(section, len(rows), len(entries))
+    return "".join((heading, *(rows[place] for place in sorted(rows))))
+
+
+def _partly(section: Section, kept: int, of: int) -> str:
+    return f"{section.title} ({kept} of {of}, older ones left out):"
+
+
+def _told(section: Section, entry: Entry, clean: Clean) -> str:
+    how = excerpt(entry.how, 400)
+    what = clean(excerpt(entry.what, 400)) + _ranges(entry.spans)
+    return what + (section.ended.format(clean(how)) if how else "")
+
+
+def _ranges(spans: Sequence[Span] | None) -> str:
+    """`:10-40,80-` of the lines that were touched, those that meet as one."""
+    merged: list[Span] = []
+    for first, last in sorted(set(spans or ())):
+        before = merged[-1] if merged else (0, -1)
+        if before[1] == 0 or first <= before[1] + 1:
+            merged[-1] = (before[0], 0 if 0 in (before[1], last) else max(before[1], last))
+        else:
+            merged.append((first, last))
+    told = [str(first) if first == last else f"{first}-{last or ''}" for first, last in merged[:_SPANS]]
+    return f":{','.join(told)}{'…' if len(merged) > _SPANS else ''}" if told else ""
+
+
+def _spans(earlier: Entry | None, lines: Span | None) -> list[Span] | None:
+    if lines is None or (earlier is not None and earlier.spans is None):
+        return None
+    return [*(earlier.spans or () if earlier else ()), lines]
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))

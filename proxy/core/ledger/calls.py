@@ -1,0 +1,223 @@
+"""What a call did, told by its pattern (`tools.py`), its arguments and its result."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.core import placeholder
+from proxy.core.ledger import identifiers, plans, shell
+from proxy.core.ledger.deeds import CHANGED, ERRORS, OTHER, RAN, READ, SAID, TASKS, Deed, Section, Span, excerpt
+from proxy.core.messages import Call
+from proxy.core.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
+
+_ARGUMENTS = 6
+_ARGUMENT = 80
+_ANSWER = 80
+"""A result of so many characters is told as it is."""
+_END = 600
+_LOOKED_AT = 1_000
+_NOTICES = 8_000
+_FILE_TOLD = re.compile(r"\[File: (\S+) \(|\(Open file: ([^)\n]+)\)")
+_CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
+_STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?([\w-]+)")
+_GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
+_STATUS = re.compile(r"<status>(\w+)</status>")
+_NOTICE = re.compile(r"<task-id>([\w-]+)</task-id>.{0,2000}?<status>(\w+)</status>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A call with what came of it."""
+
+    call: Call
+    values: dict[str, Any]
+    result: str
+    code: int | None
+    failed: bool
+
+    @property
+    def going_on(self) -> bool:
+        """It was only begun."""
+        return any(words in self.result[:_END] for words in _GOING_ON)
+
+    @property
+    def label(self) -> str:
+        """The tool and its arguments, in a line."""
+        pairs = list(self.values.items())[:_ARGUMENTS]
+        told = [f"{key}: {excerpt(_text(value), _ARGUMENT)}" for key, value in pairs]
+        return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT)})"
+
+
+def called(call: Call, result: str) -> Iterator[Deed]:
+    """Everything a ledger says of one call."""
+    code = placeholder.exit_code(result)
+    act = Act(call, call.named, result, code, placeholder.failed(result) if code is None else code != 0)
+    yield from _TOLD[meaning(call.name, act.values)](act)
+    yield from identifiers.given(act.values)
+    yield from identifiers.named(result, result=True)
+
+
+def notices(text: str) -> Iterator[Deed]:
+    """What an agent is told, between two turns, of work that went on without it."""
+    yield from (Deed(TASKS, key, how=_word(status)) for key, status in _NOTICE.findall(text[:_NOTICES]))
+
+
+def _read(act: Act) -> Iterator[Deed]:
+    yield from _files(act, READ)
+
+
+def _changed(act: Act) -> Iterator[Deed]:
+    yield from _files(act, CHANGED)
+
+
+def _files(act: Act, section: Section) -> Iterator[Deed]:
+    paths = list(_paths(act.values)) or _told_path(act.result)
+    for path in paths:
+        if act.failed:
+            yield _error(act, path, f"{act.call.name} {excerpt(path)}")
+        else:
+            yield Deed(section, path, lines=_lines(act.values))
+    if not paths:
+        yield from _other(act)
+
+
+def _patched(act: Act) -> Iterator[Deed]:
+    texts = [value for value in act.values.values() if isinstance(value, str)] or [act.call.arguments]
+    deeds = [deed for text in texts for deed in shell.patched(text)]
+    for deed in deeds:
+        yield _error(act, deed.key, f"{act.call.name} {excerpt(deed.key)}") if act.failed else deed
+    if not deeds:
+        yield from _other(act)
+
+
+def _ran(act: Act) -> Iterator[Deed]:
+    command = _command(act.values)
+    if act.going_on and (started := _STARTED.search(act.result[:_END])):
+        yield Deed(TASKS, started[1], f"{_in_short(command)} [{started[1]}]", "running")
+        return
+    deeds, all_of_it = shell.touched(command)
+    if not act.failed:
+        yield from shell.patched(command) if "*** Begin Patch" in command else deeds
+        edited = _told_path(act.result) if command.startswith(("edit ", "insert ")) else []
+        yield from (Deed(CHANGED, path) for path in edited)
+        all_of_it = all_of_it or bool(edited)
+    if act.failed or not all_of_it:
+        yield Deed(RAN, command, _in_short(command), _ended(act))
+
+
+def _in_short(command: str) -> str:
+    """Its beginning in one line, from where it does something."""
+    moved = _CHANGE_OF_FOLDER.match(command)
+    rows = command[moved.end() if moved else 0 :][:_LOOKED_AT].split("\n")
+    return excerpt(" ".join(row.strip() for row in rows if row.strip() and not row.startswith("#")))
+
+
+def _ended(act: Act) -> str:
+    if not act.failed:
+        return "ok" if act.code is None else f"exit {act.code}"
+    why = excerpt(placeholder.failure(act.result))
+    if act.code is None:
+        return f"failed: {why}"
+    return f"exit {act.code}" if placeholder.exit_code(why) is not None else f"exit {act.code}: {why}"
+
+
+def _asked(act: Act) -> Iterator[Deed]:
+    yield Deed(SAID, act.result, excerpt(" ".join(act.result[:1_000].split()), 400))
+
+
+def _delegated(act: Act) -> Iterator[Deed]:
+    label = next((act.values[key] for key in ("description", "name", "prompt", "message") if act.values.get(key)), "")
+    started = _STARTED.search(act.result[-_END:]) or _STARTED.search(act.result[:_END])
+    what = f"{excerpt(_text(label))} [{started[1]}]" if started else excerpt(_text(label))
+    state = "running" if act.going_on else "failed" if act.failed else "done"
+    yield Deed(TASKS, started[1] if started else what, what, state)
+
+
+def _waited(act: Act) -> Iterator[Deed]:
+    key = next(_text(act.values[name]) for name in IDS if act.values.get(name))
+    status = _STATUS.search(act.result)
+    if status or act.code is not None:
+        yield Deed(TASKS, key, how=_word(status[1]) if status else f"exit {act.code}")
+
+
+def _word(status: str) -> str:
+    return "done" if status == "completed" else status
+
+
+def _other(act: Act) -> Iterator[Deed]:
+    label = act.label
+    if act.failed:
+        yield _error(act, label, label)
+        return
+    answer = act.result[: 2 * _ANSWER].strip()
+    yield Deed(OTHER, label, label, answer if len(answer) <= _ANSWER and "\n" not in answer else "")
+
+
+def _error(act: Act, key: str, what: str) -> Deed:
+    return Deed(ERRORS, key, what, excerpt(placeholder.failure(act.result)))
+
+
+def _silent(_: Act) -> Iterator[Deed]:
+    yield from ()
+
+
+_TOLD: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
+    "plan": lambda act: plans.whole(act.values),
+    "task": lambda act: plans.added(act.values, act.result),
+    "step": lambda act: plans.moved(act.values),
+    "agent": _delegated,
+    "wait": _waited,
+    "ask": _asked,
+    "read": _read,
+    "change": _changed,
+    "patch": _patched,
+    "run": _ran,
+    "silent": _silent,
+    "other": _other,
+}
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - JSON
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _paths(values: dict[str, Any]) -> Iterator[str]:
+    value = next((values[key] for key in PATHS if values.get(key)), None)
+    for each in value if isinstance(value, list) else [value]:
+        path = each.get("path") if isinstance(each, dict) else each
+        if isinstance(path, str):
+            yield path
+
+
+def _told_path(result: str) -> list[str]:
+    """Some tools know which file is open, and say so."""
+    found = _FILE_TOLD.search(result[:_END]) or _FILE_TOLD.search(result[-_END:])
+    return [found[1] or found[2]] if found else []
+
+
+def _lines(values: dict[str, Any]) -> Span | None:
+    for key in RANGES:
+        match values.get(key):
+            case [int(first), int(last)]:
+                return first, max(0, last)
+    for begins, ends in LINES:
+        if start := _int(values.get(begins)):
+            return start, _int(values.get(ends))
+    start, number = _int(values.get("offset")), _int(values.get("limit"))
+    if not start and not number:
+        return None
+    start = max(1, start)
+    return start, start + number - 1 if number else 0
+
+
+def _int(value: Any) -> int:  # noqa: ANN401 - JSON
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _command(values: dict[str, Any]) -> str:
+    value = next((values[key] for key in (*COMMANDS, "code") if values.get(key)), "")
+    if isinstance(value, list):
+        return str(value[-1]) if len(value) > 1 and value[1] in ("-c", "-lc") else " ".join(map(str, value))
+    return _text(value)

@@ -1,0 +1,64 @@
+"""What a ledger is made of: things that were done, found or said, and the sections in which they are told."""
+
+import re
+from dataclasses import dataclass
+
+_LONGEST = 160
+_WORD_AT_END = re.compile(r"[A-Za-z0-9_+/=.~:@%-]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Entries of one sort: how one is told, and which of them are the first to be left out."""
+
+    title: str
+    ended: str = " ({})"
+    before: str = "\n- "
+    weight: int = 1
+    """Its share of the room where there is not enough for all."""
+    over: frozenset[str] = frozenset()
+    """What ended like this goes before what did not."""
+
+
+SAID = Section("The user said", ended=" => {}", weight=2)
+PLAN = Section("Plan", weight=2, over=frozenset({"done", "dropped"}))
+TASKS = Section("Sub-agents and background tasks", over=frozenset({"done", "failed"}))
+CHANGED = Section("Files changed", weight=3)
+READ = Section("Files read")
+RAN = Section("Commands", ended=" => {}", weight=2)
+ERRORS = Section("Errors", ended=": {}")
+OTHER = Section("Other calls", ended=" => {}")
+NAMED = Section("Identifiers", before=" ")
+SECTIONS = (SAID, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
+
+Span = tuple[int, int]
+"""The first and the last of some lines; 0 is the last there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One thing. In its section it takes the place of an earlier one with the same key."""
+
+    section: Section
+    key: str
+    what: str = ""
+    """How it is called; what it was called before, where this is empty."""
+    how: str = ""
+    """How it ended."""
+    lines: Span | None = None
+    anew: bool = False
+    """What stood in its section before does not count any more."""
+
+
+def excerpt(text: str, limit: int = _LONGEST) -> str:
+    """The first line, or as much of it as there is room for.
+
+    A word that would be cut is left out whole, so that no secret is cut to a piece which nobody recognises as one. Of
+    a path the end says more than the beginning.
+    """
+    line = text[: 4 * limit].strip().split("\n", 1)[0].strip()
+    if len(line) <= limit:
+        return line
+    if line.startswith("/") and " " not in line:
+        return "…" + line[1 - limit :]
+    return _WORD_AT_END.sub("", line[: limit - 1]) + "…"

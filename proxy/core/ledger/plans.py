@@ -1,0 +1,59 @@
+"""The state of an agent's plan, from the tools with which it keeps one.
+
+Most agents write the whole list anew each time, so the last one is true. Some make each task once and then only tell
+what became of it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from proxy.core.ledger.deeds import PLAN, Deed, excerpt
+from proxy.core.tools import PLANS
+
+_TEXTS = ("content", "step", "title", "subject", "description", "text", "task", "name")
+_STATES = ("status", "state", "completed", "done")
+_WORDS = {
+    **dict.fromkeys(("completed", "complete", "done", "finished", "x", "true"), "done"),
+    **dict.fromkeys(("in_progress", "in-progress", "active", "doing", "started", "-", "~"), "doing"),
+    **dict.fromkeys(("pending", "todo", "open", "not-started", "not_started", "false", ""), "to do"),
+    **dict.fromkeys(("cancelled", "canceled", "deleted", "skipped"), "dropped"),
+}
+_BOX = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*\[([ xX~-])\]\s*(.+)$", re.MULTILINE)
+_NUMBER = re.compile(r"#(\d+)")
+
+
+def whole(values: dict[str, Any]) -> Iterator[Deed]:
+    """Each item of a list that was written as one."""
+    items: Any = next((values[key] for key in PLANS if values.get(key)), [])
+    if isinstance(items, str):
+        items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
+    told = map(_said, items if isinstance(items, list) else [items])
+    for place, (text, state) in enumerate(told):
+        yield Deed(PLAN, f"{place}", text, state, anew=place == 0)
+
+
+def added(values: dict[str, Any], result: str) -> Iterator[Deed]:
+    """One task that was made; its number is in the answer."""
+    number, subject = _NUMBER.search(result), excerpt(str(values["subject"]))
+    key = f"#{number[1]}" if number else subject
+    yield Deed(PLAN, key, f"{key} {subject}" if number else subject, "to do")
+
+
+def moved(values: dict[str, Any]) -> Iterator[Deed]:
+    """What became of a task."""
+    if values.get("status"):
+        yield Deed(PLAN, f"#{values['taskId']}", how=_state(values["status"]))
+
+
+def _said(item: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
+    if not isinstance(item, dict):
+        return excerpt(str(item)), ""
+    text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), "")
+    state = next((item[key] for key in _STATES if key in item), None)
+    return excerpt(text), "" if state is None else _state(state)
+
+
+def _state(value: Any) -> str:  # noqa: ANN401 - JSON
+    word = str(value).strip().lower()
+    return _WORDS.get(word, excerpt(word, 20))

@@ -1,0 +1,392 @@
+"""Ways in which compaction has failed the users of other products, each as a test of the heart by its number.
+
+The numbers are those of the catalogue that this product was planned with: F1 the death spiral, F3 and F4 orphans,
+F5 amnesia, F6 lost rules, F7 and F8 the destroyed cache, F10 and F11 reasoning, F12 the missing user, F19 to F21
+counts that are wrong, F25 cross-talk. Where a law of the house says the same it has the number in its name
+(`test_laws.py`); what is about windows, tokens and the upstream stands with its part, under its number too.
+"""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil
+
+from chat import body, call, calls, chat, history, parsed, says, system, user
+from heart import Heart, turns
+from histories import LEGAL, OPENING, SMALL, any_history, legal, started
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from test_laws import FACTS, RULES
+
+from proxy.core.identity import chain
+from proxy.core.messages import NOTE, observed
+from proxy.core.pins import Pins
+from proxy.core.pipeline import quarter
+from proxy.core.rules import OBSERVATIONS, Anchor, Facts, Keep, Rules
+from proxy.core.steps import (
+    ClearObservations,
+    ClearResults,
+    ClipOutput,
+    DedupArrivals,
+    DropMiddle,
+    OneLiners,
+    StripReasoning,
+)
+
+BIG = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
+LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=8, max_size=16))
+# Makes a block whenever one can be made, and folds without mercy.
+EAGER = Rules(
+    always=(ClipOutput(over=1_500), DedupArrivals(over=50)),
+    when_full=(ClearResults(over=150, outline=0, names=0), ClearObservations(over=150, outline=0, names=0)),
+    fold=(DropMiddle(user_tokens=100, ledger=400, outline=0, names=0),),
+    keep=Keep(tokens=100, groups=1),
+    trigger_tokens=600,
+    clear_at_least=1,
+    clear_cold_at_least=1,
+    min_progress=0.0,
+    min_groups=1,
+    horizon=1e9,
+    pins=Pins(tags=("pin",)),
+)
+CUTTING = st.sampled_from([EAGER, replace(EAGER, when_full=()), replace(EAGER, when_full=(), keep=Keep(tokens=50))])
+
+
+def work(steps, *, out=BIG, task="Make the tests pass.", head="You are an agent."):
+    """An agent that reads file after file; no two results are alike."""
+    reads = [call("Read", path=f"src/part_{step}.py", out=f"part_{step}\n{out}") for step in range(steps)]
+    return history(system(head), user(task), *reads)
+
+
+def works(heart, messages):
+    return [heart.send(each) for each in turns(messages)]
+
+
+def blocks(sent):
+    """The requests on which a promise was made for a reason other than an always-step's first act."""
+    return [each for each in sent if each.plan.block is not None and each.plan.reason != "opening"]
+
+
+# --- the four invariants of a history that is cut --------------------------------------------------------------------
+
+
+def asked_and_answered(messages):
+    """Each message with calls, and what follows it without a gap: the ids called, and the ids answered."""
+    for place, message in enumerate(messages):
+        ids = [each["id"] for each in message.get("tool_calls") or ()]
+        ids += [message["function_call"]["name"]] if message.get("function_call") else []
+        answered = []
+        for result in messages[place + 1 :]:
+            if result["role"] not in ("tool", "function"):
+                break
+            answered.append(result.get("tool_call_id") or result.get("name"))
+        if ids or (answered and message["role"] not in ("tool", "function")):
+            yield Counter(ids), Counter(answered)
+
+
+@given(LONG, CUTTING)
+def test_invariant_1_each_observation_follows_its_action(messages, rules):
+    for sent in works(Heart(rules), messages):
+        assert all(answered <= ids for ids, answered in asked_and_answered(sent.messages))
+        results = [message for message in sent.messages if message["role"] in ("tool", "function")]
+        assert len(results) == sum(answered.total() for _, answered in asked_and_answered(sent.messages))
+
+
+@given(LONG, CUTTING)
+def test_invariant_2_each_action_kept_has_all_its_observations(messages, rules):
+    for sent in works(Heart(rules), messages):
+        assert all(ids <= answered for ids, answered in asked_and_answered(sent.messages))
+
+
+def standing(sent):
+    """The places of the client's body for which something still stands, shortened or not."""
+    return {message.start for message in sent.plan.view[len(sent.head) :] if message.made != NOTE}
+
+
+@given(LONG, CUTTING)
+def test_invariant_3_parallel_calls_of_one_message_live_and_die_together(messages, rules):
+    for sent in works(Heart(rules), messages):
+        came, left = sent.body, standing(sent)
+        for place, message in enumerate(came):
+            together = set(range(place, place + 1 + len(message.calls)))
+            assert together <= left or not together & left
+            if place in left and message.role == "assistant":
+                (kept,) = [each for each in sent.plan.view if each.start == place and each.role == "assistant"]
+                assert len(kept.calls) == len(message.calls)
+
+
+@given(LONG, CUTTING)
+def test_invariant_4_a_cut_is_only_between_groups(messages, rules):
+    for sent in works(Heart(rules), messages):
+        came, left = observed(sent.body, OBSERVATIONS), standing(sent)
+        for place, message in enumerate(came):
+            if message.is_bulk:
+                assert (place in left) == (place - 1 in left)
+
+
+# --- F1: the death spiral --------------------------------------------------------------------------------------------
+
+
+def test_f1_a_head_over_the_limit_by_itself_does_not_make_a_block_on_every_request():
+    messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
+    sent = works(Heart(Rules(clear_at_least=10**9), Facts(usable=3_000)), messages)
+    assert len(sent) == 51
+    assert len(blocks(sent)) <= 2
+
+
+def test_f1_the_users_own_words_over_the_limit_do_not_either_and_a_rewrite_frees_enough_each_time():
+    long = user("Read this: " + "word " * 4_000)
+    messages = [message for step in range(50) for message in (*long, *says(f"Read {step}."))]
+    sent = works(
+        Heart(Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),)), Facts(usable=20_000)), messages
+    )
+    assert len(blocks(sent)) <= 2
+
+
+# --- F3, F4: orphans -------------------------------------------------------------------------------------------------
+
+
+@given(any_history, RULES, FACTS)
+def test_f3_an_orphan_is_never_made_whatever_is_cut(messages, rules, facts):
+    for sent in works(Heart(rules, facts), messages):
+        assert orphans(sent.messages) <= orphans(json.loads(sent.came)["messages"])
+
+
+def orphans(messages):
+    """How many results stand where nothing asked for them, and how many calls nothing answers."""
+    found = list(asked_and_answered(messages))
+    strays = len([1 for message in messages if message["role"] in ("tool", "function")])
+    strays -= sum((ids & answered).total() for ids, answered in found)
+    return strays + sum((ids - answered).total() for ids, answered in found)
+
+
+def mixed(name, text, out):
+    """A result, and in the same breath something the user says."""
+    return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
+
+
+MIXED = st.builds(mixed, st.sampled_from(("Read", "Bash")), SMALL, st.just(BIG))
+
+
+@given(st.builds(started, OPENING, SMALL, st.lists(st.one_of(MIXED, LEGAL), min_size=12, max_size=20)))
+def test_f4_no_orphan_comes_of_two_to_five_blocks_in_a_row(messages):
+    sent = works(Heart(EAGER), messages)
+    assume(len(blocks(sent)) >= 2)
+    for each in sent:
+        assert orphans(each.messages) == 0
+
+
+def test_f4_five_blocks_in_a_row_and_more_do_come():
+    sent = works(Heart(EAGER), history(user("Go."), *(mixed("Read", f"file_{step}", BIG) for step in range(12))))
+    assert len(blocks(sent)) >= 5
+    assert [orphans(each.messages) for each in sent] == [0] * len(sent)
+
+
+# --- F5: amnesia -----------------------------------------------------------------------------------------------------
+
+
+def test_f5_after_a_block_the_newest_task_stands_word_for_word_and_is_the_last_one():
+    done = work(6, task="Rename the flag --fast to --quick.")
+    messages = [
+        *done,
+        *says("Renamed."),
+        *user("Now write  the changelog, please.\n"),
+        *call_ids("Read", "CHANGELOG.md"),
+    ]
+    (*_, last) = works(Heart(EAGER), messages)
+    assert blocks([last]) or last.plan.action == "applied"
+    words = [message for message in last.messages if message["role"] == "user"]
+    assert words[-1] == {"role": "user", "content": "Now write  the changelog, please.\n"}
+
+
+def call_ids(name, path):
+    asked, result = call(name, path=path, out=BIG)
+    asked["tool_calls"][0]["id"] = result["tool_call_id"] = "call_last"
+    return [asked, result]
+
+
+def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
+    runs = [call("Bash", command=f"make step_{step}", out=BIG) for step in range(8)]
+    (*_, last) = works(Heart(replace(EAGER, when_full=())), history(user("Build it."), *runs))
+    notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
+    assert notes
+    assert "`make step_0` ok" in "\n".join(notes)
+    assert "listed as done is done" in "\n".join(notes)
+
+
+# --- F6: lost rules --------------------------------------------------------------------------------------------------
+
+
+def test_f6_rules_stand_word_for_word_after_ten_blocks():
+    rules = [*system("Never push.  "), {"role": "developer", "content": "Ünïcode rules ", "x": 1.50}]
+    pinned = user("Begin. <pin>Keep  main.go\nas it is.</pin>", name="ann")
+    steps = [call("Read", path=f"{step}.py", out=f"{step}{BIG}") for step in range(30)]
+    messages = history(rules, pinned, *steps[:3], system("From here on: no network. "), *steps[3:])
+    sent = works(Heart(EAGER), messages)
+    assert len(blocks(sent)) >= 10
+    laws = [message for message in messages if message["role"] in ("system", "developer") or "<pin>" in str(message)]
+    left = {json.dumps(message) for message in sent[-1].messages}
+    assert all(json.dumps(law) in left for law in laws)
+
+
+# --- F7, F8: the destroyed cache -------------------------------------------------------------------------------------
+
+
+def rewrites(sent):
+    """How often what was forwarded before was not forwarded again as it was."""
+    return sum(new.raws[: len(old.raws)] != old.raws for old, new in pairwise(sent))
+
+
+def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
+    rules = Rules(clear_at_least=5_000)
+    sent = works(Heart(rules), work(100))
+    growth = quarter(sent[-1].came)
+    assert growth > 50_000
+    assert 1 <= rewrites(sent) <= ceil(growth / rules.clear_at_least)
+
+
+def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
+    rules, facts = Rules(clear_at_least=10**9), Facts(usable=12_000)
+    sent = works(Heart(rules, facts), work(100))
+    limit = facts.usable * rules.trigger
+    batch = limit * (1 - rules.target) / 2
+    assert 1 <= rewrites(sent) <= ceil(quarter(sent[-1].came) / batch)
+    assert all(each.plan.after <= facts.usable for each in sent)
+
+
+def test_f8_what_stands_for_a_result_is_not_numbered_anew():
+    first, second = (works(Heart(EAGER), work(steps)) for steps in (8, 14))
+    assert [each.left for each in second[: len(first)]] == [each.left for each in first]
+
+
+# --- F11: reasoning that must be returned ----------------------------------------------------------------------------
+
+THINKING = ("reasoning_content", "reasoning", "reasoning_details")
+
+
+@given(LONG, RULES, FACTS)
+def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messages, rules, facts):
+    steps = tuple(
+        replace(step, with_calls=False) if step.name == "strip_reasoning" else step for step in rules.when_full
+    )
+    for sent in works(Heart(replace(rules, when_full=steps), facts), messages):
+        came = [json.loads(message.raw) for message in sent.body]
+        for message in sent.plan.view[len(sent.head) :]:
+            if message.calls:
+                old, new = came[message.start], json.loads(message.raw)
+                assert {key: new.get(key) for key in THINKING} == {key: old.get(key) for key in THINKING}
+
+
+def test_f11_by_default_only_reasoning_that_nobody_demands_back_goes():
+    assert not StripReasoning().with_calls
+    assert not StripReasoning().signed
+
+
+# --- F12: no user left -----------------------------------------------------------------------------------------------
+
+
+@given(legal, RULES, FACTS)
+def test_f12_a_user_is_left_and_the_first_to_speak(messages, rules, facts):
+    for sent in works(Heart(rules, facts), messages):
+        left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
+        assert left[0]["role"] == "user"
+        assert any(message.is_user for message in observed(parsed(sent.left).body, OBSERVATIONS))
+
+
+def breaks(messages):
+    """Where the speakers do not take turns as strict templates want it."""
+    speakers = [message["role"] for message in messages]
+    return Counter((one, other) for one, other in pairwise(speakers) if (one, other) in STRICT)
+
+
+STRICT = (("user", "user"), ("assistant", "assistant"), ("tool", "user"), ("function", "user"))
+
+
+@given(LONG, CUTTING)
+def test_f12_notes_do_not_break_the_order_of_speakers(messages, rules):
+    for sent in works(Heart(rules), messages):
+        assert breaks(sent.messages) <= breaks(json.loads(sent.came)["messages"])
+
+
+# --- F19, F20, F21: counts that are wrong ----------------------------------------------------------------------------
+
+
+def links(messages):
+    return chain(parsed(body(messages)), Heart().tenant, b"k" * 32)
+
+
+def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
+    messages = work(20)
+    zero = Anchor(links(messages)[-1], 0, b"")
+    told, untold = (Heart(Rules(), Facts(usable=8_000, anchor=anchor)).send(messages) for anchor in (zero, None))
+    assert told.plan.action == "created"
+    assert told.left == untold.left
+
+
+def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 180_000}}
+    heart = Heart(Rules(), Facts(usable=8_000), count=lambda raw: 800 if b"image_url" in raw else quarter(raw))
+    messages = history(user([picture, {"type": "text", "text": "What is it?"}]), *[call("Look", out="a cat")] * 6)
+    assert [each.plan.action for each in works(heart, messages)] == ["none"] * 7
+
+
+def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
+    messages, heart = work(20), Heart(Rules(), Facts(usable=8_000))
+    first = heart.send(messages)
+    assert (first.plan.action, first.plan.reason) == ("created", "window")
+    heart.facts = replace(heart.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
+    after = [heart.send([*messages, *says("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
+    assert [each.plan.action for each in after] == ["applied", "applied"]
+
+
+def test_f21_usage_from_after_it_does():
+    messages, heart = work(20), Heart(Rules(), Facts(usable=8_000))
+    first = heart.send(messages)
+    heart.facts = replace(heart.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.basis))
+    assert heart.send([*messages, *says("Go on."), *user("Yes?")]).plan.reason in ("window", "floor")
+
+
+# --- F25: cross-talk -------------------------------------------------------------------------------------------------
+
+
+def test_f25_a_childs_block_does_not_reach_its_parent():
+    house = Heart(EAGER)
+    task = [*system("You are an agent."), *user("Make the tests pass.")]
+    parent = [*task, *work(12)[2:]]
+    child = [*task, *work(12, out=BIG.replace("line", "row"))[2:]]
+    works(house, child)
+    alone = works(Heart(EAGER), parent)
+    assert [each.left for each in works(house, parent)] == [each.left for each in alone]
+
+
+def test_f25_conversations_of_equal_content_are_kept_apart_by_their_ids_and_by_their_tenants():
+    store, messages = Heart().store, work(12)
+    made = Heart(EAGER, store=store, conversation="one").send(messages)
+    assert made.plan.action == "created"
+    others = [
+        Heart(EAGER, store=store, conversation="two"),
+        Heart(EAGER, store=store, tenant="team-b", conversation="one"),
+    ]
+    assert [heart.send(messages).plan.action for heart in others] == ["created", "created"]
+    assert Heart(EAGER, store=store, conversation="one").send(messages).plan.action == "applied"
+
+
+def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both():
+    messages = work(12)
+    house = Heart(EAGER)
+    late = Heart(replace(EAGER, fold=(OneLiners(),)))
+    ready = late.decides(messages)
+    first = house.send(messages)
+    late.store = house.store
+    late.accepted(ready)
+    assert ready.left != first.left
+    assert [worker.send(messages).left for worker in (late, house)] == [first.left] * 2
+
+
+def test_f25_a_question_on_the_side_leaves_the_conversation_as_it_was():
+    heart, messages = Heart(EAGER), work(12)
+    earlier = heart.send(messages)
+    aside = chat(user("Give this conversation a title: " + "word " * 50))
+    assert heart.send(json.loads(aside)["messages"]).plan.action == "none"
+    assert heart.send(messages).left == earlier.left

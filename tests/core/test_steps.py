@@ -1,0 +1,124 @@
+"""What is true of every way to shorten, and what no golden file can show of one."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from chat import call, calls, history, request, says, tool, user
+from heart import Heart
+from histories import IMAGE
+
+from proxy.core.messages import observed
+from proxy.core.overlay import Block, close
+from proxy.core.pipeline import Draft, run
+from proxy.core.rules import OBSERVATIONS, Facts, Rules
+from proxy.core.steps import (
+    STEPS,
+    ClearResults,
+    ClipOutput,
+    DedupArrivals,
+    DedupOld,
+    PruneTools,
+    StripAttachments,
+    frozen,
+    thawed,
+)
+
+BIG = "\n".join(f"{number} line_{number}" for number in range(200))
+STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=lambda step: step.name)
+
+
+def draft_of(*pieces, fixed=()):
+    body = observed(request(*pieces).body, OBSERVATIONS)
+    return Draft((), body, fixed=frozenset(fixed), origin=body)
+
+
+@STEP
+def test_where_nothing_may_be_touched_a_step_gives_back_what_it_was_given(step):
+    nothing = Draft((), ())
+    assert step.reach(nothing) == 0
+    assert step(nothing) == nothing
+    settled = draft_of(user("x"), call("Read", path="a", out=BIG), call("Read", path="a", out=BIG), fixed=range(5))
+    assert step(settled).middle == settled.middle
+
+
+@STEP
+def test_a_step_survives_being_written_down(step):
+    name, settings = json.loads(json.dumps(frozen(step)))
+    assert thawed(name, settings) == step
+
+
+def test_how_much_a_result_may_be_before_it_is_clipped_grows_with_the_window():
+    draft = draft_of(user("x"), call("Read", out=BIG))
+    small, large = (replace(draft, window=window) for window in (1_000, 100_000))
+    assert ClipOutput(over=500)(small).middle != draft.middle
+    assert ClipOutput(over=500)(large).middle == draft.middle
+
+
+def test_tools_that_were_pruned_stay_away_for_as_long_as_the_block_stands():
+    heart = Heart(Rules(when_full=(PruneTools(),)), Facts(force=True))
+    messages, tools = history(user("x"), *[call("Read", out=BIG)] * 8), [tool("Read"), tool("Never", why="string")]
+    first = heart.send(messages, tools=tools)
+    heart.facts = Facts()
+    second = heart.send([*messages, *says("Go on."), *user("Yes?")], tools=tools)
+    for sent in (first, second):
+        assert [each["function"]["name"] for each in json.loads(sent.left)["tools"]] == ["Read"]
+    assert PruneTools().reach(draft_of(user("x"))) == 0
+
+
+def test_an_observation_without_its_picture_is_no_word_of_a_user_when_it_is_read_back():
+    seen = user([{"type": "text", "text": "Observation: a screen"}, IMAGE])
+    said = user([{"type": "text", "text": "What is it?"}, IMAGE])
+    body = draft_of(said, says("I look."), seen, says("A cat."), user([IMAGE])).middle
+    shorter = StripAttachments()(Draft((), body, origin=body)).middle
+    again = Block(len(body), close(shorter)).apply(body)
+    assert [message.made != "" for message in again] == [True, False, True, False, False]
+    assert [(message.is_user, message.is_bulk) for message in again] == [
+        (message.is_user, message.is_bulk) for message in body
+    ]
+
+
+# --- said once, and pointed at ----------------------------------------------------------------------------------------
+
+SAME = [call("Read", path="a.py", out=BIG), call("Bash", command="make", out="ok"), call("Read", path="a.py", out=BIG)]
+
+
+def pointed():
+    draft, _ = run((DedupArrivals(),), draft_of(user("x"), *SAME))
+    assert draft.middle[6].text == "[Word for word the same as the earlier result #2 of Read(a.py).]"
+    return draft
+
+
+def test_what_points_at_a_copy_that_is_cleared_says_so():
+    cleared = ClearResults()(pointed())
+    assert cleared.middle[2].text.startswith("[Cleared: Read(a.py)")
+    assert cleared.middle[6].text == "[Cleared too: the same as #2 was.]"
+
+
+def test_what_points_at_a_copy_that_stays_goes_on_pointing():
+    draft = pointed()
+    assert ClearResults()(replace(draft, fixed=frozenset({2}))).middle[6] == draft.middle[6]
+
+
+def test_a_pointer_back_does_not_make_its_first_copy_obsolete():
+    draft = pointed()
+    assert DedupOld()(draft).middle == draft.middle
+    whole = draft_of(user("x"), *SAME)
+    assert (
+        DedupOld()(whole).middle[2].text == "[Cleared: Read(a.py) was asked for again later; the newer result counts.]"
+    )
+
+
+def test_a_repeated_result_stands_whole_again_when_its_first_copy_went_into_a_block():
+    rules = Rules(always=(DedupArrivals(),), clear_at_least=1_000, clear_cold_at_least=1_000, horizon=10**9)
+    reads = [call("Read", path=f"{number}.py", out=f"{number}\n{BIG}") for number in range(9)]
+    sent = Heart(rules).send(history(user("x"), *reads, reads[0]))
+    assert sent.plan.reason == "stride"
+    results = [message["content"] for message in sent.messages if message["role"] == "tool"]
+    assert results[0].startswith("[Cleared: Read(0.py)")
+    assert results[-1] == f"0\n{BIG}"
+
+
+def test_parallel_calls_point_back_to_one_another_too():
+    draft = draft_of(user("x"), calls(("Read", {"path": "a"}, BIG), ("Read", {"path": "b"}, BIG)))
+    assert DedupArrivals()(draft).middle[3].text == "[Word for word the same as the earlier result #2 of Read(a).]"
