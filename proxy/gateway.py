@@ -22,8 +22,8 @@ from proxy.config import Config, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
+from proxy.wire import gauge, overflow, paths, routing, sse, usage
 from proxy.wire import headers as wire_headers
-from proxy.wire import overflow, paths, routing, sse, usage
 from proxy.wire.headers import Headers
 from proxy.wire.overflow import Fault
 
@@ -83,10 +83,20 @@ class Answer:
     watch: sse.Watch | None
     heard: Callable[[AsyncGenerator[bytes]], AsyncGenerator[bytes]] | None = None
     """Somebody who listens to what the upstream says, byte for byte."""
+    shown: gauge.Shown | None = None
+    """The figures as the client is to see them."""
+
+    @property
+    def headers(self) -> Headers:
+        told = self.reply.headers
+        if self.shown is not None:  # the body may get longer or shorter
+            told = tuple(pair for pair in told if pair[0].lower() != "content-length")
+        return (*told, *self.notes)
 
     def body(self) -> AsyncGenerator[bytes]:
         """The bytes for the client. Raises where the answer did not end well."""
         chunks = self.reply.chunks() if self.heard is None else self.heard(self.reply.chunks())
+        chunks = chunks if self.shown is None else _shown(chunks, self.shown)
         return chunks if self.watch is None else _watched(chunks, self.watch)
 
 
@@ -133,7 +143,7 @@ class Gateway:
         recording = await self._or(self._compactor.accepted(prepared, reply.headers), None, passage)
         listens = recording is not None or prepared.ready is not None
         heard = partial(self._heard, prepared, recording, passage) if listens else None
-        return Answer(reply, prepared.notes, _watch_for(call, reply), heard)
+        return Answer(reply, prepared.notes, _watch_for(call, reply), heard, _gauge_for(prepared, reply))
 
     def _client_for(self, model: str | None, call: Call) -> Client:
         settings = self.config.upstream_for(model)
@@ -290,6 +300,24 @@ def _watch_for(call: Call, reply: Reply) -> sse.Watch | None:
     if not kind.startswith("text/event-stream") or wire_headers.find(reply.headers, "content-encoding"):
         return None
     return sse.Watch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
+
+
+def _gauge_for(prepared: Prepared, reply: Reply) -> gauge.Shown | None:
+    """Only what can be read along can be told otherwise."""
+    if prepared.gauge.is_plain or wire_headers.find(reply.headers, "content-encoding"):
+        return None
+    kind = wire_headers.find(reply.headers, "content-type") or ""
+    return gauge.Events(prepared.gauge) if kind.startswith("text/event-stream") else gauge.Body(prepared.gauge)
+
+
+async def _shown(chunks: AsyncGenerator[bytes], shown: gauge.Shown) -> AsyncGenerator[bytes]:
+    """An answer with the figures as the client is to see them."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            if told := shown.feed(chunk):
+                yield told
+    if rest := shown.close():
+        yield rest
 
 
 async def _watched(chunks: AsyncGenerator[bytes], watch: sse.Watch) -> AsyncGenerator[bytes]:

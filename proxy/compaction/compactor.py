@@ -35,7 +35,8 @@ from proxy.store.promises import Store
 from proxy.tokenizer import Calibration, Tokenizers, family, plausible, prior, reported
 from proxy.upstream import Call, Client
 from proxy.windows import Window, resolve
-from proxy.wire import chat, paths
+from proxy.wire import chat, gauge, paths
+from proxy.wire.gauge import Gauge
 from proxy.wire.headers import Headers
 from proxy.wire.overflow import Fault
 from proxy.wire.redaction import Redaction
@@ -212,7 +213,7 @@ class Compactor:
             large = len(request.source) > READ_INLINE
             body = await _apart(large, partial(chat.render, request, ready.view, ready.tools))
             call = replace(call, body=body)
-        return Prepared(call, decided.notes, decided, decided.case.wish, decided.case)
+        return _gauged(Prepared(call, decided.notes, decided, decided.case.wish, decided.case))
 
     def _tell(self, decided: Decided) -> None:
         ready, policy = decided.ready, decided.case.rules.policy
@@ -308,6 +309,19 @@ async def _asked(judge: Callable[..., T], ground: Ground, rules: Rules, calibrat
     act = partial(judge, case.request, links, ground.blocks, rules, count=case.count(calibration), facts=facts)
     found: T = await _apart(len(case.request.source) > DECIDE_INLINE, act)
     return found
+
+
+def _gauged(prepared: Prepared) -> Prepared:
+    """Streams whose figures matter and that would not tell them are asked to; clients are told as the policy says."""
+    decided, body = prepared.decided, prepared.call.body
+    if decided is None or not isinstance(body, bytes):
+        return prepared
+    case, ready = decided.case, decided.ready
+    matters = ready.action != "none" or plan.nears(ready.after, case.rules, case.facts())
+    asking = gauge.asking(body) if case.request.stream and matters and case.policy.ask_usage else None
+    more = ready.before - ready.after if case.policy.usage == "client_view" and not decided.rehearsed else 0
+    seen = Gauge(hidden=asking is not None, more=max(0, more))
+    return replace(prepared, call=replace(prepared.call, body=asking or body), gauge=seen)
 
 
 def _weighing(ready: Ready) -> list[bytes]:

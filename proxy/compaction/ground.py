@@ -25,10 +25,12 @@ from proxy.core.summary import Summary
 from proxy.store.originals import Kept
 from proxy.upstream import Call
 from proxy.windows import Learned, resolve
+from proxy.wire.gauge import Gauge
 from proxy.wire.headers import Headers
 from proxy.wire.redaction import Redaction
 
 REASON = "x-compaction-reason"
+PLAIN = Gauge()
 NONE_YET = Candidate("failed")
 
 
@@ -174,6 +176,8 @@ class Prepared:
     """What it is about, where it was understood."""
     lesson: Learned | None = None
     """What it teaches if the upstream takes it."""
+    gauge: Gauge = PLAIN
+    """How the client is to see the figures of the answer."""
     answer: Answered | None = None
     """What to say to it ourselves: then nothing is sent."""
 

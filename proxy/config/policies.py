@@ -138,6 +138,13 @@ class Policy(Block):
         "tokens", description="How text is counted: by the model's tokens, or characters / 4."
     )
     headers: bool = Field(default=True, description="Whether a request's own x-compaction header is heeded.")
+    usage: Literal["upstream", "client_view"] = Field(
+        "upstream",
+        description="What a client's gauge shows: the upstream's figures, or those of the history as it was sent.",
+    )
+    ask_usage: bool = Field(
+        default=True, description="Ask streams for their usage where it matters, and hide what that adds."
+    )
     clear_at_least: int = Field(
         _R.clear_at_least,
         ge=1,

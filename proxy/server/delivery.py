@@ -42,9 +42,8 @@ class Delivery:
         self._passage = passage
         self._silence = silence
         self._last_at = 0.0
-        headers = (*answer.reply.headers, *answer.notes)
         kind = Whole if answer.watch is None else Relayed
-        self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=headers)
+        self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=answer.headers)
         passage.status = answer.reply.status
 
     async def send(self, *, last: bool) -> web.StreamResponse:

@@ -337,7 +337,8 @@ def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
     assert (first.plan.action, first.plan.reason) == ("created", "window")
     heart.facts = replace(heart.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
     after = [heart.send([*messages, *says("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
-    assert [each.plan.action for each in after] == ["applied", "applied"]
+    assert [(each.plan.action, each.plan.reason) for each in after] == [("applied", "")] * 2
+    assert all(each.plan.after < 8_000 for each in after)
 
 
 def test_f21_usage_from_after_it_does():

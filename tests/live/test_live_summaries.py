@@ -35,7 +35,7 @@ def told(serve):
 async def asked(up, times=1, within=5.0):
     """Returns once the model has been asked so often, and has answered."""
     async with asyncio.timeout(within):
-        while len(summary_calls(up)) < times:
+        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream tells nobody)
             await asyncio.sleep(0.02)
         await asyncio.gather(*(request.end() for request in summary_calls(up)))
     await asyncio.sleep(0.1)
@@ -212,7 +212,7 @@ async def test_whoever_waits_and_leaves_calls_the_summary_off(told):
         await agent.sends(SEEN)
         waiting = asyncio.create_task(agent.sends(BEYOND))
         async with asyncio.timeout(5):
-            while not summary_calls(up):
+            while not summary_calls(up):  # noqa: ASYNC110 (the upstream tells nobody)
                 await asyncio.sleep(0.02)
         waiting.cancel()
         (asked_for,) = summary_calls(up)

@@ -115,6 +115,60 @@ async def test_tenants_never_meet(kept):
     assert await longest(store, "team-a/h1") == Found("team-a/h1", b"of a")
 
 
+# --- in the place of another ---
+
+
+async def test_a_promise_takes_the_place_of_the_one_it_was_built_on(kept):
+    store = kept.store()
+    await store.put("t/h1", b"first")
+    assert await store.put("t/h1", b"deeper", over=b"first") == b"deeper"
+    assert await longest(store, "t/h1") == Found("t/h1", b"deeper")
+
+
+async def test_a_promise_built_on_what_does_not_stand_any_more_comes_too_late(kept):
+    store = kept.store()
+    await store.put("t/h1", b"first")
+    await store.put("t/h1", b"deeper", over=b"first")
+    assert await store.put("t/h1", b"late", over=b"first") == b"deeper"
+    assert await store.put("t/h1", b"stranger", over=b"never was") == b"deeper"
+    assert await longest(store, "t/h1") == Found("t/h1", b"deeper")
+
+
+async def test_a_promise_built_on_what_is_gone_is_made_all_the_same(kept):
+    store = kept.store()
+    for key in ("t/dropped", "t/old"):
+        await store.put(key, b"first")
+    await store.drop("t/dropped")
+    kept.forward(1001)
+    for key in ("t/dropped", "t/old", "t/never-was"):
+        assert await store.put(key, b"deeper", over=b"first") == b"deeper"
+        assert await longest(store, key) == Found(key, b"deeper")
+
+
+async def test_what_took_a_place_is_as_young_as_if_it_had_been_made_anew(kept):
+    store = kept.store()
+    await store.put("t/h1", b"first")
+    kept.forward(900)
+    await store.put("t/h1", b"deeper", over=b"first")
+    kept.forward(900)
+    assert await longest(store, "t/h1") == Found("t/h1", b"deeper")
+
+
+async def test_of_many_who_built_on_the_same_promise_one_wins_and_all_agree(kept):
+    store = kept.store()
+    await store.put("t/h1", b"first")
+    told = await asyncio.gather(*(store.put("t/h1", b"deeper %d" % n, over=b"first") for n in range(32)))
+    assert set(told) == {(await longest(store, "t/h1")).value} != {b"first"}
+
+
+async def test_no_other_promise_gives_way(kept):
+    store = kept.store()
+    for key in ("t/h1", "t/h2", "u/h1"):
+        await store.put(key, b"same")
+    await store.put("t/h1", b"deeper", over=b"same")
+    assert [(await longest(store, key)).value for key in ("t/h2", "u/h1")] == [b"same", b"same"]
+
+
 # --- age and size ---
 
 
@@ -214,6 +268,30 @@ async def test_facts_are_bounded_by_bytes_without_touching_promises(kept):
     assert await longest(store, "t/h1") is not None
 
 
+async def test_of_several_who_claim_one_is_told_that_it_may(kept):
+    store = kept.store()
+    told = await asyncio.gather(*(store.claim("t/errand", b"worker %d" % n, seconds=60) for n in range(8)))
+    assert sorted(told) == [False] * 7 + [True]
+    assert await store.fact("t/errand") == b"worker %d" % told.index(True)
+
+
+async def test_a_claim_ends_with_its_time_and_only_then(kept):
+    store = kept.store()
+    assert await store.claim("t/errand", b"one", seconds=60)
+    kept.forward(59)
+    assert not await store.claim("t/errand", b"two", seconds=60)
+    kept.forward(2)
+    assert await store.claim("t/errand", b"two", seconds=60)
+    assert await store.fact("t/errand") == b"two"
+
+
+async def test_nothing_that_stands_as_a_fact_can_be_claimed(kept):
+    store = kept.store()
+    await store.note("t/window", b"128000", seconds=60)
+    assert not await store.claim("t/window", b"mine", seconds=60)
+    assert await store.fact("t/window") == b"128000"
+
+
 # --- the secret ---
 
 
@@ -249,6 +327,21 @@ async def test_of_many_workers_at_once_one_wins_and_all_agree(shared):
     stores = [shared.store() for _ in range(4)]
     told = await asyncio.gather(*(store.put("t/h1", b"worker %d" % n) for n, store in enumerate(stores * 8)))
     assert len(set(told)) == 1
+
+
+async def test_of_many_workers_who_built_on_the_same_promise_one_wins_and_all_agree(shared):
+    stores = [shared.store() for _ in range(4)]
+    await stores[0].put("t/h1", b"first")
+    puts = (store.put("t/h1", b"worker %d" % n, over=b"first") for n, store in enumerate(stores * 4))
+    told = set(await asyncio.gather(*puts))
+    assert len(told) == 1
+    assert told != {b"first"}
+
+
+async def test_of_many_workers_who_claim_one_is_told_that_it_may(shared):
+    stores = [shared.store() for _ in range(4)]
+    told = await asyncio.gather(*(store.claim("t/errand", b"mine", seconds=60) for store in stores * 2))
+    assert sorted(told) == [False] * 7 + [True]
 
 
 async def test_everything_survives_a_restart(shared):

@@ -24,7 +24,8 @@ _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 _STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?([\w-]+)")
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
 _STATUS = re.compile(r"<status>(\w+)</status>")
-_NOTICE = re.compile(r"<task-id>([\w-]+)</task-id>.{0,2000}?<status>(\w+)</status>", re.DOTALL)
+_NOTICE = "<task-notification>"
+_NOTICED = re.compile(r"<task-id>([\w-]+)</task-id>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,10 @@ def called(call: Call, result: str) -> Iterator[Deed]:
 
 def notices(text: str) -> Iterator[Deed]:
     """What an agent is told, between two turns, of work that went on without it."""
-    yield from (Deed(TASKS, key, how=_word(status)) for key, status in _NOTICE.findall(text[:_NOTICES]))
+    for notice in text[:_NOTICES].split(_NOTICE)[1:]:
+        key, status = _NOTICED.search(notice), _STATUS.search(notice)
+        if key and status:
+            yield Deed(TASKS, key[1], how=_word(status[1]))
 
 
 def _read(act: Act) -> Iterator[Deed]:

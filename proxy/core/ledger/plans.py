@@ -19,7 +19,8 @@ _WORDS = {
     **dict.fromkeys(("pending", "todo", "open", "not-started", "not_started", "false", ""), "to do"),
     **dict.fromkeys(("cancelled", "canceled", "deleted", "skipped"), "dropped"),
 }
-_BOX = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*\[([ xX~-])\]\s*(.+)$", re.MULTILINE)
+_BOX = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}\.)?[ \t]*\[([ xX~-])\][ \t]*(\S.*)$", re.MULTILINE)
+_MOST = 200
 _NUMBER = re.compile(r"#(\d+)")
 
 
@@ -28,7 +29,7 @@ def whole(values: dict[str, Any]) -> Iterator[Deed]:
     items: Any = next((values[key] for key in PLANS if values.get(key)), [])
     if isinstance(items, str):
         items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
-    told = map(_said, items if isinstance(items, list) else [items])
+    told = map(_said, items[:_MOST] if isinstance(items, list) else [items])
     for place, (text, state) in enumerate(told):
         yield Deed(PLAN, f"{place}", text, state, anew=place == 0)
 

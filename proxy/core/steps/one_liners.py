@@ -39,9 +39,7 @@ class OneLiners:
         lines = _newest([_line(told[turn.start : turn.stop]) for turn in turns(told)], self.tokens * 4)
         before = (*draft.before, *fixed)[-1:]
         after = draft.after[0] if draft.after else None
-        return draft.with_middle(
-            fixed + notes("\n".join(lines), before[0] if before else None, after, start, stop)
-        )
+        return draft.with_middle(fixed + notes("\n".join(lines), before[0] if before else None, after, start, stop))
 
 
 def _newest(lines: list[str], room: int) -> list[str]:

@@ -1,0 +1,142 @@
+"""The figures of an answer: asked for where a client did not ask, hidden from it again, or told as it would expect.
+
+A client that reads its own gauge (`usage`) sees the shortened history there, and that is the truth. Some compact by
+themselves when the gauge is full, and would let their own history grow without end behind it: for them a policy can
+say `client_view`, and the gauge shows what the history as they sent it would have taken.
+
+Only lines that speak of usage are touched; every other byte of an answer stays.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from proxy.core import splice
+
+_SPEAKS = b'"usage"'
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")
+_ASKED = b'{"include_usage":true}'
+LARGEST = 16 * 1024 * 1024
+
+
+def asking(source: bytes) -> bytes | None:
+    """A request for a stream that ends with its usage; None where it asks for that already."""
+    options = next((each for each in splice.members(source) if each.key == "stream_options"), None)
+    if options is None:
+        opening = source.index(b"{") + 1
+        return splice.replaced(source, opening, opening, b'"stream_options":' + _ASKED + b",")
+    told = json.loads(source[options.start : options.stop])
+    if not isinstance(told, dict):
+        return splice.replaced(source, options.start, options.stop, _ASKED) if told is None else None
+    if told.get("include_usage"):
+        return None
+    return splice.replaced(source, options.start, options.stop, json.dumps({**told, "include_usage": True}).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """How a client is to see the figures of one answer."""
+
+    hidden: bool = False
+    """It did not ask for them: what asking brought into its stream goes."""
+    more: int = 0
+    """So many tokens its own history is longer."""
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.hidden or self.more)
+
+
+class Shown(Protocol):
+    """An answer on its way to the client, piece by piece."""
+
+    def feed(self, data: bytes) -> bytes: ...
+    def close(self) -> bytes: ...
+
+
+class Events:
+    """A stream on its way to the client, line by line."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._held = b""
+        self._swallows = False
+
+    def feed(self, data: bytes) -> bytes:
+        data = self._held + data
+        end = data.rfind(b"\n") + 1
+        self._held = data[end:]
+        return self._told(data[:end])
+
+    def close(self) -> bytes:
+        rest, self._held = self._held, b""
+        return self._told(rest)
+
+    def _told(self, data: bytes) -> bytes:
+        if not self._swallows and _SPEAKS not in data:
+            return data
+        return b"".join(map(self._line, _LINES.findall(data)))
+
+    def _line(self, line: bytes) -> bytes:
+        if self._swallows and not line.strip():
+            self._swallows = False  # the end of the event that went
+            return b""
+        if _SPEAKS not in line or not line.startswith(b"data:"):
+            return line
+        at = line.index(b":") + 1
+        at += line[at : at + 1] == b" "
+        end = len(line.rstrip(b"\r\n"))
+        told = _told(line[at:end], self._gauge)
+        self._swallows = told is None
+        return b"" if told is None else line[:at] + told + line[end:]
+
+
+class Body:
+    """A whole answer on its way to the client: it is held until its end, unless it grows beyond all measure."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._held = bytearray()
+        self._flows = False
+
+    def feed(self, data: bytes) -> bytes:
+        if self._flows:
+            return data
+        self._held += data
+        self._flows = len(self._held) > LARGEST
+        return bytes(self._held) if self._flows else b""
+
+    def close(self) -> bytes:
+        if self._flows:
+            return b""
+        told = _told(bytes(self._held), self._gauge)
+        return bytes(self._held) if told is None else told
+
+
+def _told(raw: bytes, gauge: Gauge) -> bytes | None:
+    """The object as the client shall see it; None: not at all."""
+    try:
+        value = json.loads(raw)
+        place = splice.member(raw, "usage") if isinstance(value, dict) and "usage" in value else None
+    except (ValueError, RecursionError, IndexError):
+        return raw
+    if place is None:
+        return raw
+    if gauge.hidden and value.get("choices") == [] and value["usage"] is not None:
+        return None
+    if gauge.hidden and value["usage"] is None:
+        return splice.without(raw, frozenset({"usage"}))
+    if isinstance(value["usage"], dict) and gauge.more:
+        return splice.replaced(raw, place.start, place.stop, _longer(raw[place.start : place.stop], gauge.more))
+    return raw
+
+
+def _longer(usage: bytes, more: int) -> bytes:
+    """The same figures for a prompt of so many tokens more."""
+    for name in ("prompt_tokens", "total_tokens"):
+        place = splice.member(usage, name)
+        value: Any = None if place is None else json.loads(usage[place.start : place.stop])
+        if place is not None and isinstance(value, int):
+            usage = splice.replaced(usage, place.start, place.stop, b"%d" % (value + more))
+    return usage
