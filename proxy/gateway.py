@@ -139,6 +139,7 @@ class Gateway:
             prepared, reply = await self._second_chance(prepared, reply, client, model, passage)
         _note(prepared, passage)
         if not reply.is_good:
+            await self._or(self._compactor.refused(prepared, reply.status), None, passage)
             return Answer(reply, prepared.notes, _watch_for(call, reply))
         recording = await self._or(self._compactor.accepted(prepared, reply.headers), None, passage)
         listens = recording is not None or prepared.ready is not None

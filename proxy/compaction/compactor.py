@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from proxy import events
@@ -51,6 +52,7 @@ _LARGE = ThreadPoolExecutor(1, thread_name_prefix="large-histories")
 BYTES_A_TOKEN = 3
 REMEMBERED = 10_000
 PENDING = "summary-pending"
+INVALID = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 NOTHING_REDACTED = Redaction()
 
 T = TypeVar("T")
@@ -233,6 +235,16 @@ class Compactor:
                 await self._lessons.learn(key, decided.case.which, prepared.lesson)
         kept = decided.kept if decided is not None else None
         return self._keeper.record(kept or await self._kept_anyway(prepared), answer)
+
+    async def refused(self, prepared: Prepared, status: int) -> None:
+        """The upstream calls it invalid. A summary that was new in it may be why, and is not used again."""
+        decided = prepared.decided
+        if decided is None or status not in INVALID or decided.ready.action != "created":
+            return
+        block, standing = decided.ready.block, decided.memory.block
+        summary = block.summary if block is not None else None
+        if summary is not None and (standing is None or summary != standing.summary):
+            await self._recall.disown(decided.identity, summary.covers)
 
     async def _kept_anyway(self, prepared: Prepared) -> Kept | None:
         """Nothing of it was folded away: the call still holds the client's own body."""

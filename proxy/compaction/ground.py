@@ -17,7 +17,7 @@ from proxy.compaction.recall import OBSERVED, Memory
 from proxy.compaction.summarizer import Order
 from proxy.compaction.wish import Wish
 from proxy.core.overlay import Block
-from proxy.core.plan import Ready
+from proxy.core.plan import BREAKER, Ready
 from proxy.core.question import Question
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import WINDOWED
@@ -55,10 +55,12 @@ class Ground:
     def facts(self, *, may_ask: bool) -> Facts:
         """The moment. `may_ask`: the model that makes summaries has not had enough of it."""
         last, told = self.memory.last, self.memory.candidate or NONE_YET
+        vain = last.vain if last is not None else 0
         facts = replace(
             self.case.facts(),
             seen=last is not None,
-            may_ask=may_ask and not self.case.observes and told.times < GIVEN_UP,
+            may_ask=may_ask and not self.case.observes and told.times < GIVEN_UP and vain < BREAKER,
+            vain=vain,
             making=told.covers if told.state == "making" and not self.case.observes else 0,
             summary=Summary(told.covers, told.text) if told.state == "ready" else None,
             failed=told.covers if told.state == "failed" else 0,
@@ -66,7 +68,7 @@ class Ground:
         if last is None:
             return facts
         anchor = last.anchor if last.counter == self.identity.counter else None
-        return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.at), vain=last.vain)
+        return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.at))
 
     def order(self, question: Question, redaction: Redaction) -> Order:
         """Whom to ask for a summary, and how."""
@@ -134,14 +136,15 @@ class Decided:
         return tuple(notes)
 
     def in_vain(self, tokens: int) -> int:
-        """How many blocks in a row have not brought the history below its limit, now that it is of so many tokens."""
+        """How many blocks in a row have not helped: half the way down to the target, by the upstream's own count."""
         case, last = self.case, self.memory.last
-        facts = case.facts()
+        facts, before = case.facts(), last.vain if last is not None else 0
         limits = case.rules.limits(facts.usable, facts.prices)
-        if not limits or tokens <= limits[0][0]:
+        if not limits or tokens <= limits[0][0] * case.rules.target:
             return 0
-        made = self.ready.action == "created" and self.ready.reason in WINDOWED
-        return (last.vain if last is not None else 0) + made
+        if self.ready.action != "created" or self.ready.reason not in WINDOWED:
+            return before
+        return before + 1 if tokens > limits[0][0] * (1 + case.rules.target) / 2 else 0
 
     def afterwards(self, candidate: Candidate | None) -> Ground:
         """The ground that the next request of this conversation will stand on."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from proxy import events
-from proxy.compaction.candidate import Candidate, summary_key
+from proxy.compaction.candidate import DAY_SECONDS, GIVEN_UP, Candidate, summary_key
 from proxy.compaction.facts import Identity, LastTime
 from proxy.core.identity import promise_key
 from proxy.core.overlay import Block
@@ -99,6 +99,11 @@ class Recall:
             self._emit(events.StoreFailed(str(fault)))
             return None
         return _candidate(account, keys)
+
+    async def disown(self, identity: Identity, covers: int) -> None:
+        """A request that used this summary was called invalid: nobody uses it again, and none is asked for."""
+        given_up = Candidate("failed", times=GIVEN_UP).to_bytes()
+        await self._act(self._store.note(summary_key(identity, covers), given_up, DAY_SECONDS))
 
     async def promise(self, identity: Identity, ready: Ready, memory: Memory, *, rehearsed: bool) -> None:
         """The upstream took it: from now on the block is a promise, in place of the one it was built on."""

@@ -362,6 +362,39 @@ async def test_another_upstream_makes_the_summary_with_its_own_key_and_hears_no_
     assert told_in(over)
 
 
+async def test_a_summary_that_an_upstream_calls_invalid_is_dropped(told):
+    def picky(request):
+        if asks_for_summary(request):
+            return tells(account())
+        return answer(b'{"error": {"message": "invalid"}}', status=400) if told_body(request) else tells("Go on.")
+
+    async with told(picky) as (up, agent, _):
+        refused = await fills(up, agent)
+        after = await agent.sends(WORK[:40])
+    assert refused.answer.status == 400
+    assert after.answer.status == 200
+    assert not told_in(after)
+    assert len(summary_calls(up)) == 1
+
+
+async def test_f1_where_nothing_helps_the_breaker_opens_and_is_seen(told):
+    """The upstream puts so much before every prompt that no block helps for long: after two there are no more."""
+
+    def heavy(request):
+        said = tells(account()) if asks_for_summary(request) else tells("Go on.")
+        return said.using(len(request.body) // 4 + 9_000)
+
+    async with told(heavy) as (up, agent, proxy):
+        steps = [await agent.sends(WORK[:size]) for size in range(20, 80, 2)]
+        opened = await metric(proxy, "breakers_opened_total")
+    reasons = [step.says("x-compaction-reason") for step in steps]
+    assert "breaker-open" in reasons
+    assert opened >= 1
+    assert len(summary_calls(up)) <= 3
+    after = reasons[reasons.index("breaker-open") :]
+    assert after.count("window") <= len(after) / 4  # only when it would not fit any more
+
+
 # --- what is seen of it ----------------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,8 @@ def _spoken(message: Message, after: Message | None) -> Iterator[Deed]:
     yield from identifiers.named(text)
     if message.calls or not text:
         return
-    yield from prose.edits(text)
+    edits = list(prose.edits(text))
+    yield from edits
     answer = after.text if after is not None and after.observed else None
-    if call := prose.spoken_call(text, answered=answer is not None):
+    if not edits and (call := prose.spoken_call(text, answered=answer is not None)):
         yield from called(call, answer or "")

@@ -67,12 +67,13 @@ def _need(entries: Sequence[Entry]) -> int:
 
 
 def _filled(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
-    """As many entries as there is room for: the newest, but before them those that are not over."""
+    """As many entries as there is room for: first those that are not over, then the newest."""
     room -= _size(_partly(section, len(entries), len(entries)))
     if not entries or room < 0:
         return ""
     rows: dict[int, str] = {}
-    for place in sorted(range(len(entries)), key=lambda place: (entries[place].how in section.over, -place)):
+    over = [section.open is not None and entry.how not in section.open for entry in entries]
+    for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
         row = section.before + _told(section, entries[place], clean)
         room -= _size(row)
         if room < 0:

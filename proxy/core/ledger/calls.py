@@ -1,6 +1,5 @@
 """What a call did, told by its pattern (`tools.py`), its arguments and its result."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +7,20 @@ from typing import Any
 
 from proxy.core import placeholder
 from proxy.core.ledger import identifiers, plans, shell
-from proxy.core.ledger.deeds import CHANGED, ERRORS, OTHER, RAN, READ, SAID, TASKS, Deed, Section, Span, excerpt
+from proxy.core.ledger.deeds import (
+    CHANGED,
+    ERRORS,
+    OTHER,
+    RAN,
+    READ,
+    SAID,
+    TASKS,
+    Deed,
+    Section,
+    Span,
+    excerpt,
+    spelled,
+)
 from proxy.core.messages import Call
 from proxy.core.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
 
@@ -47,7 +59,7 @@ class Act:
     def label(self) -> str:
         """The tool and its arguments, in a line."""
         pairs = list(self.values.items())[:_ARGUMENTS]
-        told = [f"{key}: {excerpt(_text(value), _ARGUMENT)}" for key, value in pairs]
+        told = [f"{key}: {excerpt(spelled(value), _ARGUMENT)}" for key, value in pairs]
         return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT)})"
 
 
@@ -103,7 +115,7 @@ def _ran(act: Act) -> Iterator[Deed]:
         return
     deeds, all_of_it = shell.touched(command)
     if not act.failed:
-        yield from shell.patched(command) if "*** Begin Patch" in command else deeds
+        yield from deeds
         edited = _told_path(act.result) if command.startswith(("edit ", "insert ")) else []
         yield from (Deed(CHANGED, path) for path in edited)
         all_of_it = all_of_it or bool(edited)
@@ -134,13 +146,13 @@ def _asked(act: Act) -> Iterator[Deed]:
 def _delegated(act: Act) -> Iterator[Deed]:
     label = next((act.values[key] for key in ("description", "name", "prompt", "message") if act.values.get(key)), "")
     started = _STARTED.search(act.result[-_END:]) or _STARTED.search(act.result[:_END])
-    what = f"{excerpt(_text(label))} [{started[1]}]" if started else excerpt(_text(label))
+    what = f"{excerpt(spelled(label))} [{started[1]}]" if started else excerpt(spelled(label))
     state = "running" if act.going_on else "failed" if act.failed else "done"
     yield Deed(TASKS, started[1] if started else what, what, state)
 
 
 def _waited(act: Act) -> Iterator[Deed]:
-    key = next(_text(act.values[name]) for name in IDS if act.values.get(name))
+    key = next(spelled(act.values[name]) for name in IDS if act.values.get(name))
     status = _STATUS.search(act.result)
     if status or act.code is not None:
         yield Deed(TASKS, key, how=_word(status[1]) if status else f"exit {act.code}")
@@ -183,10 +195,6 @@ _TOLD: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
 }
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - JSON
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _paths(values: dict[str, Any]) -> Iterator[str]:
     value = next((values[key] for key in PATHS if values.get(key)), None)
     for each in value if isinstance(value, list) else [value]:
@@ -223,5 +231,5 @@ def _int(value: Any) -> int:  # noqa: ANN401 - JSON
 def _command(values: dict[str, Any]) -> str:
     value = next((values[key] for key in (*COMMANDS, "code") if values.get(key)), "")
     if isinstance(value, list):
-        return str(value[-1]) if len(value) > 1 and value[1] in ("-c", "-lc") else " ".join(map(str, value))
-    return _text(value)
+        return spelled(value[-1]) if len(value) > 1 and value[1] in ("-c", "-lc") else " ".join(map(spelled, value))
+    return spelled(value)

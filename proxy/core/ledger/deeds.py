@@ -1,7 +1,9 @@
 """What a ledger is made of: things that were done, found or said, and the sections in which they are told."""
 
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 _LONGEST = 160
 _WORD_AT_END = re.compile(r"[A-Za-z0-9_+/=.~:@%-]+\Z")
@@ -16,13 +18,13 @@ class Section:
     before: str = "\n- "
     weight: int = 1
     """Its share of the room where there is not enough for all."""
-    over: frozenset[str] = frozenset()
-    """What ended like this goes before what did not."""
+    open: frozenset[str] | None = None
+    """What is in one of these states stays before what is over."""
 
 
 SAID = Section("The user said", ended=" => {}", weight=2)
-PLAN = Section("Plan", weight=2, over=frozenset({"done", "dropped"}))
-TASKS = Section("Sub-agents and background tasks", over=frozenset({"done", "failed"}))
+PLAN = Section("Plan", weight=2, open=frozenset({"to do", "doing", ""}))
+TASKS = Section("Sub-agents and background tasks", open=frozenset({"running"}))
 CHANGED = Section("Files changed", weight=3)
 READ = Section("Files read")
 RAN = Section("Commands", ended=" => {}", weight=2)
@@ -62,3 +64,13 @@ def excerpt(text: str, limit: int = _LONGEST) -> str:
     if line.startswith("/") and " " not in line:
         return "…" + line[1 - limit :]
     return _WORD_AT_END.sub("", line[: limit - 1]) + "…"
+
+
+def spelled(value: Any) -> str:  # noqa: ANN401 - JSON
+    """A value of JSON as one would write it; text without its quotes."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "…"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.core.ledger.deeds import PLAN, Deed, excerpt
+from proxy.core.ledger.deeds import PLAN, Deed, excerpt, spelled
 from proxy.core.tools import PLANS
 
 _TEXTS = ("content", "step", "title", "subject", "description", "text", "task", "name")
@@ -36,7 +36,7 @@ def whole(values: dict[str, Any]) -> Iterator[Deed]:
 
 def added(values: dict[str, Any], result: str) -> Iterator[Deed]:
     """One task that was made; its number is in the answer."""
-    number, subject = _NUMBER.search(result), excerpt(str(values["subject"]))
+    number, subject = _NUMBER.search(result), excerpt(spelled(values["subject"]))
     key = f"#{number[1]}" if number else subject
     yield Deed(PLAN, key, f"{key} {subject}" if number else subject, "to do")
 
@@ -44,17 +44,17 @@ def added(values: dict[str, Any], result: str) -> Iterator[Deed]:
 def moved(values: dict[str, Any]) -> Iterator[Deed]:
     """What became of a task."""
     if values.get("status"):
-        yield Deed(PLAN, f"#{values['taskId']}", how=_state(values["status"]))
+        yield Deed(PLAN, f"#{spelled(values['taskId'])}", how=_state(values["status"]))
 
 
 def _said(item: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
     if not isinstance(item, dict):
-        return excerpt(str(item)), ""
+        return excerpt(spelled(item)), ""
     text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), "")
     state = next((item[key] for key in _STATES if key in item), None)
     return excerpt(text), "" if state is None else _state(state)
 
 
 def _state(value: Any) -> str:  # noqa: ANN401 - JSON
-    word = str(value).strip().lower()
+    word = spelled(value).strip().lower()
     return _WORDS.get(word, excerpt(word, 20))

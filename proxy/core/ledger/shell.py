@@ -13,7 +13,7 @@ from proxy.core.ledger.deeds import CHANGED, READ, Deed, Section, Span
 _LONGEST = 2_000
 _HEREDOC = re.compile(r"(?<!<)<<-?\s*([\"']?)(\w+)\1")
 _TOKEN = re.compile(
-    r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|&&|\|\||[;|\n]|\d?>>?(?:&\d)?|[^\s'";|&<>]+""", re.DOTALL
+    r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|&&|\|\||[;|\n]|(?<![=-])\d?>>?(?:&\d)?|[^\s'";|&<>]+""", re.DOTALL
 )
 _FILTERS = frozenset({"head", "tail", "sed"})
 _IDLE = _FILTERS | {"echo", "pwd", "true"}
@@ -22,6 +22,7 @@ _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{",
 _ABROAD = re.compile(r"[$`(){}*?]|/dev/|://|^-|^[\d.,]*$")
 _RANGE = re.compile(r"(\d{1,9})(?:,(\d{1,9}))?p")
 _NUMBER = re.compile(r"(?:-n?)?\d{1,9}")
+_PATCH = "*** Begin Patch"
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
 )
@@ -55,6 +56,8 @@ VERBS = {
 
 def touched(command: str) -> tuple[list[Deed], bool]:
     """The files it reads and changes, and whether that is all it does."""
+    if _PATCH in command:
+        return list(patched(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
     folder, plain = "", True
     for words, written in _segments(_without_bodies(command) if "<<" in command else command[:_LONGEST]):

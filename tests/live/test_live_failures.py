@@ -1,0 +1,106 @@
+"""Ways in which compaction has failed the users of other products, by their number, where they need a real proxy.
+
+Those that are about the heart alone are in `tests/core/test_failures.py`, which says what the numbers are; those about
+summaries in `test_live_summaries.py`.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from agent_talk import Agent, compactions, reading
+from asking import log_of
+from chat import call, history, system, user
+from living import settings
+from serving import Proxy
+from upstream import Upstream, answer
+from upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WINDOW = 12_000
+STRIDES, TRIGGER = {"clear_at_least": 3_000}, {"clear_at_least": 100_000}
+WORK = reading(30)
+GO_ON = tells("Go on.")
+SILENT = answer({key: value for key, value in GO_ON.completion().items() if key != "usage"})
+
+
+@dataclass(frozen=True)
+class House:
+    up: Upstream
+    proxy: Proxy
+
+    def agent(self, request, reply=None) -> Agent:
+        """One with a key of its own, before an upstream that says the same thing to everyone."""
+        self.up.script = reply or GO_ON
+        self.up.forget()
+        return Agent(self.proxy, self.up, f"sk-{request.node.name}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    async with Upstream() as up:
+        narrow = {"name": "narrow", "models": ["narrow"], "policy": "narrow", "base_url": up.url, "window": WINDOW}
+        config = settings(narrow, default=STRIDES, narrow=TRIGGER)
+        config["upstreams"][-1] = {"base_url": up.url}
+        async with serve(None, config=config) as proxy:
+            yield House(up, proxy)
+
+
+async def test_f18_before_an_unknown_window_there_are_strides_and_a_warning_and_no_trigger(house, request):
+    steps = await house.agent(request).works(WORK, model="nobody-knows-me")
+    assert {step.says("x-compaction-reason") for step in steps if step.compaction == "created"} == {"stride"}
+    noticed = [step for step in steps if step.compaction == "none" and step.says("x-compaction-reason")]
+    assert noticed
+    assert {step.says("x-compaction-reason") for step in noticed} == {"window-unknown"}
+    assert log_of(house.proxy, "request", reason="window-unknown", compaction="applied")
+
+
+@pytest.mark.parametrize("reply", [SILENT, GO_ON.using(prompt=0, completion=0)], ids=["silent", "zero"])
+async def test_f19_a_server_that_reports_no_usage_gets_its_blocks_all_the_same(house, request, reply):
+    steps = await house.agent(request, reply).works(WORK, model="narrow")
+    assert [step.says("x-compaction-reason") for step in steps if step.compaction == "created"][:1] == ["window"]
+    assert all(step.tokens[1] <= WINDOW for step in steps if step.says("x-compaction-tokens-after"))
+
+
+async def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers(house, request):
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 170_000}}
+    asked = user([picture, {"type": "text", "text": "What is it?"}])
+    messages = history(system("You see."), asked, *[call("Look", out="a cat")] * 6)
+    steps = await house.agent(request).works(messages, model="narrow")
+    assert set(compactions(steps)) == {"none"}
+    assert all(step.is_verbatim for step in steps)
+
+
+async def test_f21_usage_from_before_a_block_does_not_make_the_next_one(house, request):
+    """The upstream counted what was all but too long, and keeps silent from then on."""
+    agent = house.agent(request, GO_ON.using(prompt=6_600))
+    before = await agent.sends(WORK[:20], model="narrow")
+    house.up.script = SILENT
+    made = await agent.sends(WORK[:24], model="narrow")
+    after = [await agent.sends(WORK[:stop], model="narrow") for stop in (24, 26)]
+    assert before.compaction == "none"
+    assert (made.compaction, made.says("x-compaction-reason")) == ("created", "window")
+    assert [(step.compaction, step.says("x-compaction-reason")) for step in after] == [("applied", None)] * 2
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_f22_the_answer_that_is_asked_for_has_its_room_in_the_window(house, request, name):
+    agent = house.agent(request)
+    modest = await agent.sends(WORK[:22], model="narrow", **{name: 500})
+    greedy = await agent.sends(WORK[:22], model="narrow", **{name: 8_000})
+    assert modest.is_verbatim
+    assert (greedy.compaction, greedy.says("x-compaction-reason")) == ("created", "window")
+    assert greedy.tokens[1] + 8_000 <= WINDOW
+
+
+async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_each_other_alone(house, request):
+    agent = house.agent(request)
+    histories = [reading(18, more=[call("Read", out="x", path="end")])]
+    histories += [[*histories[0][:2], *reading(18, size=2_000 + 40 * child)[2:]] for child in (1, 2, 3)]
+    await asyncio.gather(*(agent.works(messages, {"x-run": str(n)}) for n, messages in enumerate(histories)))
+    together = {each.header("x-run"): each.body for each in house.up.requests if each.method == "POST"}
+    for number, messages in enumerate(histories):
+        alone = Agent(house.proxy, house.up, f"sk-alone-{number}")
+        assert together[str(number)] == (await alone.works(messages))[-1].forwarded
