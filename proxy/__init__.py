@@ -12,6 +12,7 @@ The map, from the heart outwards; each part imports only what stands above it:
     telemetry/    listeners on events: log lines and metrics
     compaction/   the heart meets the world: gather what it must know, carry out what it decides
     gateway       THE ONE PATH a request takes, and the one place that fails open
+    demo/         a sample run of our own making: an agent, its work, and a model that plays along
     server/       sockets and processes: HTTP in, lifecycle, workers
     cli/          one command, one file; the only reader of the environment
 

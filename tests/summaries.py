@@ -1,5 +1,6 @@
 """A model that can be asked for summaries, and an agent whose history needs them."""
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -29,6 +30,8 @@ TOLD = {
 }
 WINDOW = 24_000
 WORK = reading(40, size=2_400)
+# So much of the work has been seen, is near the trigger, and is over it.
+SEEN, NEAR, OVER, BEYOND = WORK[:28], WORK[:32], WORK[:38], WORK[:52]
 
 
 def account(*, words="The tests of part_1 pass; part_2 is next.", sections=SECTIONS):
@@ -66,3 +69,28 @@ def slowly(turn: Turn, seconds: float):
 
 def summary_calls(up):
     return [request for request in up.requests if asks_for_summary(request)]
+
+
+async def asked(up, times=1, within=5.0):
+    """Returns once the model has been asked so often, and has answered."""
+    async with asyncio.timeout(within):
+        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream tells nobody)
+            await asyncio.sleep(0.02)
+        await asyncio.gather(*(request.end() for request in summary_calls(up)))
+    await asyncio.sleep(0.1)
+
+
+async def fills(up, agent):
+    """The history grows over the trigger, with time for a summary on the way."""
+    await agent.sends(SEEN)
+    await agent.sends(NEAR)
+    await asked(up)
+    return await agent.sends(OVER)
+
+
+def told_in(step):
+    return "Summary of the conversation so far" in json.dumps(step.messages)
+
+
+def told_body(request):
+    return not asks_for_summary(request) and b"Summary of the conversation so far" in request.body

@@ -22,6 +22,7 @@ COLUMNS = (
     {"tokenizer", "store", "upstream", "telemetry"},
     {"compaction"},
     {"gateway"},
+    {"demo"},
     {"server"},
     {"cli"},
     {"__main__"},

@@ -24,6 +24,8 @@ def as_yaml() -> str:
 
 
 def _block(name: str, value: Any) -> str:  # noqa: ANN401 (a block, or a list of blocks)
+    if not value:
+        return f"\n# {Config.model_fields[name].description}\n{name}: []\n"
     if isinstance(value, tuple):
         return "".join([f"\n{name}:\n", *(_entry(item) for item in value)])
     if isinstance(value, Mapping):

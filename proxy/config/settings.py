@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Va
 
 from proxy.config import shipped
 from proxy.config.block import Block
+from proxy.config.hooks import Hook
 from proxy.config.policies import DEFAULT, Policy, lineage, resolved
 from proxy.wire import redaction
 from proxy.wire.headers import CREDENTIALS
@@ -275,6 +276,9 @@ class Config(Block):
     state: State = State()
     transcripts: Transcripts = Transcripts()
     log: Log = Log()
+    hooks: tuple[Hook, ...] = Field(
+        (), description="Commands that are run and URLs that are called when something happens."
+    )
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -292,6 +296,10 @@ class Config(Block):
                 raise ValueError(f"policies.{name}: inherits from {missing}, and there is no such policy") from None
             except ValueError as circle:
                 raise ValueError(f"policies.{name}: {circle}") from None
+        names = {upstream.name for upstream in self.upstreams}
+        for name in self.policies:
+            if (asked := self.policy(name).summary.upstream) and asked not in names:
+                raise ValueError(f"policies.{name}.summary.upstream: there is no upstream {asked!r}")
         for upstream in self.upstreams:
             if upstream.policy not in self.all_policies:
                 raise ValueError(f"upstreams: {upstream.name}: there is no policy {upstream.policy!r}")

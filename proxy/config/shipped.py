@@ -20,8 +20,17 @@ _NEVER = 1_000_000_000
 _SHIPPED = {
     "observe": {"mode": "observe"},
     "off": {"mode": "off"},
-    # Every request folds all results but the newest ten; a large history is folded whole.
+    # Every request folds all results but the newest ten; a large history becomes a summary and an acknowledgement.
     "j-cli": {
+        "summary": {
+            "prepare": 1.0,
+            "call": "transcript",
+            "prompt": "workflow",
+            "max_tokens": 20_000,
+            "wait": 60,
+            "shape": "pair",
+            "ledger": 0,
+        },
         "estimator": "chars",
         "clear_at_least": 1,
         "clear_cold_at_least": 1,
@@ -47,6 +56,7 @@ _SHIPPED = {
     },
     # Nothing until 200,000 tokens by the provider's own count; then everything becomes one message.
     "middleware": {
+        "summary": {"prepare": 1.0, "wait": 60, "shape": "single", "ledger": 0},
         "clear_at_least": _NEVER,
         "clear_cold_at_least": _NEVER,
         "trigger": 0,
@@ -57,8 +67,9 @@ _SHIPPED = {
         "always": [],
         "when_full": [],
     },
-    # Mechanical first, tool by tool, over three quarters of the window; folded if still over half of it.
+    # Mechanical first, tool by tool, over three quarters of the window; a summary if still over half of it.
     "jp": {
+        "summary": {"prepare": 1.0, "call": "transcript", "wait": 60},
         "estimator": "chars",
         "clear_at_least": _NEVER,
         "clear_cold_at_least": _NEVER,
@@ -76,6 +87,7 @@ _SHIPPED = {
     },
     # The first two and the last ten groups stay, their outputs cut to fifty lines; the rest becomes one line a turn.
     "blocks": {
+        "summary": {"enabled": False},
         "clear_at_least": _NEVER,
         "clear_cold_at_least": _NEVER,
         "trigger": 0.9,

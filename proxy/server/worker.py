@@ -24,7 +24,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.originals import Keeping, Originals, Retention
 from proxy.store.promises import MEBIBYTE, Bounds, Store
 from proxy.store.sqlite import SqliteStore
-from proxy.telemetry import log, metrics
+from proxy.telemetry import hooks, log, metrics
 from proxy.wire.redaction import Redaction, redaction
 
 _LOOK_SECONDS = 0.5
@@ -51,7 +51,8 @@ class Worker:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics()
-        self._emit = events.to_all(self._metrics, log.listener(config.log.level, config.log.format))
+        told = log.listener(config.log.level, config.log.format), hooks.Hooks(config.hooks, self._warn)
+        self._emit = events.to_all(self._metrics, *told)
         self._board = metrics.Board(board_folder(config), slot) if slot is not None else None
         if self._board is not None:
             self._board.take_up(self._metrics)

@@ -29,16 +29,20 @@ def listener(level: str, wanted: Format) -> events.Listener:
     write = _text_writer() if is_text(wanted) else _json_writer(sys.stdout.buffer)
 
     def listen(event: events.Event) -> None:
-        said = _LINES.get(type(event))
-        if said is not None:
-            line = said(event)
-            if _SEVERITIES.index(line[0]) >= least:
-                write(line)
+        line = line_of(event)
+        if line is not None and _SEVERITIES.index(line[0]) >= least:
+            write(line)
 
     return listen
 
 
 Line = tuple[str, str, dict[str, Any]]
+
+
+def line_of(event: events.Event) -> Line | None:
+    """Severity, name and fields; None for what is only counted."""
+    said = _LINES.get(type(event))
+    return None if said is None else said(event)
 
 
 def _text_writer() -> Callable[[Line], None]:

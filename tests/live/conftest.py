@@ -1,9 +1,12 @@
 """One house for most of the live tests, and an agent with a key of its own."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 import pytest_asyncio
 from agent_talk import Agent
 from living import WIDE, House, settings
+from summaries import TOLD, WINDOW
 from upstream import Upstream
 from upstream import says as tells
 
@@ -45,3 +48,19 @@ async def fresh():
     """An upstream for a proxy that a test starts itself."""
     async with Upstream(tells("Go on.")) as upstream:
         yield upstream
+
+
+@pytest.fixture
+def told(serve):
+    """A house before a small window: `async with told(script) as (up, agent, proxy)`."""
+
+    @asynccontextmanager
+    async def open_house(script, *, workers=1, upstream=None, **policy):
+        async with Upstream(script) as up:
+            summary = {**TOLD["summary"], **policy.pop("summary", {})}
+            config = settings(default={**TOLD, **policy, "summary": summary})
+            config["upstreams"][-1] = {"base_url": up.url, "window": WINDOW, "retries": 0, **(upstream or {})}
+            async with serve(None, "--workers", str(workers), config=config) as proxy:
+                yield up, Agent(proxy, up, "sk-a"), proxy
+
+    return open_house

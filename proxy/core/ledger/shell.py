@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from proxy.core.ledger.deeds import CHANGED, READ, Deed, Section, Span
 
 _LONGEST = 2_000
-_HEREDOC = re.compile(r"(?<!<)<<-?\s*([\"']?)(\w+)\1")
+_HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _TOKEN = re.compile(
     r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|&&|\|\||[;|\n]|(?<![=-])\d?>>?(?:&\d)?|[^\s'";|&<>]+""", re.DOTALL
 )
