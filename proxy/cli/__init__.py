@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 
 from proxy import __version__
-from proxy.cli import check, compact, doctor, explain, serve, transcripts
+from proxy.cli import check, compact, demo, doctor, explain, serve, transcripts
 from proxy.config import InvalidConfig
 
-COMMANDS = (serve, compact, transcripts, check, explain, doctor)
+COMMANDS = (serve, demo, compact, transcripts, check, explain, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,103 @@
+"""`demo`, as somebody runs it who has just installed it: no key, no network, no leftovers."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "proxy"]
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """A machine whose network leads nowhere, and whose temporary files stand here."""
+    nowhere = "http://127.0.0.1:9"
+    return {"TMPDIR": str(tmp_path), "http_proxy": nowhere, "https_proxy": nowhere, "TERM": "xterm"}
+
+
+def demo(environment, *options):
+    return subprocess.run(
+        [*COMMAND, "demo", *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+def test_a_short_run_says_that_nothing_had_to_be_done(environment):
+    done = demo(environment, "--fast", "--turns", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "simulated" in done.stdout.splitlines()[0]
+    assert "Nothing was shortened" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_run_is_shortened_and_the_originals_are_where_it_says(environment):
+    done = demo(environment, "--fast", "--turns", "40")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"turn +\d+   shortened \(stride\): [\d,]+ tokens sent, [\d,]+ read", done.stdout)
+    assert re.search(r"requests over the window +0 ", done.stdout)
+    listing, showing = re.findall(r"compaction-proxy (transcripts .*)", done.stdout)
+    for command in (f"{listing} --json", showing):
+        looked = subprocess.run(
+            [*COMMAND, *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert (looked.returncode, looked.stderr) == (0, "")
+    assert "seen" in looked.stdout
+    assert json.loads(subprocess.check_output([*COMMAND, *listing.split(), "--json"], cwd=ROOT))["blocks"] > 0
+
+
+@pytest.mark.parametrize("turns", ["0", "-1", "many", "301"])
+def test_a_number_of_turns_that_is_none_is_refused(turns, environment):
+    done = demo(environment, "--turns", turns)
+    assert done.returncode == 2
+    assert "from 1 to 300" in done.stderr
+
+
+async def on_a_terminal(environment, *options, until, press=b""):
+    """Runs it on a terminal; once this text is seen, the key is pressed. Answers exit code and all that was written."""
+    ours, theirs = pty.openpty()
+    size = {"COLUMNS": "90", "LINES": "40"}
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "demo", *options, cwd=ROOT, env={**environment, **size}, stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    written = b""
+    while chunk := await asyncio.to_thread(_read, ours):
+        written += chunk
+        if press and until in written:
+            os.killpg(process.pid, signal.SIGINT)
+            press = b""
+    os.close(ours)
+    return await process.wait(), written.decode()
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+async def test_on_a_terminal_it_is_drawn_in_place(environment):
+    code, written = await on_a_terminal(environment, "--fast", "--turns", "12", until=b"")
+    assert code == 0
+    assert written.count("turn  12 of 12") == 1
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
+    frames = re.split(r"\x1b\[(\d+)F", written)
+    assert len(frames[1::2]) == 12
+    assert {int(lines) for lines in frames[1::2]} == {frames[2].count("\n")}
+
+
+async def test_ctrl_c_leaves_with_what_it_came_to_and_a_visible_cursor(environment):
+    code, written = await on_a_terminal(environment, until=b"turn   4 of 150", press=b"\x03")
+    assert code == 130
+    assert "turns of a simulated agent" in written
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
+    assert "Traceback" not in written
