@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 from proxy import events
 from proxy.compaction import explicit, recovery
 from proxy.compaction.case import Case, Ruled
+from proxy.compaction.errand import heard
 from proxy.compaction.facts import Identity, LastTime, prices_of, tenant_of
 from proxy.compaction.ground import REASON, Decided, Ground, Prepared
 from proxy.compaction.keeping import Keeper
@@ -31,6 +33,7 @@ from proxy.core.identity import chain
 from proxy.core.messages import Request
 from proxy.core.plan import NeedSummary, Ready
 from proxy.core.rules import Anchor, Facts, Rules
+from proxy.errors import ProxyError
 from proxy.store.originals import Kept, Recording
 from proxy.store.promises import Store
 from proxy.tokenizer import Calibration, Tokenizers, family, plausible, prior, reported
@@ -52,6 +55,7 @@ _LARGE = ThreadPoolExecutor(1, thread_name_prefix="large-histories")
 BYTES_A_TOKEN = 3
 REMEMBERED = 10_000
 PENDING = "summary-pending"
+PROBE_TOKENS = 16
 INVALID = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 NOTHING_REDACTED = Redaction()
 
@@ -261,19 +265,31 @@ class Compactor:
             return
         identity, memory, ready = decided.identity, decided.memory, decided.ready
         counted = sum(await decided.case.tokenizer.count_all(_weighing(ready)))
-        tokens = reported(usage) or 0
+        tokens = reported(usage) or await self._recounted(prepared)
         if silent(counted, usage, end):
             self._complain(decided, counted, tokens)
         if decided.rehearsed or not plausible(counted, tokens):
             tokens = 0
-        scale, vain = memory.calibration.learn(counted, tokens), decided.in_vain(tokens or ready.after)
+        scale, (vain, lasted) = memory.calibration.learn(counted, tokens), decided.helped(tokens or ready.after)
         anchor = Anchor(identity.links[-1], tokens, ready.basis)
-        last = LastTime(anchor, time.time(), identity.counter, scale, vain)
+        last = LastTime(anchor, time.time(), identity.counter, scale, vain, lasted)
         if vain == plan.BREAKER and ready.action == "created":
             self._emit(events.BreakerOpened(identity.conversation, decided.case.rules.policy))
         await self._recall.note(identity, last, first=memory.last is None)
         if not decided.case.observes:
             await self._ask_ahead(decided, last)
+
+    async def _recounted(self, prepared: Prepared) -> int:
+        """What a shortened history takes, asked with a few tokens of answer; 0 where the policy does not ask."""
+        case, body = prepared.case, prepared.call.body
+        created = prepared.ready is not None and prepared.ready.action == "created"
+        if case is None or case.policy.recount != "probe" or not created or not isinstance(body, bytes):
+            return 0
+        probing = replace(prepared.call, body=chat.answer_within(chat.unstreamed(body), PROBE_TOKENS))
+        with suppress(ProxyError):
+            answer, _ = await heard(case.client, probing, case.request.model)
+            return reported(answer.usage) or 0
+        return 0
 
     async def _ask_ahead(self, decided: Decided, last: LastTime) -> None:
         """What the next requests will need is asked for now, of the history as the client has sent it."""

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from itertools import islice
 from typing import Any
 
 from proxy.core.messages import Request, understood
@@ -26,6 +25,8 @@ MOST_TRIES = 3
 # After these another try would only cost more; seconds until anything is asked of that upstream again.
 RESTS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
 FINAL = {*RESTS, "too-long"}
+# The answer ran out of room, perhaps on thoughts: worth the same question with more of it.
+SHORT_OF_ROOM = {"cut-off", "empty"}
 _AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
 # Said by the client about its own request, which this is not.
@@ -76,10 +77,12 @@ class Errand:
     async def run(self) -> "Outcome":
         outcome = Outcome()
         sent = set[bytes]()
-        for put in islice(tries(self.question, self.room, self.count), MOST_TRIES):
+        for put in tries(self.question, self.room, self.count):
             body = chat.question(self.request, self._clean(put), self.model)
-            if body in sent:
+            if body in sent or (put.again and outcome.verdict.why not in SHORT_OF_ROOM):
                 continue
+            if len(sent) == MOST_TRIES:
+                break
             sent.add(body)
             outcome = await self._tried(body, outcome.spent)
             if outcome.verdict.text or outcome.verdict.why in FINAL:
@@ -98,7 +101,7 @@ class Errand:
         headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in dropped)
         call = replace(self.call, headers=(*headers, ("content-type", "application/json")), body=body)
         try:
-            answer, refused = await _asked(self.client, call, self.asked_model)
+            answer, refused = await heard(self.client, call, self.asked_model)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return Outcome(Verdict(why=why), spent.plus(None))
@@ -126,7 +129,7 @@ class Outcome:
     spent: Spent = field(default_factory=Spent)
 
 
-async def _asked(client: Client, call: Call, model: str) -> tuple[Answer, str]:
+async def heard(client: Client, call: Call, model: str) -> tuple[Answer, str]:
     """The whole answer, or why there is none."""
     reply = await client.send(call, model)
     try:

@@ -15,7 +15,7 @@ from proxy.windows import Window
 from proxy.wire.headers import Headers, find
 
 ANONYMOUS = "anonymous"
-FORMAT = 3
+FORMAT = 4
 _CREDENTIALS = ("authorization", "api-key", "x-api-key")
 _PLAIN = Prices()
 
@@ -58,12 +58,14 @@ class LastTime:
     counter: str
     calibration: Calibration
     vain: int = 0
-    """So many blocks in a row did not bring it below its limit."""
+    """So many blocks in a row did not help."""
+    lasted: int = 0
+    """So many requests ago the last block was made because of the window."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
         links = anchor.link.hex(), anchor.tokens, anchor.block.hex()
-        return json.dumps([FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen, self.vain]).encode()
+        return json.dumps([FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen, self.vain, self.lasted]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "LastTime | None":
@@ -71,9 +73,9 @@ class LastTime:
         version, *told = json.loads(value)
         if version != FORMAT:
             return None
-        link, tokens, block, at, counter, ratio, seen, vain = told
+        link, tokens, block, at, counter, ratio, seen, vain, lasted = told
         anchor = Anchor(bytes.fromhex(link), tokens, bytes.fromhex(block))
-        return cls(anchor, at, counter, Calibration(ratio, seen), vain)
+        return cls(anchor, at, counter, Calibration(ratio, seen), vain, lasted)
 
 
 def prices_of(window: Window) -> Prices:

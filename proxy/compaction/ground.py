@@ -31,6 +31,8 @@ from proxy.wire.redaction import Redaction
 
 REASON = "x-compaction-reason"
 PLAIN = Gauge()
+# A block that has to be followed by the next one sooner than after so many requests was of no use.
+LASTING = 5
 NONE_YET = Candidate("failed")
 
 
@@ -135,16 +137,21 @@ class Decided:
             notes.append((REASON, "window-unknown"))
         return tuple(notes)
 
-    def in_vain(self, tokens: int) -> int:
-        """How many blocks in a row have not helped: half the way down to the target, by the upstream's own count."""
+    def helped(self, tokens: int) -> tuple[int, int]:
+        """How many blocks in a row did not help, and how many requests ago the last one was made.
+
+        One helps that brings the history half the way down to its target, by the upstream's own count, and that lasts.
+        """
         case, last = self.case, self.memory.last
-        facts, before = case.facts(), last.vain if last is not None else 0
+        vain, lasted = (last.vain, last.lasted + 1) if last is not None else (0, LASTING)
+        facts = case.facts()
         limits = case.rules.limits(facts.usable, facts.prices)
         if not limits or tokens <= limits[0][0] * case.rules.target:
-            return 0
-        if self.ready.action != "created" or self.ready.reason not in WINDOWED:
-            return before
-        return before + 1 if tokens > limits[0][0] * (1 + case.rules.target) / 2 else 0
+            vain = 0
+        if self.ready.action != "created" or self.ready.reason not in WINDOWED or not limits:
+            return vain, lasted
+        helps = tokens <= limits[0][0] * (1 + case.rules.target) / 2 and lasted >= LASTING
+        return 0 if helps else vain + 1, 0
 
     def afterwards(self, candidate: Candidate | None) -> Ground:
         """The ground that the next request of this conversation will stand on."""

@@ -106,6 +106,14 @@ class Summary(Block):
         _R.summary.user_tokens, ge=0, description="In notes, the user's messages stay verbatim up to so many tokens."
     )
     ledger: int = Field(_R.summary.ledger, ge=0, description="Bytes of files, commands and errors listed below it.")
+    scope: int = Field(
+        _R.summary.scope,
+        ge=1,
+        description="So many of the newest summaries stand one after the other; 1 brings the older one up to date.",
+    )
+    scope_tokens: int = Field(
+        _R.summary.scope_tokens, ge=0, description="Of these, the older ones within so many tokens; 0 is all."
+    )
     pointer: str = Field(
         _R.summary.pointer, description="A sentence at its end, for agents that can read where the originals are."
     )
@@ -123,6 +131,8 @@ class Summary(Block):
             shape=self.shape,
             user_tokens=self.user_tokens,
             ledger=self.ledger,
+            scope=self.scope,
+            scope_tokens=self.scope_tokens,
             pointer=self.pointer,
         )
 
@@ -144,6 +154,10 @@ class Policy(Block):
     )
     ask_usage: bool = Field(
         default=True, description="Ask streams for their usage where it matters, and hide what that adds."
+    )
+    recount: Literal["answer", "probe"] = Field(
+        "answer",
+        description="What a shortened history takes: told by the answer; probe asks with 16 tokens where none tells.",
     )
     clear_at_least: int = Field(
         _R.clear_at_least,

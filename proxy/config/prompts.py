@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 SHIPPED = ("structured", "workflow")
-WORDS_A_TOKEN = 0.6
+WORDS_A_TOKEN = 0.4  # paths and identifiers take more than prose
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 

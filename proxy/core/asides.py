@@ -10,15 +10,20 @@ import re
 
 from proxy.core.messages import Message, Request
 
+_TALK = "(?:conversation|session|transcript|chat|context|discussion)"
 ASIDES = (
-    r"(?i)summar[^\n]{0,160}(?:conversation|session|transcript|chat|context)",
-    r"(?i)(?:title|name)\b[^\n]{0,80}(?:conversation|session|chat|thread)",
-    r"(?i)compact[^\n]{0,80}(?:conversation|context|history)",
-    r"(?i)context checkpoint",
-    r"(?i)(?:write|generate|create)[^\n]{0,60}commit message",
+    rf"(?i)summar[^\n]{{0,160}}\b(?:this|our|the above|the entire|the whole|partial|current|chat) {_TALK}\b",
+    rf"(?i)summar[^\n]{{0,160}}\b{_TALK}(?: history)?(?: so far| above| until now| to date|[.,:;!?\n]|$)",
+    r"(?i)\btitle\b[^\n]{0,80}\b(?:conversation|session|chat|thread)\b",
+    r"(?i)\bname\b[^\n]{0,40}\b(?:this|our|the) (?:conversation|session|chat|thread)\b",
+    r"(?i)\bcompact[^\n]{0,80}\b(?:this|our|the) (?:conversation|context|history|chat|session)\b",
+    r"(?i)context (?:checkpoint|compaction)",
+    r"(?i)\b(?:prompt|handoff|handover)\b[^\n]{0,80}\b(?:this|our|the) (?:conversation|session|chat)\b",
+    r"(?i)<state_snapshot>",
+    r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
 )
 COMPACT = "compact"
-_COMMAND = re.compile(r"\s*/compact\b[ \t]*([^\n]*)\s*\Z")
+_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z")
 _TRACES = (b'"/compact', b'"Compact"', b'"compact"')
 _LOOKED_AT = 2_000
 
@@ -27,7 +32,7 @@ def command(request: Request) -> str | None:
     """The focus of a `/compact` that ends the history; None where there is none."""
     last = request.messages[-1]
     found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _LOOKED_AT else None
-    return None if found is None else found[1].strip()
+    return None if found is None else (found[1] or "").strip()
 
 
 def called(request: Request) -> str | None:

@@ -52,15 +52,8 @@ def promise_key(tenant: str, link: bytes) -> str:
 
 def canonical(message: Message, *, marked: bool = True) -> bytes:
     """The bytes a message is known by: its own, without cache markers and without the wrapping these need."""
-    raw = message.raw
-    if marked and _MARK.search(raw):
-        raw = unmarked(raw)
-        place = splice.member(raw, "content")
-    elif message.content[:1] == b"[":
-        place = splice.member(raw, "content")
-    else:
-        return raw
-    return raw if place is None else _unwrapped(raw, place)
+    raw = unmarked(message.raw) if marked and _MARK.search(message.raw) else message.raw
+    return _unwrapped(raw) if message.content[:1] == b"[" else raw
 
 
 def unmarked(raw: bytes) -> bytes:
@@ -76,12 +69,11 @@ def unmarked(raw: bytes) -> bytes:
     return raw
 
 
-def _unwrapped(raw: bytes, content: splice.Member) -> bytes:
+def _unwrapped(raw: bytes) -> bytes:
     """`[{"type": "text", "text": "hi"}]` and `"hi"` are the same words."""
-    if raw[content.start : content.start + 1] != b"[":
-        return raw
-    parts = list(splice.elements(raw, content.start))
-    if len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
+    content = splice.member(raw, "content")
+    parts = [] if content is None else list(splice.elements(raw, content.start))
+    if content is None or len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
         return raw
     found = {each.key: raw[each.start : each.stop] for each in splice.members(raw, parts[0][0])}
     if found.keys() != {"type", "text"} or found["type"] != b'"text"':

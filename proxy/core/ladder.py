@@ -15,7 +15,7 @@ from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.rules import Keep
 from proxy.core.scene import Scene
-from proxy.core.summary import Summarize
+from proxy.core.summary import Summarize, carried
 
 _ENOUGH = 0.9
 # So often less of the middle is folded than all of it.
@@ -67,8 +67,10 @@ def _told(scene: Scene, reason: str) -> Iterator[Rung]:
     draft = scene.draft_of(summary.covers) if summary is not None else None
     if summary is None or draft is None:
         return
-    told, reports = run((Summarize(summary.text, scene.rules.summary),), draft)
-    new = scene.settled(told, reason, summary)
+    rules = scene.rules.summary
+    standing = carried(scene.block.summary, summary, rules, scene.count)
+    told, reports = run((Summarize(standing.text, rules),), draft)
+    new = scene.settled(told, reason, standing)
     behind = new.draft(scene.rules.keep)
     shorter, more = run(scene.rules.when_full, behind)
     new = new if shorter.middle == behind.middle else new.settled(shorter, reason)

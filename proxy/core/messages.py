@@ -62,12 +62,16 @@ class Message:
     raw: bytes
     role: str
     content: bytes = b"null"
+    """What it says, as JSON."""
     calls: tuple[Call, ...] = ()
     answers: str = ""
+    """Of a result: what the call it answers is known by."""
     start: int = 0
     stop: int = 0
     made: str = ""
+    """The step that wrote these bytes; empty where they are the client's."""
     observed: bool = False
+    """An environment speaks here in the role of a user."""
 
     @property
     def literal(self) -> bool:
@@ -124,6 +128,7 @@ class Request:
     source: bytes
     messages: tuple[Message, ...]
     offsets: tuple[int, ...]
+    """Where each of them begins in the source."""
     model: str = ""
     tools: bytes | None = None
     tools_at: int = 0

@@ -38,11 +38,12 @@ class Outlines:
             for text in texts:
                 self.standing.update(names(text))
 
-    def of(self, text: str) -> tuple[list[str], list[str]]:
-        """The lines that stay, in their order, and the names that are only listed."""
+    def of(self, text: str, part: float = 1.0) -> tuple[list[str], list[str]]:
+        """The lines that stay, in their order, and the names that are only listed; `part` of the share is for lines."""
         if not self.wanted:
             return [], []
-        room, picked, left = min(self.at_most, int(len(text) * self.share)), list[tuple[int, str]](), dict[str, None]()
+        room = min(self.at_most, int(len(text) * self.share * part))
+        picked, left = list[tuple[int, str]](), dict[str, None]()
         for place, line, found in self._by_worth(text):
             new = [name for name in found if name not in self.standing]
             if new and len(line) < room:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.core.groups import last_user
-from proxy.core.messages import HEAD, Message
+from proxy.core.messages import HEAD, NOTE, Message
 
 _LONGEST_LINE = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
@@ -72,7 +72,7 @@ def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]
     """The proof: the pinned passages that stand nowhere in what will be forwarded."""
     if not passages:
         return ()
-    texts = [message.text for message in view if message.role in HEAD or message.role == "user"]
+    texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
     return tuple(passage for passage in passages if not any(passage in text for text in texts))
 
 

@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from proxy.core import retelling
+from proxy.core.fold import is_of_summary
 from proxy.core.groups import groups
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
-from proxy.core.summary import Summaries
+from proxy.core.summary import Summaries, standing
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIPPED = 2_000
 """Characters of a result that stay where it is retold."""
+AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK = 1.1
 """Counts are estimates."""
 MORE_TO_TELL = 0.25
@@ -41,7 +43,7 @@ class Question:
     words: str
     """What the user said, for the language of it."""
     weight: int
-    """Tokens of `old`: an answer that is not shorter is none."""
+    """Tokens of what goes for its sake: an answer that is not shorter is none."""
     rules: Summaries
     focus: str
 
@@ -58,6 +60,8 @@ class Try:
     tools: bytes | None
     answer: int
     aligned: bool
+    again: bool = False
+    """The same again: only worth it where the answer had no room."""
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:
@@ -76,7 +80,8 @@ def asked(scene: Scene, size: int, limit: int) -> Question | None:
     tokens = max(rules.keep.tokens, int(limit * rules.target) // 2)
     draft = scene.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
     covers = draft.after[0].start if draft.after else len(scene.body)
-    weight = scene.total(filter(draft.free, draft.middle))
+    stays = standing(draft, rules.summary)
+    weight = scene.total(message for message in draft.middle if id(message) not in stays)
     gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
     more = scene.total(scene.body[facts.failed : covers])
     least = int(size * rules.min_progress)
@@ -88,7 +93,7 @@ def asked(scene: Scene, size: int, limit: int) -> Question | None:
         view=scene.request.head + scene.view,
         tools=scene.tools,
         old=draft.middle,
-        earlier="" if earlier is None else earlier.text,
+        earlier="" if earlier is None or rules.summary.scope > 1 else earlier.text,
         words="\n".join(message.text for message in scene.body if message.is_user),
         weight=weight,
         rules=rules.summary,
@@ -97,27 +102,46 @@ def asked(scene: Scene, size: int, limit: int) -> Question | None:
 
 
 def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
-    """The ways to put it, each smaller than the one before; `room` is what the model can read, if that is known."""
+    """The ways to put it that fit: as it stands, the same with more room for the answer, then each smaller.
+
+    `room`: what a request may hold beside an answer of `max_tokens`, if that is known.
+    """
     most = question.rules.max_tokens
     if question.rules.call == "aligned":
         messages = (*question.view, _user(question.instruction))
         taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
-        if room is None or taken * SLACK + most <= room:
+        if room is None or taken * SLACK <= room:
             yield Try(messages, question.tools, most, aligned=True)
+        if room is None or taken * SLACK + most <= room:
+            messages = (*question.view, _user(question.instruction + AGAIN))
+            yield Try(messages, question.tools, 2 * most, aligned=True, again=True)
+    said = set[str]()
     for clip, share in ((0, 0.9), (CLIPPED, 0.9), (CLIPPED // 4, 0.45)):
-        yield Try(_retold(question, clip, share, room, count), None, 2 * most, aligned=False)
+        text = _retold(question, clip, None if room is None else int(room * share) - most, count)
+        if text is not None and text not in said:
+            said.add(text)
+            yield Try((_user(text),), None, 2 * most, aligned=False)
 
 
-def _retold(question: Question, clip: int, share: float, room: int | None, count: Count) -> tuple[Message, ...]:
-    """One message that tells all of it; what has no room goes, the oldest first."""
-    room = int(room * share) - 2 * question.rules.max_tokens if room is not None else None
-    left = [[question.old[place] for place in group] for group in groups(question.old)]
-    texts = [retelling.told(members, clip) for members in left]
-    taken = [count(text.encode("utf-8", "replace")) for text in texts]
-    while room is not None and len(texts) > 1 and sum(taken) > room:
-        del texts[0], taken[0]
-    text = retelling.whole(question.instruction, question.earlier, texts, gone=len(left) - len(texts))
-    return (_user(text),)
+def _retold(question: Question, clip: int, room: int | None, count: Count) -> str | None:
+    """All of it as one text; what has no room goes, the oldest first. None: not even the newest group has room."""
+    old = [message for message in question.old if not (question.earlier and is_of_summary(message))]
+    texts = [retelling.told([old[place] for place in group], clip) for group in groups(old)]
+    left = len(texts)
+    if room is not None:
+        room -= count(_encoded(retelling.whole(question.instruction, question.earlier, (), gone=left)))
+        left = 0
+        for text in reversed(texts):
+            room -= count(_encoded(text))
+            if room < 0:
+                break
+            left += 1
+    gone = len(texts) - left
+    return retelling.whole(question.instruction, question.earlier, texts[gone:], gone=gone) if left else None
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _user(text: str) -> Message:

@@ -12,7 +12,15 @@ from proxy.core.asides import ASIDES
 from proxy.core.economics import Prices
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Step
-from proxy.core.steps import ClearArguments, ClearObservations, ClearResults, ClipOutput, DropMiddle
+from proxy.core.steps import (
+    ClearArguments,
+    ClearObservations,
+    ClearResults,
+    ClipOutput,
+    DedupArrivals,
+    DropMiddle,
+    StripReasoning,
+)
 from proxy.core.summary import Summaries, Summary
 
 OBSERVATIONS = (
@@ -20,6 +28,7 @@ OBSERVATIONS = (
     r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
     r"\nbash-\$\s*$",
     r"^\s*I ran this command:\n",
+    r"^\[\w+(?: for '[^\n]*')?\] Result:",
 )
 
 
@@ -27,8 +36,8 @@ OBSERVATIONS = (
 class Keep:
     """How much of the newest is left alone: the groups that fit `tokens`, but at least so many groups and turns."""
 
-    tokens: int = 4_000
-    groups: int = 3
+    tokens: int = 2_000
+    groups: int = 2
     turns: int = 0
     first: int = 0
     """So many groups of the beginning are left alone too."""
@@ -39,12 +48,12 @@ class Rules:
     """A policy, compiled."""
 
     policy: str = "default"
-    always: tuple[Step, ...] = (ClipOutput(),)
-    when_full: tuple[Step, ...] = (ClearResults(), ClearObservations(), ClearArguments())
+    always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
+    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations(), ClearArguments())
     fold: tuple[Step, ...] = (DropMiddle(),)
     """What brings a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
-    clear_at_least: int = 10_000
+    clear_at_least: int = 15_000
     """Old results are cleared once so much can go, and below so much history nothing happens at all."""
     clear_cold_at_least: int = 4_000
     """The same while the upstream has forgotten the conversation anyway."""

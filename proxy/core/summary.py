@@ -9,14 +9,14 @@ chain link of its end, so that it can be prepared before it is needed and found 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from proxy.core.fold import Stretch, folded, kept_words
+from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, folded, kept_words, noted, weight
 from proxy.core.ledger import ledger
-from proxy.core.notes import GO_ON, framed, note, notes
-from proxy.core.pipeline import Draft
+from proxy.core.messages import Message
+from proxy.core.notes import GO_ON, framed, note
+from proxy.core.pipeline import Count, Draft
 
-TOLD_BELOW = "What was done here is told in the summary further down."
-HEADING = "Summary of the conversation so far, written by a model:"
 LEDGER = "Taken from the calls themselves:"
+RULE = "\n\n---\n\n"
 NOTED = "Noted. I go on from there."
 
 
@@ -52,8 +52,25 @@ class Summaries:
     """In `notes`, the user's messages stay verbatim up to so many tokens: the first, then the newest."""
     ledger: int = 6_000
     """So many bytes of ledger below the summary."""
+    scope: int = 1
+    """So many of the newest summaries stand one after the other; 1: the newest is the older one brought up to date."""
+    scope_tokens: int = 0
+    """Of these, the older ones within so many tokens (0: all)."""
     pointer: str = ""
     """A sentence at its end for an agent that can read where the originals are."""
+
+
+def carried(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
+    """The newest summary, and those before it that the scope leaves standing."""
+    if earlier is None or rules.scope <= 1:
+        return newest
+    texts, room = [newest.text], rules.scope_tokens
+    for text in reversed(earlier.text.split(RULE)[1 - rules.scope :]):
+        room -= count(text.encode("utf-8", "replace"))
+        if rules.scope_tokens and room < 0:
+            break
+        texts.insert(0, text)
+    return Summary(newest.covers, RULE.join(texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,37 +86,45 @@ class Summarize:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        if not draft.middle:
-            return draft
-        if self.rules.shape == "notes":
-            return folded(draft, kept_words(draft, self.rules.user_tokens), lambda each: self._told(each, draft))
-        return self._at_once(draft)
+        kept = standing(draft, self.rules)
+        said = _leaves_unsaid(draft, kept)
+        told = folded(
+            draft,
+            kept,
+            lambda stretch: self._account(draft, said=said) if stretch.last else TOLD_BELOW,
+            lambda stretch, text: self._placed(stretch, text) if stretch.last else noted(stretch, text),
+        )
+        return told if weight(told.middle) < weight(draft.middle) else draft
 
-    def _told(self, stretch: Stretch, draft: Draft) -> str:
-        return self._account(draft) if stretch.last else TOLD_BELOW
-
-    def _account(self, draft: Draft) -> str:
-        """The summary, the ledger of everything it covers, and where the originals are."""
+    def _account(self, draft: Draft, *, said: bool) -> str:
+        """The summary, the ledger of all it covers (`said`: the words of the user too), and where the originals are."""
         stop = max(message.stop for message in draft.middle)
-        facts = ledger(draft.origin[:stop], self.rules.ledger)
+        facts = ledger(draft.origin[:stop], self.rules.ledger, said=said)
         told = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
-    def _at_once(self, draft: Draft) -> Draft:
-        """One message for all of it but what is fixed, as the seeds' designs have it."""
-        kept = kept_words(draft, 0)
-        staying = tuple(message for message in draft.middle if id(message) in kept)
-        gone = [message for message in draft.middle if id(message) not in kept]
-        if not gone:
-            return draft
-        start, stop = min(message.start for message in gone), max(message.stop for message in gone)
-        after = draft.after[0] if draft.after else None
-        if self.rules.shape == "single":
-            before = (*draft.before, *staying)[-1:]
-            return draft.with_middle(
-                staying + notes(self._account(draft), before[0] if before else None, after, start, stop)
-            )
-        asked = note("user", framed(self._account(draft)), start, stop)
-        noted = note("assistant", NOTED, stop, stop)
-        on = (note("user", GO_ON, stop, stop),) if after is not None and after.role == "assistant" else ()
-        return draft.with_middle((*staying, asked, noted, *on))
+    def _placed(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
+        """The account always stands, however little the last stretch was: the others point to it."""
+        if self.rules.shape != "pair":
+            return stretch.notes(text)
+        before, after, start, stop = stretch.before, stretch.after, stretch.start, stretch.stop
+        to_model = before is not None and (before.role == "user" or before.is_result)
+        asked = note("user", framed(text), start, stop)
+        return (
+            *((note("assistant", GO_ON, start, start),) if to_model else ()),
+            asked,
+            note("assistant", NOTED, stop, stop),
+            *((note("user", GO_ON, stop, stop),) if after is not None and after.role == "assistant" else ()),
+        )
+
+
+def standing(draft: Draft, rules: Summaries) -> set[int]:
+    """What stays of the middle beside a summary, by identity."""
+    return kept_words(draft, rules.user_tokens if rules.shape == "notes" else 0, told_anew=True)
+
+
+def _leaves_unsaid(draft: Draft, kept: set[int]) -> bool:
+    """Whether something the user said stands nowhere any more, now or since an earlier block."""
+    stop = max((message.stop for message in draft.middle), default=0)
+    stays = {each.start for each in (*draft.before, *(each for each in draft.middle if id(each) in kept))}
+    return any(each.is_user and each.start not in stays for each in draft.origin[:stop])

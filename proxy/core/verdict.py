@@ -8,17 +8,21 @@ says whether the same question, put another way, is worth another try.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from proxy.core.pipeline import Count
 
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
-_UNFINISHED = re.compile(r"<(?:think|thinking|reasoning)>.*\Z", re.DOTALL)
-_NOTHING = ("", "null", "none", "n/a", '""', "''", "{}", "[]")
+_WHOLE = ("", "stop", "end_turn", "eos", "eos_token", "stop_sequence")
+_CUT = ("length", "max_tokens", "model_length")
+_CALLED = ("tool_calls", "function_call", "tool_use")
+_TAGS = "think|thinking|thought|reasoning"
+_OPENED = re.compile(rf"^[ \t]*<({_TAGS})>", re.MULTILINE | re.IGNORECASE)
+_CLOSED = re.compile(rf"^[ \t]*</(?:{_TAGS})>[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _ENOUGH_HEADINGS = 0.5
 _FOREIGN = 0.3
 _FAMILIAR = 0.1
 _SHORTEST = 40
-"""A summary of fewer characters tells nothing."""
+"""A summary of fewer bytes tells nothing."""
 _TELLING = 12
 """So many letters tell a script."""
 _SCRIPTS = {
@@ -33,6 +37,9 @@ _SCRIPTS = {
     "han": re.compile(r"[\u3400-\u9fff]"),
 }
 _LETTER = re.compile(r"[^\W\d_]")
+_HEADING = re.compile(r"^#.*$", re.MULTILINE)
+_ASCII = re.compile(r"[!-~]+")
+_OF_CODE = re.compile(r"[^A-Za-z\s'-](?=\w)|[a-z][A-Z]|`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +61,67 @@ class Verdict:
 
 def judged(said: Said, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count) -> Verdict:
     """`weight`: tokens of what it replaces; `most`: how long it may be; `words`: what the user said."""
-    if said.calls:
+    finish = said.finish.lower()
+    if said.calls or finish in _CALLED:
         return Verdict(why="tool-call")
-    if said.finish not in ("stop", "", "end_turn", "eos"):
-        return Verdict(why="cut-off" if said.finish in ("length", "max_tokens") else "refused")
-    text = _UNFINISHED.sub("", _THOUGHT.sub("", said.text)).strip()
-    if len(text) < _SHORTEST or text.lower() in _NOTHING:
+    if finish not in _WHOLE:
+        return Verdict(why="cut-off" if finish in _CUT else "refused")
+    text = _aloud(said.text).strip()
+    written = text.encode("utf-8", "replace")
+    if len(written) < _SHORTEST:
         return Verdict(why="empty")
-    size = count(text.encode("utf-8", "replace"))
+    size = count(written)
     if size >= weight or size > 2 * most:
         return Verdict(why="too-long")
-    there = sum(heading.lower() in text.lower() for heading in headings)
+    there = sum(_section(heading).search(text) is not None for heading in headings)
     if there < len(headings) * _ENOUGH_HEADINGS:
         return Verdict(why="no-sections")
     return Verdict(why="language") if _another_script(text, words) else Verdict(text)
 
 
+def _aloud(text: str) -> str:
+    """The answer without thoughts: those within tags of their own, and those that were open before it began.
+
+    A tag that is only mentioned, in the midst of a line, is none.
+    """
+    kept, at = list[str](), 0
+    while (opened := _OPENED.search(text, at)) is not None:
+        closed = re.compile(f"</{opened[1]}>", re.IGNORECASE).search(text, opened.end())
+        if closed is None:
+            if not "".join((*kept, text[at : opened.start()])).strip():
+                return ""
+            break
+        kept.append(text[at : opened.start()])
+        at = closed.end()
+    said = "".join((*kept, text[at:]))
+    unopened = _CLOSED.search(said)
+    return said if unopened is None else said[unopened.end() :]
+
+
+@lru_cache(maxsize=256)
+def _section(heading: str) -> re.Pattern[str]:
+    """A heading as models write it: behind marks or a number, on a line of its own or before a colon."""
+    number = r"(?:\d{1,2}[.)][^\w\n]{0,4})?"
+    marked = rf"[ \t]{{0,4}}#{{1,6}}[^\w\n]{{0,4}}{number}{re.escape(heading)}\b"
+    alone = rf"[^\w\n]{{0,6}}{number}{re.escape(heading)}[^\w\n]{{0,4}}(?::|$)"
+    return re.compile(rf"^(?:{marked}|{alone})", re.MULTILINE | re.IGNORECASE)
+
+
 def _another_script(text: str, words: str) -> bool:
     """Whether the summary is written in letters that the user hardly used, or without those the user did use."""
-    ours, theirs = _shares(text), _shares(words)
-    if not ours or not theirs:
+    ours, theirs = _letters(_HEADING.sub("", text)), _letters(words)
+    of_ours, of_theirs = sum(ours.values()), sum(theirs.values())
+    if min(of_ours, of_theirs) < _TELLING:
         return False
-    foreign = any(share > _FOREIGN and theirs[script] < _FAMILIAR for script, share in ours.items())
-    return foreign or any(share > _FOREIGN and ours[script] < _FAMILIAR for script, share in theirs.items())
+    return any(
+        (ours[script] > of_ours * _FOREIGN and theirs[script] < min(_TELLING, of_theirs * _FAMILIAR))
+        or (theirs[script] > of_theirs * _FOREIGN and ours[script] < of_ours * _FAMILIAR)
+        for script in _SCRIPTS
+    )
 
 
-def _shares(text: str) -> dict[str, float]:
-    """How much of the letters belongs to each script that is not Latin; nothing where there are too few."""
-    letters = len(_LETTER.findall(text))
-    if letters < _TELLING:
-        return {}
-    return {script: len(pattern.findall(text)) / letters for script, pattern in _SCRIPTS.items()}
+def _letters(text: str) -> dict[str, int]:
+    """How many letters there are of each script, Latin and whatever else under no name; code is in no language."""
+    prose = _ASCII.sub(lambda found: "" if _OF_CODE.search(found[0]) else found[0], text)
+    found = {script: len(pattern.findall(prose)) for script, pattern in _SCRIPTS.items()}
+    return {**found, "": max(0, len(_LETTER.findall(prose)) - sum(found.values()))}

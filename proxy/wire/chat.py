@@ -243,6 +243,11 @@ def answer_within(source: bytes, most: int) -> bytes:
     return splice.replaced(source, opening, opening, b'"max_tokens":%d,' % most)
 
 
+def unstreamed(source: bytes) -> bytes:
+    """The same request for an answer that comes whole."""
+    return splice.without(source, frozenset({"stream", "stream_options"}))
+
+
 def question(request: Request, put: Try, model: str = "") -> bytes:
     """The client's own request with other messages, asking for a text and nothing else.
 

@@ -1,16 +1,18 @@
 """The heart as a gateway uses it: it decides, the upstream accepts, the promise is kept in a real store."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chat import KEY, TENANT, body, parsed
 
 from proxy.core.groups import flaws
 from proxy.core.identity import chain, promise_key
+from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count, quarter
-from proxy.core.plan import NeedSummary, Ready, decide
+from proxy.core.plan import NeedSummary, Ready, ahead, decide
 from proxy.core.rules import Facts, Rules
+from proxy.core.summary import Summary
 from proxy.store.memory import MemoryStore
 from proxy.store.promises import Found
 from proxy.wire.chat import render
@@ -18,7 +20,10 @@ from proxy.wire.chat import render
 
 @dataclass
 class Heart:
-    """One worker. Two that are given the same store are two workers of one house, or one before and after a restart."""
+    """One worker. Two that are given the same store are two workers of one house, or one before and after a restart.
+
+    `model` is what a model says whenever it is asked for a summary; without one the ladder serves.
+    """
 
     rules: Rules = field(default_factory=Rules)
     facts: Facts = field(default_factory=Facts)
@@ -26,6 +31,8 @@ class Heart:
     conversation: str = ""
     store: MemoryStore = field(default_factory=MemoryStore)
     count: Count = quarter
+    model: str = ""
+    accounts: dict = field(default_factory=dict)
 
     def send(self, messages, **more):
         """The upstream takes whatever it is sent."""
@@ -34,13 +41,35 @@ class Heart:
         return sent
 
     def decides(self, messages, **more):
+        """What would be sent."""
+        ground = self._ground(messages, **more)
+        made = self._decided(ground)
+        if isinstance(made, NeedSummary) and self.model:
+            covers = made.question.covers
+            self.accounts[ground.links[covers]] = Summary(covers, self.model)
+            made = self._decided(ground, may_ask=False)
+        plan = made.give_up() if isinstance(made, NeedSummary) else made
+        return Sent(ground.request.source, plan, ground.found, render(ground.request, plan.view, plan.tools))
+
+    def considers(self, messages):
+        """What is decided before anybody is asked."""
+        return self._decided(self._ground(messages))
+
+    def asks(self, messages):
+        """What is asked ahead of need."""
+        return self._decided(self._ground(messages), by=ahead)
+
+    def _ground(self, messages, **more):
         request = parsed(body(messages, **more))
         links = chain(request, self.tenant, KEY, self.conversation)
         found, _ = at_once(self.store.longest([promise_key(self.tenant, link) for link in reversed(links)]))
-        blocks = () if found is None else (Block.from_bytes(found.value),)
-        made = decide(request, links, blocks, self.rules, count=self.count, facts=self.facts)
-        plan = made.give_up() if isinstance(made, NeedSummary) else made
-        return Sent(request.source, plan, found, render(request, plan.view, plan.tools))
+        return Ground(request, links, found)
+
+    def _decided(self, ground, *, by=decide, may_ask=True):
+        blocks = () if ground.found is None else (Block.from_bytes(ground.found.value),)
+        told = next((self.accounts[link] for link in reversed(ground.links) if link in self.accounts), None)
+        facts = replace(self.facts, may_ask=self.facts.may_ask and may_ask, summary=told or self.facts.summary)
+        return by(ground.request, ground.links, blocks, self.rules, count=self.count, facts=facts)
 
     def accepted(self, sent):
         """As `proxy/compaction/recall.py` does: the first writer wins, and only what was built on is replaced."""
@@ -57,6 +86,15 @@ def at_once(asked):
     except StopIteration as answer:
         return answer.value
     raise AssertionError("a store in memory does not wait")
+
+
+@dataclass
+class Ground:
+    """A request, and what is known of its history."""
+
+    request: Request
+    links: tuple
+    found: Found | None
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 from chat import body, parsed
 from heart import Heart, turns
@@ -28,6 +29,7 @@ from proxy.core.steps import (
     StripReasoning,
     ToolHints,
 )
+from proxy.core.summary import Summaries
 from proxy.wire.chat import render
 
 SMALL = Rules(
@@ -39,6 +41,7 @@ SMALL = Rules(
     min_groups=2,
     horizon=1_000,
     pins=Pins(tags=("pin",)),
+    summary=Summaries(max_tokens=20, ledger=200, user_tokens=200),
 )
 HINTS = (("read", "keep", "strip"), ("bash", "remove", ""), ("edit", "strip", "keep"))
 CLEARING = (ClearResults(over=150), ClearObservations(over=150), ClearArguments(over=60, outline=0.2))
@@ -55,6 +58,8 @@ RULES = st.sampled_from(
         replace(SMALL, when_full=(StripReasoning(with_calls=True, signed=True), DedupOld(over=50), *CLEARING)),
         replace(SMALL, when_full=(ToolHints(HINTS, over=50), StripReasoning()), fold=(OneLiners(tokens=100),)),
         replace(SMALL, when_full=(ClipOutput(over=0, lines=5),), clear_at_least=1, fold=(OneLiners(), DropMiddle())),
+        replace(SMALL, trigger_tokens=500, summary=replace(SMALL.summary, shape="single"), repair=True),
+        replace(SMALL, trigger_tokens=500, summary=replace(SMALL.summary, shape="pair", pointer="See #1.")),
         replace(SMALL, new_blocks=False),
     ]
 )
@@ -68,11 +73,13 @@ FACTS = st.sampled_from(
         Facts(force=True),
     ]
 )
-REQUESTS = st.tuples(any_history, RULES, FACTS)
+MODELS = st.sampled_from(["", "The user wants src/main.py to be mended; two of its three tests pass."])
+WORKERS = st.builds(partial, st.just(Heart), RULES, FACTS, model=MODELS)
+REQUESTS = st.tuples(any_history, WORKERS)
 
 
-def replay(messages, rules, facts):
-    heart = Heart(rules, facts)
+def replay(messages, worker):
+    heart = worker()
     return [heart.send(each) for each in turns(messages)]
 
 
@@ -90,18 +97,18 @@ def test_what_nobody_changes_leaves_byte_for_byte_as_it_came(messages, indent, e
 
 @given(REQUESTS)
 def test_f8_the_same_history_gives_the_same_bytes_on_any_worker(case):
-    messages, rules, facts = case
-    one, other = Heart(rules, facts), Heart(rules, facts)
+    messages, worker = case
+    one, other = worker(), worker()
     for each in turns(messages):
         assert one.send(each).left == other.send(each).left
-        again, elsewhere = (Heart(rules, facts, store=deepcopy(worker.store)) for worker in (one, other))
+        again, elsewhere = (worker(store=deepcopy(known.store), accounts=known.accounts) for known in (one, other))
         assert again.send(each).left == elsewhere.send(each).left
 
 
 @given(REQUESTS, st.data())
 def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data):
-    messages, rules, facts = case
-    heart, earlier = Heart(rules, facts), None
+    messages, worker = case
+    heart, earlier = worker(), None
     for each in turns(messages):
         if data.draw(st.integers(0, 5)) == 0:
             heart.rules = data.draw(RULES)
@@ -114,8 +121,9 @@ def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data
 
 @given(REQUESTS)
 def test_a_block_that_was_just_made_holds_for_the_same_request(case):
-    messages, rules, facts = case
-    heart = Heart(rules, replace(facts, force=False, idle=None))
+    messages, worker = case
+    heart = worker()
+    heart.facts = replace(heart.facts, force=False, idle=None)
     for each in turns(messages):
         first, second = heart.send(each), heart.send(each)
         if first.plan.block is not None and second.plan.block is None:
@@ -141,7 +149,7 @@ def test_f5_f6_head_pins_and_the_last_words_of_the_user_stay_word_for_word(case)
             assert raw in left
 
 
-@given(st.tuples(legal, RULES, FACTS))
+@given(st.tuples(legal, WORKERS))
 def test_valid_in_valid_out(case):
     for sent in replay(*case):
         assert flaws(before(sent)) == Flaws() or flaws(before(sent)).leading
@@ -166,7 +174,7 @@ def test_what_follows_the_last_answer_is_left_to_the_always_steps(case):
 
 
 @given(REQUESTS)
-def test_f10_signed_reasoning_is_untouched_or_gone(case):
+def test_signed_reasoning_is_untouched_or_gone(case):
     for sent in replay(*case):
         came = {message.raw for message in parsed(sent.came).messages}
         assert all(raw in came for raw in sent.raws if b'"signature"' in raw)
@@ -174,8 +182,8 @@ def test_f10_signed_reasoning_is_untouched_or_gone(case):
 
 @given(REQUESTS)
 def test_whatever_is_kept_keeps_its_bytes_and_its_unknown_keys(case):
-    messages, rules, facts = case
-    heart = Heart(rules, facts)
+    messages, worker = case
+    heart = worker()
     tools = [{"type": "function", "function": {"name": "Read", "x": 1.50}}]
     for each in turns(messages):
         sent = heart.send(each, tools=tools, unknown={"deep": [1, "é"]})
@@ -185,9 +193,9 @@ def test_whatever_is_kept_keeps_its_bytes_and_its_unknown_keys(case):
         assert all(message.raw in raws for message in sent.plan.view if not message.literal)
 
 
-@given(any_history, any_history, RULES, FACTS, st.data())
-def test_rewinds_edits_and_forks_never_meet_a_promise_that_is_not_theirs(messages, other, rules, facts, data):
-    heart = Heart(rules, facts)
+@given(any_history, any_history, WORKERS, st.data())
+def test_rewinds_edits_and_forks_never_meet_a_promise_that_is_not_theirs(messages, other, worker, data):
+    heart = worker()
     for each in turns(messages):
         heart.send(each)
     cut = data.draw(st.integers(1, len(messages)))

@@ -20,6 +20,7 @@ from proxy.core.steps import (
     DedupOld,
     PruneTools,
     StripAttachments,
+    ToolHints,
     frozen,
     thawed,
 )
@@ -53,6 +54,24 @@ def test_how_much_a_result_may_be_before_it_is_clipped_grows_with_the_window():
     small, large = (replace(draft, window=window) for window in (1_000, 100_000))
     assert ClipOutput(over=500)(small).middle != draft.middle
     assert ClipOutput(over=500)(large).middle == draft.middle
+
+
+def test_what_is_long_only_in_its_spelling_or_short_in_lines_is_not_clipped():
+    quotes = draft_of(user("x"), call("Read", out='"' * 400))
+    assert len(quotes.middle[2].content) > 500
+    assert ClipOutput(over=500)(quotes).middle == quotes.middle
+    assert ClipOutput(over=500)(draft_of(user("x"), call("Read", out='"' * 600))).middle != quotes.middle
+    lines = draft_of(user("x"), call("Read", out=BIG))
+    assert ClipOutput(lines=200)(lines).middle == lines.middle
+    assert ClipOutput(lines=199)(lines).middle == lines.middle  # to say what was left out would take more
+    assert ClipOutput(lines=100)(lines).middle != lines.middle
+
+
+def test_where_no_tool_is_to_be_removed_every_call_keeps_its_place():
+    draft = draft_of(user("x"), call("Read", path="a", out=BIG), call("Never", out="short"))
+    left = ToolHints((("never", "keep", "keep"),))(draft).middle
+    assert [message.start for message in left] == [0, 1, 2, 3, 4]
+    assert [message.made for message in left] == ["", "", "tool_hints", "", ""]
 
 
 def test_tools_that_were_pruned_stay_away_for_as_long_as_the_block_stands():

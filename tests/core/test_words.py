@@ -1,9 +1,8 @@
-"""Placeholders, ledgers and notes: what is said in the place of what was folded."""
+"""Placeholders and notes: what is said in the place of what was folded."""
 
-from chat import call, calls, request, says, user
+from chat import call, request, says, user
 
 from proxy.core import placeholder
-from proxy.core.ledger import ledger
 from proxy.core.messages import Call
 from proxy.core.notes import GO_ON, notes
 
@@ -39,30 +38,6 @@ def test_a_failure_is_known_and_told_by_its_first_line():
     assert placeholder.outcome("panic: \n") == "failed: panic:"
     assert placeholder.outcome("0 errors") == "ok"
     assert placeholder.outcome("<returncode>1</returncode>") == "failed: <returncode>1</returncode>"
-
-
-def test_a_ledger_tells_each_thing_once_and_the_last_plan_only():
-    body = request(
-        user("Fix it.\nSoon."),
-        call("TodoWrite", todos=["first"]),
-        calls(
-            ("Read", {"path": "a.py"}, "x"), ("Edit", {"path": "a.py"}, "x"), ("Bash", {"command": "make"}, "Error: 1")
-        ),
-        call("Read", path="b.py"),
-        call("Read", path="a.py"),
-        call("TodoWrite", todos=["second"]),
-        call("Search", query="q"),
-        says("done"),
-    ).body
-    assert ledger(body, 1_000) == (
-        'The user said: Fix it.\nPlan: {"todos": ["second"]}\nFiles changed: a.py\nFiles read: b.py; a.py\n'
-        "Commands: `make` failed: Error: 1\nOther calls: Search(q)"
-    )
-
-
-def test_a_ledger_over_its_budget_keeps_the_newest():
-    body = request(*(call("Read", path=f"file_{number}.py") for number in range(30))).body
-    assert ledger(body, 30) == "Files read: …; file_28.py; file_29.py"
 
 
 def test_notes_keep_the_order_of_speakers_legal():

@@ -244,5 +244,5 @@ def _sizes() -> Iterator[Sent]:
     yield chat("three hundred tools", tools=[{"type": "function", "function": {"name": f"t{n}"}} for n in range(300)])
     yield chat(
         "a megabyte of results",
-        *[{"role": "tool", "tool_call_id": f"c{n}", "content": long[:10_000]} for n in range(100)],
+        *[{"role": "tool", "tool_call_id": f"c{n}", "content": f"{n}: {long[:10_000]}"} for n in range(100)],
     )

@@ -194,6 +194,18 @@ async def test_f1_where_nothing_helps_the_breaker_opens_and_is_seen(told):
     reasons = [step.says("x-compaction-reason") for step in steps]
     assert "breaker-open" in reasons
     assert opened >= 1
-    assert len(summary_calls(up)) <= 3
+    assert len(summary_calls(up)) <= 4
     after = reasons[reasons.index("breaker-open") :]
     assert after.count("window") <= len(after) / 4  # only when it would not fit any more
+
+
+async def test_f1_an_irreducible_floor_over_the_trigger_costs_two_questions_at_most(told):
+    """Instructions that are nearly as large as the window: there is nothing that a summary could help."""
+    floor = system("You are a coding agent. " + " ".join(f"Rule {number} is a rule." for number in range(2_300)))
+    work = [*floor, *WORK[1:]]
+    async with told(model(tells(account()).using(100)), upstream={"window": 22_000}) as (up, agent, _):
+        steps = [await agent.sends(work[:size]) for size in range(2, 52)]
+    reasons = {step.says("x-compaction-reason") for step in steps}
+    assert len(summary_calls(up)) <= 2
+    assert reasons & {"floor", "breaker-open"}
+    assert all(step.answer.status == 200 for step in steps)

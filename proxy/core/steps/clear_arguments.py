@@ -24,11 +24,11 @@ class ClearArguments:
 
     name: ClassVar[str] = "clear_arguments"
 
-    over: int = 400
+    over: int = 200
     """Texts of at most so many characters stay."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose arguments always stay (globs, case ignored)."""
-    outline: float = 0.4
+    outline: float = 0.2
     """At most this share of a text stays as lines of its own."""
     outline_bytes: int = 8_000
     """And at most so many bytes of them."""

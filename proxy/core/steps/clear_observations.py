@@ -16,11 +16,11 @@ class ClearObservations:
 
     name: ClassVar[str] = "clear_observations"
 
-    over: int = 300
+    over: int = 200
     """Observations of at most so many bytes stay."""
     keep_recent: int = 0
     """So many of the newest observations stay, besides what the policy keeps anyway."""
-    outline: float = 0.25
+    outline: float = 0.2
     """At most this share of an observation stays as lines of its own."""
     outline_bytes: int = 8_000
     """And at most so many bytes of them."""

@@ -6,16 +6,18 @@ the lines that stay (see `outline`).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from proxy.core import placeholder
 from proxy.core.messages import Call, Message
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
-from proxy.core.tools import EXEMPT, listed
+from proxy.core.tools import EXEMPT, listed, meaning
 
 TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"
+A_LOOK = {"path": ".", "command": "view"}
 
 Answer = tuple[Message, Call | None]
 
@@ -26,16 +28,16 @@ class ClearResults:
 
     name: ClassVar[str] = "clear_results"
 
-    over: int = 300
+    over: int = 200
     """Results of at most so many bytes stay."""
     keep_recent: int = 0
     """So many of the newest results stay, besides what the policy keeps anyway."""
-    keep_failed: int = 3
-    """So many of the newest failures stay: an agent learns from them."""
+    keep_failed: int = 0
+    """So many of the newest failures stay whole; when they go, what was cached behind them is written anew."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    outline: float = 0.25
-    """At most this share of a result stays as lines of its own."""
+    outline: float = 0.2
+    """At most this share of what was read or has failed stays as lines of its own; a quarter of it of the rest."""
     outline_bytes: int = 8_000
     """And at most so many bytes of them."""
     names: int = 12
@@ -44,7 +46,8 @@ class ClearResults:
     """What stands for the result; see `placeholder`."""
 
     def reach(self, draft: Draft) -> int:
-        return int(sum(draft.count(message.raw) for message, _ in self._old(draft)) * (1 - self.outline))
+        old = self._old(draft)
+        return int(sum(draft.count(message.raw) * (1 - self.outline * part(call)) for message, call in old))
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
@@ -72,6 +75,17 @@ class ClearResults:
         return message if copy is None else message.told(f"[Cleared too: the same as #{copy} was.]", self.name)
 
 
+def part(call: Call | None) -> float:
+    """How much of an outline a result deserves: an edit quotes what was read, seldom what a command has printed."""
+    return 1.0 if call is None or _reads(call.name) else 0.25
+
+
+@lru_cache(maxsize=4_096)
+def _reads(tool: str) -> bool:
+    """Would a call of this tool be a look at a file?"""
+    return meaning(tool, A_LOOK) == "read"
+
+
 def foldable(message: Message, draft: Draft, over: int) -> bool:
     """Large enough, and not folded before."""
     return message.made in ("", "clip_output") and len(message.content) > over and draft.free(message)
@@ -85,7 +99,7 @@ def folded(chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template:
     shorter = {}
     for message, call in reversed(chosen):
         text = message.text
-        lines, names = outlines.of(text)
+        lines, names = outlines.of(text, 1.0 if placeholder.failed(text) else part(call))
         words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
         shorter[id(message)] = message.told(words, made)
     return shorter

@@ -78,9 +78,9 @@ class ClipOutput:
         return head, len(text) - line_start - 1 if 0 <= line_start < len(text) - tail * 0.8 else tail
 
     def _by_lines(self, text: str) -> tuple[int, int]:
-        rows = text.split("\n")
-        if len(rows) <= self.lines:
+        split = text.split("\n")
+        if len(split) <= self.lines:
             return len(text), 0
         tail = int(self.lines * self.tail)
-        head = "\n".join(rows[: self.lines - tail])
-        return len(head), len("\n".join(rows[len(rows) - tail :])) if tail else 0
+        head = "\n".join(split[: self.lines - tail])
+        return len(head), len("\n".join(split[len(split) - tail :])) if tail else 0

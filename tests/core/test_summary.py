@@ -1,0 +1,161 @@
+"""A model's account takes the place of what it tells, and the user's own words stay beside it."""
+
+from dataclasses import replace
+
+import pytest
+from chat import call, calls, history, request, says, user
+from heart import Heart
+
+from proxy.core.messages import observed
+from proxy.core.notes import CLOSING, GO_ON, OPENING
+from proxy.core.pipeline import Draft, run
+from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
+from proxy.core.summary import HEADING, NOTED, TOLD_BELOW, Summaries, Summarize, Summary
+
+BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
+TEXT = "The user wants the tests mended; two of three pass."
+WORK = (
+    *user("Mend the tests."),
+    *call("Read", path="a.py", out=BIG),
+    *call("Bash", command="make test", out=BIG),
+    *user("Do not touch b.py."),
+    *call("Edit", file_path="a.py", old="x", new="y", out=BIG),
+)
+
+
+def told(*pieces, after="assistant", fixed=(), **rules):
+    """What stands for these messages, before one more of this role, once a model has told them."""
+    body = observed(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
+    draft = Draft((), body[:-1], body[-1:], fixed=frozenset(fixed), origin=body)
+    left, (report,) = run((Summarize(TEXT, Summaries(**rules)),), draft)
+    assert not report.refused
+    return left.middle
+
+
+def said(messages):
+    return [(message.role, message.text) for message in messages]
+
+
+# --- its shapes ------------------------------------------------------------------------------------------------------
+
+
+def test_the_users_words_stay_with_notes_between_them_and_the_account_in_the_last():
+    task, first, word, last, on = said(told(WORK, ledger=300))
+    assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
+    assert first == ("assistant", f"{OPENING}\n{TOLD_BELOW}\n{CLOSING}")
+    assert last[1].startswith(f"{OPENING}\n{HEADING}\n{TEXT}\n")
+    assert on == ("user", GO_ON)
+
+
+def test_the_ledger_of_all_it_covers_follows_and_where_the_originals_are():
+    (*_, (_, account), _) = said(told(WORK, ledger=600, pointer="Originals: #1."))
+    assert account.index(TEXT) < account.index("make test") < account.index("Originals: #1.")
+    assert "a.py" in account[account.index(TEXT) :]
+
+
+def test_a_user_who_said_too_much_stays_with_the_first_and_the_newest_of_it():
+    chatty = [
+        *user("The task."),
+        *[message for number in range(9) for message in (*says(BIG), *user(f"{number} " * 50))],
+    ]
+    words = [text for role, text in said(told(chatty, user_tokens=100)) if role == "user" and text[0] != "["]
+    assert [text[:9] for text in words] == ["The task.", "7 7 7 7 7", "8 8 8 8 8"]
+
+
+def test_it_can_be_one_message():
+    assert [role for role, _ in said(told(WORK, shape="single"))] == ["user"]
+    task, one, on = said(told(WORK, shape="single", fixed=(0,)))
+    assert (task, on) == (("user", "Mend the tests."), ("user", GO_ON))
+    assert TEXT in one[1]
+
+
+def test_it_can_be_one_message_and_an_acknowledgement():
+    (account, noted, on) = said(told(WORK, shape="pair"))
+    assert (account[0], noted, on) == ("user", ("assistant", NOTED), ("user", GO_ON))
+    assert [role for role, _ in said(told(WORK, shape="pair", after="user"))] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("shape", ["notes", "single", "pair"])
+def test_where_nothing_may_go_there_is_nothing_to_tell(shape):
+    assert told(shape=shape) == ()
+    words = user("Mend the tests."), user("Do not touch b.py.")
+    assert [message.made for message in told(*words, shape=shape, fixed=(0, 1))] == ["", ""]
+
+
+def test_an_account_that_is_longer_than_what_it_tells_is_not_put_in_its_place():
+    assert [message.made for message in told(user("Hi."), call("Read", out="ok"), says("Done."))] == [""] * 4
+
+
+# --- in a history ----------------------------------------------------------------------------------------------------
+
+RULES = Rules(
+    trigger_tokens=6_000,
+    clear_at_least=10**9,
+    when_full=(),
+    keep=Keep(tokens=1_000),
+    summary=Summaries(max_tokens=100, ledger=400),
+)
+
+
+def work(steps, out=BIG):
+    """Each step weighs about 600 tokens."""
+    return history(user("Mend it."), *[call("Read", path=f"{step}.py", out=f"{step}\n{out}") for step in range(steps)])
+
+
+def after(messages, covers, rules=RULES, text=TEXT, heart=None, **facts):
+    """What is forwarded when a model has told the first so many messages."""
+    heart = heart or Heart(rules)
+    heart.facts = Facts(summary=Summary(covers, text), **facts)
+    return heart.send(messages)
+
+
+def tells(sent, text=TEXT):
+    return [text in message.text for message in sent.plan.view].count(True)
+
+
+def test_a_summary_at_hand_takes_the_place_of_what_it_covers_and_of_nothing_else():
+    sent = after(work(12), 17)
+    assert (sent.plan.action, sent.plan.reason, tells(sent)) == ("created", "window", 1)
+    assert sent.raws[-8:] == [message.raw for message in sent.body[17:]]
+    assert [report.step for report in sent.plan.reports] == ["summary"]
+
+
+def test_it_is_for_the_limit_and_not_before():
+    sent = after(work(8), 9)
+    assert (sent.plan.action, tells(sent)) == ("none", 0)
+
+
+def test_what_became_old_behind_it_is_cleared_as_well():
+    talk = [message for number in range(6) for message in (*says(f"{number}\n{BIG}"), *user("Go on."))]
+    sent = after([*user("Mend it."), *talk, *work(8)[1:]], 9, replace(RULES, when_full=Rules().when_full))
+    assert tells(sent) == 1
+    assert [report.step for report in sent.plan.reports][:3] == ["summary", "strip_reasoning", "clear_results"]
+    assert sent.plan.reports[2].messages > 0
+
+
+def test_a_summary_that_ends_within_a_group_is_not_used():
+    parallel = history(user("Mend it."), *[calls(("Read", {"path": "a"}, BIG), ("Read", {"path": "b"}, BIG))] * 6)
+    assert tells(after(parallel, 11)) == 0
+    assert tells(after(parallel, 10)) == 1
+
+
+def test_one_that_tells_no_more_than_the_one_that_stands_is_not_used_again():
+    heart = Heart(RULES)
+    first = after(work(12), 17, heart=heart)
+    again = after(work(18), 17, heart=heart, text="The same once more, in other words.")
+    assert (tells(first), tells(again, "in other words")) == (1, 0)
+
+
+def test_a_newer_one_takes_the_place_of_the_one_that_stands():
+    heart = Heart(RULES)
+    after(work(12), 17, heart=heart)
+    newer = after(work(22), 33, heart=heart, text="Told anew, as a whole, up to here.")
+    assert (tells(newer), tells(newer, "Told anew")) == (0, 1)
+    assert newer.plan.block.summary == Summary(33, "Told anew, as a whole, up to here.")
+
+
+def test_a_block_remembers_what_the_model_wrote_so_that_the_next_one_goes_on_from_it():
+    heart = Heart(RULES)
+    after(work(12), 17, heart=heart)
+    heart.facts = Facts()
+    assert heart.considers(work(22)).question.earlier == TEXT

@@ -1,0 +1,91 @@
+"""What counts as a summary, and by which word it is turned away otherwise."""
+
+import pytest
+
+from proxy.core.pipeline import quarter
+from proxy.core.verdict import Said, Verdict, judged
+
+GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
+HEADINGS = ("Goal", "State", "Next")
+ENGLISH = "Please mend the tests in src/main.py, and tell me what you did."
+RUSSIAN = "Пожалуйста, почини тесты; потом расскажи, что сделал."
+TOLD_IN_RUSSIAN = "## Goal\nПочинить тесты.\n## State\nДва теста из трёх проходят, последнему нужен новый флаг."  # noqa: RUF001 - Russian letters are meant
+TOLD_IN_CHINESE = (
+    "## Goal\n修复测试。\n## State\n三个测试中有两个通过。最后一个需要新的标志。请继续修复它。然后运行全部测试。"
+)
+MIXED = "Look at the test named «проверка входа» in src/main.py and mend it, please, as I told you before."
+
+
+def judge(text, words=ENGLISH, *, weight=1_000, most=500, headings=HEADINGS, **said):
+    return judged(Said(text, **said), weight=weight, most=most, headings=headings, words=words, count=quarter)
+
+
+def why(text, words=ENGLISH, **more):
+    verdict = judge(text, words, **more)
+    assert (verdict.text == "") == (verdict.why != "")
+    return verdict.why
+
+
+def test_a_good_summary_is_taken_as_it_is():
+    assert judge(f"\n{GOOD}\n") == Verdict(GOOD)
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "null", "None", '""', "{}", "I can't do that."])
+def test_f13_what_says_nothing_is_none(text):
+    assert why(text, headings=()) == "empty"
+
+
+@pytest.mark.parametrize("finish", ["length", "max_tokens"])
+def test_f14_what_was_cut_off_is_none_however_much_of_it_there_is(finish):
+    assert why(GOOD, finish=finish) == "cut-off"
+
+
+def test_f14_what_was_refused_half_way_is_none():
+    assert why(GOOD, finish="content_filter") == "refused"
+
+
+@pytest.mark.parametrize("finish", ["stop", "", "end_turn", "eos"])
+def test_each_way_to_say_that_an_answer_is_whole_is_known(finish):
+    assert why(GOOD, finish=finish) == ""
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
+def test_f15_thoughts_are_left_out_and_thoughts_alone_are_none(tag):
+    thought = f"<{tag}>The user wants me to summarise everything that happened so far.\n</{tag}>"
+    assert judge(f"{thought}\n{GOOD}") == Verdict(GOOD)
+    assert why(thought) == "empty"
+    assert why(f"<{tag}>It goes on and on and on and on and on and on and on") == "empty"
+
+
+def test_f16_a_tool_call_is_none():
+    assert why(GOOD, calls=True) == "tool-call"
+
+
+def test_f17_what_is_not_shorter_than_what_it_replaces_is_none():
+    assert why(GOOD, weight=quarter(GOOD.encode())) == "too-long"
+    assert why(GOOD, weight=quarter(GOOD.encode()) + 1) == ""
+
+
+def test_what_is_much_longer_than_it_was_asked_to_be_is_none():
+    assert why(GOOD, most=quarter(GOOD.encode()) // 2 - 1) == "too-long"
+
+
+def test_half_of_its_sections_make_a_summary_and_fewer_do_not():
+    assert why(GOOD.replace("## State", "")) == "no-sections"
+    assert why(GOOD.replace("## State", ""), headings=("Goal", "State")) == ""
+    assert why(GOOD, headings=()) == ""
+
+
+@pytest.mark.parametrize("text", [TOLD_IN_RUSSIAN, TOLD_IN_CHINESE])
+def test_f23_a_summary_in_letters_that_the_user_does_not_use_is_none(text):
+    assert why(text) == "language"
+
+
+def test_f23_a_summary_without_the_letters_of_the_user_is_none():
+    assert why(GOOD, RUSSIAN) == "language"
+    assert why(TOLD_IN_RUSSIAN, RUSSIAN) == ""
+
+
+@pytest.mark.parametrize("words", ["", "ok", "42 :-)", MIXED])
+def test_who_said_too_little_to_tell_a_language_or_speaks_two_may_be_answered_in_either(words):
+    assert why(TOLD_IN_RUSSIAN if words == MIXED else TOLD_IN_CHINESE, words) == ""
