@@ -29,6 +29,7 @@ bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay and nginx, in
 agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
 	$(BIN)/python tests/agents/install.py
 	$(BIN)/pytest -q -s tests/test_agents.py
+	cd tests && ../$(BIN)/python -m agents.page
 
 economy: $(VENV)/.tests ## what each policy costs and keeps, on the recorded conversations
 	$(BIN)/python bench/economy.py $(ARGS)

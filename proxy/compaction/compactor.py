@@ -188,7 +188,7 @@ class Compactor:
         if case is None or case.observes or not case.rules.new_blocks:
             return prepared
         refused = prepared.decided or await self._passed_over(case)
-        if (lesson := recovery.taught(fault)) is not None:
+        if (lesson := recovery.taught(fault, case.request.max_output)) is not None:
             await self._lessons.learn(case.window_key(refused.identity.tenant), case.which, lesson)
         counted = sum(await case.tokenizer.count_all(_weighing(refused.ready)))
         cure = recovery.cure(fault, counted, refused.memory.calibration.ratio, case.request.max_output)

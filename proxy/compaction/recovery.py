@@ -107,9 +107,11 @@ def _shorter_history(fault: Fault, counted: int, ratio: float, wanted: int | Non
     return Cure(room, int(room * FILL), ratio=ratio, answer=answer)
 
 
-def taught(fault: Fault) -> Learned | None:
-    """The limit an upstream stated. Of one that spoke of the answer nothing is kept: the next may ask for less."""
-    return learned(fault.limit, fault.covers) if fault.kind in ("input", "tpm-hard") else None
+def taught(fault: Fault, wanted: int | None = None) -> Learned | None:
+    """The limit an upstream stated. Where most of it is the answer's, nothing is kept: the next may ask for less."""
+    if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
+        return None
+    return learned(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
 
 
 def untouched(request: Request, size: int) -> Ready:

@@ -15,7 +15,7 @@ ASIDES = (
     rf"(?i)summar[^\n]{{0,160}}\b(?:this|our|the above|the entire|the whole|partial|current|chat) {_TALK}\b",
     rf"(?i)summar[^\n]{{0,160}}\b{_TALK}(?: history)?(?: so far| above| until now| to date|[.,:;!?\n]|$)",
     r"(?i)\btitle\b[^\n]{0,80}\b(?:conversation|session|chat|thread)\b",
-    r"(?i)\bname\b[^\n]{0,40}\b(?:this|our|the) (?:conversation|session|chat|thread)\b",
+    r"(?i)\bname (?:for|of|to)? ?(?:this|our|the) (?:conversation|session|chat|thread)\b",
     r"(?i)\bcompact[^\n]{0,80}\b(?:this|our|the) (?:conversation|context|history|chat|session)\b",
     r"(?i)context (?:checkpoint|compaction)",
     r"(?i)\b(?:prompt|handoff|handover)\b[^\n]{0,80}\b(?:this|our|the) (?:conversation|session|chat)\b",

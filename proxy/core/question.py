@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from proxy.core import retelling
 from proxy.core.fold import is_of_summary
 from proxy.core.groups import groups
-from proxy.core.messages import Message
+from proxy.core.messages import NOTE, Message
+from proxy.core.notes import GO_ON
 from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
-from proxy.core.summary import Summaries, standing
+from proxy.core.summary import NOTED, Summaries, standing
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIPPED = 2_000
@@ -125,7 +126,7 @@ def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
 
 def _retold(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """All of it as one text; what has no room goes, the oldest first. None: not even the newest group has room."""
-    old = [message for message in question.old if not (question.earlier and is_of_summary(message))]
+    old = [message for message in question.old if not (question.earlier and _is_known(message))]
     texts = [retelling.told([old[place] for place in group], clip) for group in groups(old)]
     left = len(texts)
     if room is not None:
@@ -138,6 +139,11 @@ def _retold(question: Question, clip: int, room: int | None, count: Count) -> st
             left += 1
     gone = len(texts) - left
     return retelling.whole(question.instruction, question.earlier, texts[gone:], gone=gone) if left else None
+
+
+def _is_known(message: Message) -> bool:
+    """Where the earlier summary is told first, its notes and what holds them together say nothing more."""
+    return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
 def _encoded(text: str) -> bytes:

@@ -126,5 +126,6 @@ def standing(draft: Draft, rules: Summaries) -> set[int]:
 def _leaves_unsaid(draft: Draft, kept: set[int]) -> bool:
     """Whether something the user said stands nowhere any more, now or since an earlier block."""
     stop = max((message.stop for message in draft.middle), default=0)
-    stays = {each.start for each in (*draft.before, *(each for each in draft.middle if id(each) in kept))}
-    return any(each.is_user and each.start not in stays for each in draft.origin[:stop])
+    beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
+    stays = {message.start for message in beside if message.is_user}
+    return any(message.is_user and message.start not in stays for message in draft.origin[:stop])

@@ -251,17 +251,12 @@ def unstreamed(source: bytes) -> bytes:
 def question(request: Request, put: Try, model: str = "") -> bytes:
     """The client's own request with other messages, asking for a text and nothing else.
 
-    Where it bounds the answer the bound is as wide as this one needs; where it does not, neither does this.
+    Where it bounds the answer the bound is this one's; where it does not, neither does this.
     """
     source = render(request, put.messages, put.tools)
     source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
     wanted = dict.fromkeys(_OUTPUT, b"%d" % put.answer) | ({"model": json.dumps(model).encode()} if model else {})
     for each in reversed([*splice.members(source)]):
-        if each.key in wanted and not _is_larger(source[each.start : each.stop], put.answer):
+        if each.key in wanted and source[each.start : each.stop] != b"null":
             source = splice.replaced(source, each.start, each.stop, wanted[each.key])
     return source
-
-
-def _is_larger(raw: bytes, than: int) -> bool:
-    value = json.loads(raw)
-    return value is None or (isinstance(value, int | float) and value >= than)

@@ -1,19 +1,22 @@
 """What there is to know about one agent: how it is started, and how its model speaks. One agent, one file."""
 
 import asyncio
+import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents.install import is_installed, pins_of, programs_of
+from agents.install import environment_of, is_installed, pins_of, programs_of
 from agents.model import Habits
 from agents.task import make_repository
 
 KEY = "sk-made-up"
 MODEL = "scripted-1"
-PATIENCE = 100.0
+PATIENCE = 140.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +33,16 @@ class Start:
 class Agent:
     name: str
     package: str
+    about: str
+    """What its users should know, for docs/clients.md."""
     start: Callable[[str], Start]  # for a base URL
     habits: Habits
-    answer: int = 0
-    """The tokens of answer it asks for at each step."""
     varies: str = "(?!)"
     """What it prints differently at each run, or only because less was sent: a pattern."""
 
     @property
     def version(self) -> str:
-        return re.search(rf'{self.package}(?:==|": ")([\d.]+)', pins_of(self.name).read_text())[1]
+        return re.search(rf'(?<![\w-]){self.package}(?:==|": ")([\d.]+)', pins_of(self.name).read_text())[1]
 
     @property
     def missing(self) -> str | None:
@@ -62,6 +65,7 @@ class Agent:
         node = Path(shutil.which("node") or "/usr/bin/node").parent
         return {
             "PATH": f"{programs_of(self.name)}:{node}:/usr/local/bin:/usr/bin:/bin",
+            "NODE_PATH": str(environment_of(self.name) / "node_modules"),
             "HOME": str(home),
             "OPENAI_BASE_URL": base_url,
             "OPENAI_API_KEY": KEY,
@@ -96,12 +100,20 @@ async def _run(start: Start, environment: dict[str, str], repository: Path, outp
             stdin=asyncio.subprocess.PIPE,
             stdout=printed,
             stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             await asyncio.wait_for(process.communicate(start.typed.encode()), PATIENCE)
             code = process.returncode
         except TimeoutError:
-            process.kill()
-            await process.communicate()
             code = None
+        finally:
+            await _stopped(process)
     return Work(code, output, repository)
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> None:
+    """With all that it has started: some commands only start the program proper."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

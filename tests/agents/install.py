@@ -1,8 +1,8 @@
-"""Puts each agent into an environment of its own beside this file: `python tests/agents/install.py [NAME…]`.
+"""Puts each agent into an environment of its own: `python tests/agents/install.py [--light | NAME…]`.
 
 An agent is tested as its users have it, so it shares no package with us nor with another agent. The environments stand
-below `.venv/`, where version control and the test collector do not look. What is pinned stands in `<agent>.txt` (pip)
-or `<agent>.json` (npm); run again, this does nothing unless pins have changed.
+below `.venv/`, where version control and the test collector do not look. What is pinned stands in `pins/<agent>.txt`
+(pip) or `pins/<agent>.json` (npm); run again, this does nothing unless pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does
 
@@ -13,7 +13,10 @@ import venv
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PINS = HERE / "pins"
 ENVIRONMENTS = HERE / ".venv"
+# Together installed within a minute and run within two: what every push can afford.
+LIGHT = ("openai-python", "openai-node", "ai-sdk", "pydantic-ai", "smolagents", "llm")
 # Left behind by an install that went through: the pins it was made of.
 INSTALLED = "installed.txt"
 
@@ -27,7 +30,7 @@ def programs_of(agent: str) -> Path:
 
 
 def pins_of(agent: str) -> Path:
-    return next(HERE / f"{agent}{kind}" for kind in (".txt", ".json") if (HERE / f"{agent}{kind}").exists())
+    return next(PINS.glob(f"{agent}.*"))
 
 
 def is_installed(agent: str) -> bool:
@@ -36,7 +39,8 @@ def is_installed(agent: str) -> bool:
 
 
 def main(wanted: list[str]) -> int:
-    missing = [agent for agent in wanted or all_agents() if not is_installed(agent)]
+    chosen = LIGHT if wanted == ["--light"] else wanted or all_agents()
+    missing = [agent for agent in chosen if not is_installed(agent)]
     if shutil.which("npm") is None and (without := [agent for agent in missing if needs_npm(agent)]):
         print(f"no npm here: {', '.join(without)} stays out")
         return 1
@@ -46,7 +50,7 @@ def main(wanted: list[str]) -> int:
 
 
 def all_agents() -> list[str]:
-    return sorted(pins.stem for kind in ("*.txt", "*.json") for pins in HERE.glob(kind))
+    return sorted(pins.stem for pins in PINS.iterdir())
 
 
 def needs_npm(agent: str) -> bool:

@@ -22,7 +22,7 @@ When all of it is read, set ANSWER in answer.py to {NUMBER}, and close with the 
 FILES = 40
 LINES = 150  # about 10 kB
 NOTES = 900  # words in a note: its text is in the call, not in the result
-THOUGHT = 150  # words a model thinks aloud before it acts: no clearing of results makes them fewer
+THOUGHT = 400  # words a model thinks aloud before it acts: no clearing of results makes them fewer
 
 _WORDS = (  # noqa: SIM905 - as a list they would fill this page
     "amber anchor autumn basin beacon border branch bridge candle canvas carbon cedar chapel cipher clover copper "

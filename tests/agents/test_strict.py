@@ -1,8 +1,10 @@
 """The judge must see what it is there to see: each of these histories has one fault."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from agents.strict import violations
+from agents.strict import ALTERNATING, ANTHROPIC, DIALECTS, Rule, violations
 
 HI = {"role": "user", "content": "hi"}
 DONE = {"role": "assistant", "content": "done"}
@@ -32,9 +34,37 @@ FAULTY = {
 }
 
 
+NOT_ALTERNATING = {
+    "message 1: the user speaks twice in a row": [HI, HI],
+    "message 4: the user speaks twice in a row": [HI, call("a"), result("a"), call("b"), HI],
+    "message 2: the assistant speaks twice in a row": [HI, DONE, DONE, HI],
+    "message 0: the assistant speaks twice in a row": [DONE, HI],
+    "message 1: calls before the user spoke": [{"role": "system", "content": "x"}, call("a"), result("a"), DONE, HI],
+    "message 3: the user speaks directly after a result": [HI, call("a"), result("a"), HI],
+    "message 1: instructions that are not the first message": [HI, {"role": "system", "content": "x"}, DONE, HI],
+}
+NOT_FOR_ANTHROPIC = {
+    "the user does not begin": [{"role": "system", "content": "x"}, DONE, HI],
+    "message 1: a blank text": [HI, {"role": "assistant", "content": " \n"}, HI],
+    "message 0: a blank text": [{"role": "user", "content": [{"type": "text", "text": ""}]}],
+    "call a b: not an id": [HI, call("a b"), result("a b")],
+    "call a: an id that was used before": [HI, call("a"), result("a"), call("a"), result("a")],
+}
+
+
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_fault_is_found_and_named(fault: str):
     assert violations({"messages": FAULTY[fault]}) == [fault]
+
+
+@pytest.mark.parametrize("fault", NOT_ALTERNATING)
+def test_who_speaks_out_of_turn_is_found(fault: str):
+    assert fault in violations({"messages": NOT_ALTERNATING[fault]}, ALTERNATING)
+
+
+@pytest.mark.parametrize("fault", NOT_FOR_ANTHROPIC)
+def test_what_an_adapter_to_anthropic_refuses_is_found(fault: str):
+    assert violations({"messages": NOT_FOR_ANTHROPIC[fault]}, ANTHROPIC) == [fault]
 
 
 def test_one_id_for_two_calls_of_a_message_is_a_fault():
@@ -43,5 +73,8 @@ def test_one_id_for_two_calls_of_a_message_is_a_fault():
     ]
 
 
-def test_a_history_that_nobody_refuses_has_no_fault():
-    assert violations({"messages": [HI, call("a", "b"), result("b"), result("a"), DONE, HI]}) == []
+@pytest.mark.parametrize("rules", DIALECTS.values(), ids=DIALECTS)
+def test_a_history_that_nobody_refuses_has_no_fault(rules: Sequence[Rule]):
+    calls = call("a", "b"), result("b"), result("a"), {**call("c"), "content": ""}, result("c")
+
+    assert violations({"messages": [{"role": "system", "content": "x"}, HI, *calls, DONE, HI]}, rules) == []

@@ -69,7 +69,7 @@ async def test_the_question_asks_for_one_text_and_nothing_else(told):
         await asked(up)
     (asked_for,) = summary_calls(up)
     assert asked_for.json.keys() == {"model", "messages", "max_tokens"}
-    assert asked_for.json["max_tokens"] == 4_000
+    assert asked_for.json["max_tokens"] == 600
 
 
 async def test_the_users_words_stay_and_the_ledger_follows_the_summary(told):

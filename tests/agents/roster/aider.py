@@ -42,8 +42,8 @@ def _command(action: Action) -> str | None:
     return None
 
 
-def _acts(actions: tuple[Action, ...]) -> Turn:
-    return says("\n".join(_text(action) for action in actions))
+def _act(action: Action) -> Turn:
+    return says(f"{_text(action)}\n")
 
 
 def _text(action: Action) -> str:
@@ -63,8 +63,11 @@ def _next_step(body: dict[str, Any]) -> int | None:
 AGENT = Agent(
     "aider",
     "aider-chat",
+    "What commands print is sent as messages of the user; these are known by their first words (`observations` in a "
+    "policy). For a commit message it sends the whole chat within one message, which nobody can shorten: once that is "
+    "longer than the window it commits without one.",
     _start,
-    Habits(_next_step, _acts, says),
+    Habits(_next_step, _act, says),
     # For its commit message it sends the whole chat within one message, which nobody can shorten: it does without.
     varies=r"Tokens: .*|Commit .*|litellm\.ContextWindowExceededError.*|Failed to generate commit message!",
 )

@@ -24,9 +24,8 @@ def _start(base_url: str) -> Start:
     )
 
 
-def _acts(actions: tuple[Action, ...]) -> Turn:
-    first, *others = (calls("bash", command=_command(action)) for action in actions)
-    return sum(others, start=first)
+def _act(action: Action) -> Turn:
+    return calls("bash", command=_command(action))
 
 
 def _command(action: Action) -> str:
@@ -48,7 +47,8 @@ def _closes(word: str) -> Turn:
 AGENT = Agent(
     "mini-swe-agent",
     "mini-swe-agent",
+    "By default with the tool `bash`. `MSWEA_COST_TRACKING=ignore_errors` is for models that have no price.",
     _start,
-    Habits(step_after_the_last, _acts, _closes),
+    Habits(step_after_the_last, _act, _closes),
     varies=r"(?s)Loading global config from '.*?'",  # whose name it breaks in two
 )

@@ -26,12 +26,7 @@ def _start(base_url: str) -> Start:
     )
 
 
-def _acts(actions: tuple[Action, ...]) -> Turn:
-    first, *others = (_call(action) for action in actions)
-    return sum(others, start=first)
-
-
-def _call(action: Action) -> Turn:
+def _act(action: Action) -> Turn:
     match action:
         case Read(path):
             return calls("read", filePath=path)
@@ -43,4 +38,10 @@ def _call(action: Action) -> Turn:
             return calls("edit", filePath=path, oldString=old, newString=new)
 
 
-AGENT = Agent("opencode", "opencode-ai", _start, Habits(step_after_the_last, _acts, says), answer=32_000)
+AGENT = Agent(
+    "opencode",
+    "opencode-ai",
+    "It takes its base URL from a file, as a provider of its own. A `limit` of the model is not needed here.",
+    _start,
+    Habits(step_after_the_last, _act, says),
+)

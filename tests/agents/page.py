@@ -1,0 +1,127 @@
+"""What docs/clients.md tells of the agents: a table of what the suite found, and for each agent what the suite runs.
+
+    cd tests && python -m agents.page                       after `make agents`
+
+Both stand between markers, so that nobody writes figures or commands by hand. A row of an agent that did not run this
+time stays as it was.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from agents.agent import KEY, Agent, Start
+from agents.install import ENVIRONMENTS
+from agents.library import PROGRAMS
+from agents.record import Run
+from agents.roster import AGENTS
+from agents.task import BRIEF
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "clients.md"
+FIGURES = ENVIRONMENTS / "figures"
+BASE_URL = "http://127.0.0.1:8800/v1"
+# What stands in a command is told by its name in the page.
+NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KEY"'}
+HEAD = (
+    "agent",
+    "version",
+    "streams",
+    "tools",
+    "without the proxy",
+    "through it",
+    "requests",
+    "refused",
+    "largest request: sent, forwarded",
+    "tokens in all: sent, forwarded",
+    "rewrites",
+    "summaries",
+)
+
+
+def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
+    """One run of the suite, until somebody writes the page."""
+    FIGURES.mkdir(exist_ok=True)
+    (FIGURES / f"{agent.name}.json").write_text(json.dumps(row(agent, sent, refused, forwarded)))
+
+
+def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
+    streams, tools = forwarded.manner
+    return [
+        agent.name,
+        agent.version,
+        _yes(streams),
+        _yes(tools),
+        "done, by summaries of its own" if refused.done else "overflows",
+        "done" if forwarded.done else "not done",
+        str(len(forwarded.seen)),
+        str(forwarded.refused),
+        f"{sent.peak:,}, {forwarded.peak:,}",
+        f"{sent.total:,}, {forwarded.total:,}",
+        str(forwarded.rewrites),
+        str(forwarded.summaries),
+    ]
+
+
+def table(old: str, new: Mapping[str, list[str]]) -> str:
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
+    rows |= {name: _line(cells) for name, cells in new.items()}
+    return "\n".join(
+        [_line(HEAD), _line("---" for _ in HEAD), *(rows[each.name] for each in AGENTS if each.name in rows)]
+    )
+
+
+def recipes() -> str:
+    return "\n\n".join("\n".join(_recipe(agent)) for agent in AGENTS)
+
+
+def between(page: str, name: str) -> str:
+    """What stands between two markers."""
+    return re.search(_markers(name), page, re.DOTALL)[2]
+
+
+def with_between(page: str, name: str, text: str) -> str:
+    return re.sub(_markers(name), lambda found: f"{found[1]}\n{text}\n{found[3]}", page, flags=re.DOTALL)
+
+
+def main() -> None:
+    page = PAGE.read_text()
+    found = {file.stem: json.loads(file.read_text()) for file in FIGURES.glob("*.json")}
+    page = with_between(page, "figures", table(between(page, "figures"), found))
+    PAGE.write_text(with_between(page, "recipes", recipes()))
+
+
+def _recipe(agent: Agent) -> Iterator[str]:
+    start = agent.start(BASE_URL)
+    yield f"### {agent.name}"
+    yield f"\n{agent.about}\n"
+    for name, text in start.files.items():
+        yield f"`~/{name}`:\n\n```\n{text.strip()}\n```\n"
+    yield f"```sh\n{_command(start)}\n```"
+
+
+def _command(start: Start) -> str:
+    told = [f"{name}={value}" for name, value in start.environment.items()]
+    return " ".join([*told, *map(_word, start.command), *(("< session.txt",) if start.typed else ())])
+
+
+def _word(word: str) -> str:
+    return NAMES.get(word) or shlex.quote(word.replace(f"{PROGRAMS}/", f"{PROGRAMS.relative_to(ROOT)}/"))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _yes(whether: bool) -> str:  # noqa: FBT001 - it is what this is about
+    return "yes" if whether else "no"
+
+
+def _markers(name: str) -> str:
+    return rf"(<!-- {name}, by `make agents` -->)\n(.*?)\n?(<!-- end of {name} -->)"
+
+
+if __name__ == "__main__":
+    main()

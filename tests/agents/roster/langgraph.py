@@ -1,0 +1,5 @@
+"""LangGraph, by LangChain's agent."""
+
+from agents.library import library
+
+AGENT = library("langgraph", "langgraph", "langgraph_loop.py", "`ChatOpenAI` reads both variables by itself.")

@@ -1,0 +1,11 @@
+"""openai-node, with its own loop of tools."""
+
+from agents.library import library
+
+AGENT = library(
+    "openai-node",
+    "openai",
+    "openai_node_loop.js",
+    "Reads both variables by itself.",
+    varies=r"\(node:\d+\)",
+)

@@ -1,0 +1,14 @@
+"""The page about clients tells what the suite runs, of every agent, at the version that is pinned."""
+
+from agents.page import PAGE, between, recipes
+from agents.roster import AGENTS
+
+
+def test_the_commands_of_the_page_are_those_of_the_suite():
+    assert between(PAGE.read_text(), "recipes") == recipes(), "write it anew: cd tests && python -m agents.page"
+
+
+def test_every_agent_has_its_row_at_the_version_that_is_pinned():
+    rows = [line.split(" | ")[:2] for line in between(PAGE.read_text(), "figures").splitlines()[2:]]
+
+    assert rows == [[f"| {agent.name}", agent.version] for agent in AGENTS]
