@@ -139,9 +139,9 @@ class Gateway:
             prepared, reply = await self._second_chance(prepared, reply, client, model, passage)
         _note(prepared, passage)
         if not reply.is_good:
-            await self._or(self._compactor.refused(prepared, reply.status), None, passage)
+            await self._or(self._compactor.after.refused(prepared, reply.status), None, passage)
             return Answer(reply, prepared.notes, _watch_for(call, reply))
-        recording = await self._or(self._compactor.accepted(prepared, reply.headers), None, passage)
+        recording = await self._or(self._compactor.after.accepted(prepared, reply.headers), None, passage)
         listens = recording is not None or prepared.ready is not None
         heard = partial(self._heard, prepared, recording, passage) if listens else None
         return Answer(reply, prepared.notes, _watch_for(call, reply), heard, _gauge_for(prepared, reply))
@@ -202,7 +202,7 @@ class Gateway:
                 tail.feed(chunk)
                 record(chunk)
                 yield chunk
-        noting = self._or(self._compactor.told(prepared, tail.usage(), tail.end), None, passage)
+        noting = self._or(self._compactor.after.told(prepared, tail.usage(), tail.end), None, passage)
         task = asyncio.get_running_loop().create_task(noting)
         self._noting.add(task)
         task.add_done_callback(self._noting.discard)

@@ -1,19 +1,23 @@
-"""`compact`: a saved conversation through the heart, to see what would become of it. Nothing is sent anywhere."""
+"""`compact`: a saved conversation through the heart, to see what would become of it.
+
+Nothing is sent anywhere, except where a model is asked for the turns that are off the track.
+"""
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.cli import options
+from proxy.cli import options, tangents
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Count, StepReport, run
 from proxy.core.plan import NeedSummary, Ready, decide
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
 from proxy.core.steps import STEPS
+from proxy.core.tangents import Turns
 from proxy.tokenizer import Tokenizers
 from proxy.windows import Window, resolve
 from proxy.wire import chat, saved
@@ -49,7 +53,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("file", metavar="FILE", type=Path, help="a request, a list of messages, or one message a line")
     options.add_config(parser)
     parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")
-    parser.add_argument("--step", metavar="S", action="append", choices=STEPS, help="only this step; may be repeated")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--step", metavar="S", action="append", choices=STEPS, help="only this step; may be repeated")
+    ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track; only a list")
+    ways.add_argument("--drop", metavar="N,N-N", type=tangents.numbers, help="drop exactly these turns, as 3,7-9")
     parser.add_argument("--keep-last", metavar="N", type=int, help="leave the newest N turns alone")
     parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model")
     parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")

@@ -14,7 +14,9 @@ from proxy.core.rules import Facts, Rules
 from proxy.tokenizer import Calibration, Tokenizer
 from proxy.upstream import Call, Client
 from proxy.windows import Window, learned_key
+from proxy.wire.redaction import Redaction
 
+NOTHING_REDACTED = Redaction()
 NOBODY: Mapping[str, Client] = MappingProxyType({})
 
 
@@ -32,6 +34,7 @@ class Case:
     client: Client
     teller: Client | None = None
     """Another upstream that makes the summaries."""
+    redaction: Redaction = NOTHING_REDACTED
     counts: Mapping[bytes, int] = field(default_factory=dict)
     """Tokens of each message and of the tools, once they are counted."""
 

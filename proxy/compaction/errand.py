@@ -4,8 +4,9 @@ One errand is up to three tries, each another body. What the model says is heard
 upstream refuses is told apart by what it means for the next try, and for the next errand.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
@@ -77,8 +78,9 @@ class Errand:
     async def run(self) -> "Outcome":
         outcome = Outcome()
         sent = set[bytes]()
-        for put in tries(self.question, self.room, self.count):
-            body = chat.question(self.request, self._clean(put), self.model)
+        ways = tries(self.question, self.room, self.count)
+        while (way := await asyncio.to_thread(self._next, ways)) is not None:
+            put, body = way
             if body in sent or (put.again and outcome.verdict.why not in SHORT_OF_ROOM):
                 continue
             if len(sent) == MOST_TRIES:
@@ -88,6 +90,11 @@ class Errand:
             if outcome.verdict.text or outcome.verdict.why in FINAL:
                 break
         return outcome
+
+    def _next(self, ways: Iterator[Try]) -> tuple[Try, bytes] | None:
+        """The next way to put it, as it is sent; a history may be large, so the loop is left alone with it."""
+        put = next(ways, None)
+        return None if put is None else (put, chat.question(self.request, self._clean(put), self.model))
 
     def _clean(self, put: Try) -> Try:
         """What is retold is retold without secrets; what the upstream has read before goes as it was."""

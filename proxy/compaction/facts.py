@@ -65,7 +65,9 @@ class LastTime:
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
         links = anchor.link.hex(), anchor.tokens, anchor.block.hex()
-        return json.dumps([FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen, self.vain, self.lasted]).encode()
+        return json.dumps(
+            [FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen, self.vain, self.lasted]
+        ).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "LastTime | None":

@@ -14,7 +14,7 @@ from proxy.compaction.case import Case
 from proxy.compaction.errand import Errand
 from proxy.compaction.facts import Identity
 from proxy.compaction.recall import OBSERVED, Memory
-from proxy.compaction.summarizer import Order
+from proxy.compaction.summarizer import Order, Whose
 from proxy.compaction.wish import Wish
 from proxy.core.overlay import Block
 from proxy.core.plan import BREAKER, Ready
@@ -27,7 +27,6 @@ from proxy.upstream import Call
 from proxy.windows import Learned, resolve
 from proxy.wire.gauge import Gauge
 from proxy.wire.headers import Headers
-from proxy.wire.redaction import Redaction
 
 REASON = "x-compaction-reason"
 PLAIN = Gauge()
@@ -47,6 +46,11 @@ class Ground:
     @property
     def blocks(self) -> tuple[Block, ...]:
         return (self.memory.block,) if self.memory.block is not None else ()
+
+    @property
+    def whose(self) -> Whose:
+        """Whose summaries, and who makes them."""
+        return self.identity.tenant, self.case.asked.settings.name
 
     @property
     def rules(self) -> Rules:
@@ -72,7 +76,7 @@ class Ground:
         anchor = last.anchor if last.counter == self.identity.counter else None
         return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.at))
 
-    def order(self, question: Question, redaction: Redaction) -> Order:
+    def order(self, question: Question) -> Order:
         """Whom to ask for a summary, and how."""
         case, told = self.case, self.case.policy.summary
         window = resolve(told.model, None, None) if told.model else case.window
@@ -82,7 +86,7 @@ class Ground:
             call=case.call,
             client=case.asked,
             count=case.count(self.memory.calibration),
-            redaction=redaction,
+            redaction=case.redaction,
             model=told.model,
             foreign=case.asked is not case.client,
             room=window.room(told.max_tokens),

@@ -22,6 +22,9 @@ from proxy.store.promises import Store, StoreUnavailable
 LOOK_SECONDS = 0.2
 REMEMBERED = 10_000
 
+Whose = tuple[str, str]
+"""A tenant, and the upstream that makes its summaries."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -39,7 +42,7 @@ class Order:
         return summary_key(self.identity, self.errand.question.covers)
 
     @property
-    def whose(self) -> tuple[str, str]:
+    def whose(self) -> Whose:
         return self.identity.tenant, self.errand.client.settings.name
 
 
@@ -61,11 +64,11 @@ class Summarizer:
         self._store = store
         self._emit = emit
         self._flights: dict[str, Flight] = {}
-        self._resting: dict[tuple[str, str], float] = {}
+        self._resting: dict[Whose, float] = {}
 
-    def may_ask(self, tenant: str, upstream: str) -> bool:
-        """Not while that upstream has had enough of it."""
-        return self._resting.get((tenant, upstream), 0.0) <= time.monotonic()
+    def rests(self, whose: Whose) -> bool:
+        """That upstream has had enough of it for now."""
+        return self._resting.get(whose, 0.0) > time.monotonic()
 
     def begin(self, order: Order) -> None:
         """For later: nobody waits. While another question about this history is under way this one is not put."""
@@ -147,7 +150,7 @@ class Summarizer:
         )
         return outcome
 
-    def _rest(self, whose: tuple[str, str], seconds: float) -> None:
+    def _rest(self, whose: Whose, seconds: float) -> None:
         if len(self._resting) >= REMEMBERED:
             self._resting.clear()
         self._resting[whose] = time.monotonic() + seconds

@@ -16,7 +16,7 @@ ASIDES = (
     rf"(?i)summar[^\n]{{0,160}}\b{_TALK}(?: history)?(?: so far| above| until now| to date|[.,:;!?\n]|$)",
     r"(?i)\btitle\b[^\n]{0,80}\b(?:conversation|session|chat|thread)\b",
     r"(?i)\bname (?:for|of|to)? ?(?:this|our|the) (?:conversation|session|chat|thread)\b",
-    r"(?i)\bcompact[^\n]{0,80}\b(?:this|our|the) (?:conversation|context|history|chat|session)\b",
+    r"(?i)\bcompact[^\n]{0,80}\b(?:(?:this|our) (?:context|history)|(?:this|our|the) (?:conversation|chat|session))\b",
     r"(?i)context (?:checkpoint|compaction)",
     r"(?i)\b(?:prompt|handoff|handover)\b[^\n]{0,80}\b(?:this|our|the) (?:conversation|session|chat)\b",
     r"(?i)<state_snapshot>",

@@ -16,7 +16,8 @@ from proxy.core.notes import GO_ON, framed, note
 from proxy.core.pipeline import Count, Draft
 
 LEDGER = "Taken from the calls themselves:"
-RULE = "\n\n---\n\n"
+THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
+"""Between two summaries that stand one after the other; models write lines and rules of their own."""
 NOTED = "Noted. I go on from there."
 
 
@@ -65,12 +66,12 @@ def carried(earlier: Summary | None, newest: Summary, rules: Summaries, count: C
     if earlier is None or rules.scope <= 1:
         return newest
     texts, room = [newest.text], rules.scope_tokens
-    for text in reversed(earlier.text.split(RULE)[1 - rules.scope :]):
+    for text in reversed(earlier.text.split(THEN)[1 - rules.scope :]):
         room -= count(text.encode("utf-8", "replace"))
         if rules.scope_tokens and room < 0:
             break
         texts.insert(0, text)
-    return Summary(newest.covers, RULE.join(texts))
+    return Summary(newest.covers, THEN.join(texts))
 
 
 @dataclass(frozen=True, slots=True)

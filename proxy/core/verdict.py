@@ -101,9 +101,10 @@ def _aloud(text: str) -> str:
 @lru_cache(maxsize=256)
 def _section(heading: str) -> re.Pattern[str]:
     """A heading as models write it: behind marks or a number, on a line of its own or before a colon."""
-    number = r"(?:\d{1,2}[.)][^\w\n]{0,4})?"
-    marked = rf"[ \t]{{0,4}}#{{1,6}}[^\w\n]{{0,4}}{number}{re.escape(heading)}\b"
-    alone = rf"[^\w\n]{{0,6}}{number}{re.escape(heading)}[^\w\n]{{0,4}}(?::|$)"
+    mark, name = r"(?:[^\w\n]|_)", re.escape(heading)
+    number = rf"(?:\d{{1,2}}[.)]{mark}{{0,4}})?"
+    marked = rf"[ \t]{{0,4}}#{{1,6}}{mark}{{0,4}}{number}{name}(?!\w)"
+    alone = rf"{mark}{{0,6}}{number}{name}{mark}{{0,4}}(?::|$)"
     return re.compile(rf"^(?:{marked}|{alone})", re.MULTILINE | re.IGNORECASE)
 
 

@@ -22,7 +22,8 @@ LARGEST = 16 * 1024 * 1024
 
 def asking(source: bytes) -> bytes | None:
     """A request for a stream that ends with its usage; None where it asks for that already."""
-    options = next((each for each in splice.members(source) if each.key == "stream_options"), None)
+    spoken = b'"stream_options"' in source  # else nobody has to walk through a megabyte
+    options = next((each for each in splice.members(source) if each.key == "stream_options"), None) if spoken else None
     if options is None:
         opening = source.index(b"{") + 1
         return splice.replaced(source, opening, opening, b'"stream_options":' + _ASKED + b",")

@@ -10,13 +10,14 @@ from agent_talk import reading, turns
 from chat import body, says, system, user
 
 from proxy import events
-from proxy.compaction import compactor as module
+from proxy.compaction import judging
 from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.ground import Prepared
 from proxy.compaction.keeping import Keeper
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
+from proxy.core import plan
 from proxy.errors import BadRequest
 from proxy.store.memory import MemoryStore
 from proxy.store.originals import Originals
@@ -77,8 +78,8 @@ class House:
 
     async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> Prepared:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
-        await self.compactor.accepted(prepared, ANSWER)
-        await self.compactor.told(prepared, usage)
+        await self.compactor.after.accepted(prepared, ANSWER)
+        await self.compactor.after.told(prepared, usage)
         return prepared
 
     async def leave(self):
@@ -165,7 +166,7 @@ async def test_nothing_is_promised_before_the_upstream_has_accepted_it(house):
     first, second = await house.prepares(WORK), await house.prepares(WORK)
     assert (action(first), action(second)) == ("created", "created")
     assert house.store.times("put") == 0
-    await house.compactor.accepted(second, ANSWER)
+    await house.compactor.after.accepted(second, ANSWER)
     assert action(await house.prepares(WORK)) == "applied"
 
 
@@ -183,15 +184,14 @@ async def test_the_same_history_gives_the_same_bytes_whoever_decides(tmp_path):
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(house, monkeypatch):
     here = await house.prepares(WORK)
     threads = []
-    decide = module.plan.decide
+    decide = plan.decide
 
     def watched(*grounds, **more):
         threads.append(threading.current_thread())
         return decide(*grounds, **more)
 
-    monkeypatch.setattr(module.plan, "decide", watched)
-    monkeypatch.setattr(module, "READ_INLINE", 1_000)
-    monkeypatch.setattr(module, "DECIDE_INLINE", 1_000)
+    monkeypatch.setattr(plan, "decide", watched)
+    monkeypatch.setattr(judging, "LARGE", 1_000)
     assert (await house.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads

@@ -4,6 +4,9 @@ import pytest
 from chat import call, request, says, system, user
 
 from proxy.core.asides import ASIDES, called, command, is_aside, was_asked
+from proxy.core.messages import observed
+from proxy.core.pins import fault
+from proxy.core.rules import OBSERVATIONS
 
 
 @pytest.mark.parametrize(
@@ -13,6 +16,9 @@ from proxy.core.asides import ASIDES, called, command, is_aside, was_asked
         ("  /compact\n", ""),
         ("/compact the failing tests ", "the failing tests"),
         ("/compaction", None),
+        ("/compact-mode on", None),
+        ("/compact/all", None),
+        ("/compact\tthe flags", "the flags"),
         ("please /compact", None),
         ("/compact\nand then go on", None),
         ("/compact " + "x" * 3_000, None),
@@ -51,23 +57,79 @@ def test_a_history_shows_whether_compaction_was_ever_asked_for_by_name():
     assert not was_asked(request(user("What does /compact do?"), call("Read", path="compact.py")))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Summarize the conversation so far.",
-        "Please write a 5-word title for this conversation.",
-        "CONTEXT CHECKPOINT: hand over.",
-        "Compact this history.",
-        "Generate a commit message for these changes.",
-        "x" * 5_000 + "\nNow write a summary of this session.",
-    ],
-)
+# In the manner of today's agents, in words of our own.
+ASKED_BY_AGENTS = {
+    "a summary for oneself": "Your job now is a detailed summary of the conversation so far; mind what the user asked.",
+    "a summary to go on from": "Write a detailed summary of this conversation. A new session is started with it.",
+    "a summary above": "Give a detailed but concise summary of our conversation above, for whoever goes on.",
+    "a summary when room is short": "The context is nearly full: summarize the conversation history so far, and stop.",
+    "a partial summary": "*Briefly* summarize this partial conversation about programming.\nLess of what is old.",
+    "a checkpoint": "You make a CONTEXT CHECKPOINT now. Write the handoff for another model.",
+    "a checkpoint of messages": "The messages above are to become a structured context checkpoint.",
+    "a prompt to go on with": "Provide a detailed prompt for continuing our conversation above, with what is next.",
+    "a snapshot": "First think it over in your scratchpad. Then write the <state_snapshot>.",
+    "a compaction": "Compact this conversation: keep decisions, files and open tasks.",
+    "a title": "Generate a title for this conversation:",
+    "a short title": "Reply with a concise title, of at most five words, for the chat above.",
+    "a title in a list": "### Task:\nA 3-5 word title with an emoji that sums up the chat history.",
+    "a thread title": "Output only the title of the thread, nothing else.",
+    "a name": "Suggest a short name for this chat.",
+    "a commit message": "Generate a concise, one-line Git commit message for the diff below.",
+    "a commit message by the agent": "Now write the commit message.",
+    "after a long preface": "x" * 5_000 + "\nNow write a summary of this session.",
+    "in capitals": "SUMMARIZE THIS SESSION.",
+}
+WORK = {
+    "an endpoint": "Add a summary endpoint to the chat service.",
+    "a column": "The summary column of the conversation table is empty; mend the query.",
+    "a class": "Rename the Session class to Login.",
+    "a file name": "Use the filename of the chat export as it is.",
+    "a layout": "Use a compact layout for the history page.",
+    "a database": "Compact the database, then rewrite history.md.",
+    "a title page": "Mend the title page, please.",
+    "a summary of something else": "Write a summary of chapter three into notes.md.",
+    "a prompt": "Prompt the user for a name before the handover to the worker.",
+    "a commit": "Commit this with a good message.",
+    "a hook": "The commit message hook rejects my commits; why?",
+    "context": "Pass the context to the handler.",
+    "a thread": "Name the threads of the pool after their queue.",
+    "nothing": "",
+}
+
+
+def after_work(said):
+    return request(user("Mend it."), call("Read", path="a.py"), says("Done."), user(said)).body
+
+
+@pytest.mark.parametrize("said", ASKED_BY_AGENTS.values(), ids=ASKED_BY_AGENTS)
 def test_a_question_about_the_conversation_is_put_from_outside(said):
-    assert is_aside(request(user("Mend it."), says("Done."), user(said)).body, ASIDES)
+    assert is_aside(after_work(said), ASIDES)
+    assert is_aside(after_work([{"type": "text", "text": said}]), ASIDES)
 
 
-def test_work_is_no_aside():
-    assert not is_aside(request(user("Mend the title page."), says("Done."), user("Now the footer.")).body, ASIDES)
-    assert not is_aside(request(user("Summarize the conversation."), call("Read")).body, ASIDES)
-    assert not is_aside(request(user("Summarize the conversation.")).body, ())
+@pytest.mark.parametrize("said", WORK.values(), ids=WORK)
+def test_work_is_no_aside(said):
+    assert not is_aside(after_work(said), ASIDES)
+
+
+def test_it_is_one_at_the_end_only_and_only_from_a_user():
+    asked = user("Summarize the conversation.")
+    assert not is_aside(request(asked, call("Read")).body, ASIDES)
+    assert not is_aside(request(asked, says("It was short.")).body, ASIDES)
+    assert not is_aside(request(user("Mend it."), says("Done."), system("Summarize the conversation.")).body, ASIDES)
+    page = observed(request(user("x"), says("y"), user("Observation: Summarize the conversation.")).body, OBSERVATIONS)
+    assert not is_aside(page, ASIDES)
+
+
+def test_who_knows_no_patterns_knows_no_asides():
+    assert not is_aside(after_work("Summarize the conversation."), ())
     assert not is_aside((), ASIDES)
+
+
+def test_of_a_long_message_only_the_ends_are_looked_at():
+    assert not is_aside(after_work("x" * 3_000 + "Summarize the conversation." + "x" * 3_000), ASIDES)
+
+
+@pytest.mark.parametrize("pattern", ASIDES)
+def test_a_pattern_of_ours_is_one_that_anybody_may_write(pattern):
+    assert fault(pattern) is None

@@ -142,20 +142,23 @@ def test_invariant_4_a_cut_is_only_between_groups(messages, worker):
 # --- F1: the death spiral --------------------------------------------------------------------------------------------
 
 
-def test_f1_a_head_over_the_limit_by_itself_does_not_make_a_block_on_every_request():
+def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
     messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
-    sent = works(Heart(Rules(clear_at_least=10**9), Facts(usable=3_000)), messages)
+    heart = Heart(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable=3_000), model=ACCOUNT)
+    sent = works(heart, messages)
     assert len(sent) == 51
     assert len(blocks(sent)) <= 2
+    assert len(heart.accounts) <= 2
 
 
-def test_f1_the_users_own_words_over_the_limit_do_not_either_and_a_rewrite_frees_enough_each_time():
-    long = user("Read this: " + "word " * 4_000)
+def test_f1_so_do_the_users_own_words_where_they_may_not_go():
+    long = user("Read this: " + "word " * 2_000)
     messages = [message for step in range(50) for message in (*long, *says(f"Read {step}."))]
-    sent = works(
-        Heart(Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),)), Facts(usable=20_000)), messages
-    )
-    assert len(blocks(sent)) <= 2
+    verbatim = replace(TOLD, user_tokens=10**9)
+    rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
+    heart = Heart(rules, Facts(usable=10_000), model=ACCOUNT)
+    assert len(blocks(works(heart, messages))) <= 2
+    assert len(heart.accounts) <= 2
 
 
 # --- F3, F4: orphans -------------------------------------------------------------------------------------------------
@@ -202,22 +205,10 @@ def test_f4_five_blocks_in_a_row_and_more_do_come():
 
 def test_f5_after_a_block_the_newest_task_stands_word_for_word_and_is_the_last_one():
     done = work(6, task="Rename the flag --fast to --quick.")
-    messages = [
-        *done,
-        *says("Renamed."),
-        *user("Now write  the changelog, please.\n"),
-        *call_ids("Read", "CHANGELOG.md"),
-    ]
-    (*_, last) = works(Heart(EAGER), messages)
-    assert blocks([last]) or last.plan.action == "applied"
-    words = [message for message in last.messages if message["role"] == "user"]
-    assert words[-1] == {"role": "user", "content": "Now write  the changelog, please.\n"}
-
-
-def call_ids(name, path):
-    asked, result = call(name, path=path, out=BIG)
-    asked["tool_calls"][0]["id"] = result["tool_call_id"] = "call_last"
-    return [asked, result]
+    newest = user("Now write  the changelog, please.\n")
+    (*_, last) = works(Heart(EAGER), [*done, *says("Renamed."), *newest, *history(call("Look", out=BIG))])
+    assert last.plan.action in ("created", "applied")
+    assert [message for message in last.messages if message["role"] == "user"][-1] == newest[0]
 
 
 def test_f5_what_was_done_is_told_as_done_where_it_was_folded():

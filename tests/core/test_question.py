@@ -4,16 +4,19 @@ import json
 from dataclasses import replace
 
 import pytest
-from chat import call, history, request, says, user
+from chat import call, history, parsed, request, says, user
 from heart import Heart
+from histories import LEGAL, OPENING, SMALL, started
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core import retelling
 from proxy.core.messages import literal, observed
 from proxy.core.pipeline import quarter
 from proxy.core.plan import NeedSummary
-from proxy.core.question import AGAIN, CLIPPED, tries
+from proxy.core.question import AGAIN, CLIPPED, Question, tries
 from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
-from proxy.core.steps import ClearResults
+from proxy.core.steps import ClearResults, DropMiddle
 from proxy.core.summary import Summaries, Summary
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
@@ -179,6 +182,94 @@ def test_what_has_no_room_goes_the_oldest_first_and_that_is_said():
 
 def test_what_does_not_fit_at_all_is_not_put():
     assert put(80)[1] == []
+
+
+ROOM = st.one_of(st.none(), st.integers(50, 12_000))
+LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=4, max_size=12))
+
+
+@given(LONG, ROOM, st.booleans(), st.booleans())
+def test_no_two_ways_to_put_it_are_the_same_and_each_fits(messages, room, aligned, earlier):
+    question = about(messages, "aligned" if aligned else "transcript", earlier=earlier)
+    ways = list(tries(question, room, quarter))
+    assert len({tuple(message.raw for message in each.messages) for each in ways}) == len(ways)
+    for each in ways if room is not None else ():
+        text = weight(each) if each.aligned else quarter(told(each).encode())
+        assert text + each.answer - SHORT.max_tokens <= room
+
+
+@given(LONG, ROOM, st.booleans())
+def test_what_is_left_out_is_the_oldest_and_as_little_as_possible(messages, room, earlier):
+    question = about(messages, "transcript", earlier=earlier)
+    whole = next(tries(question, None, quarter))
+    steps = told(whole).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
+    for each in tries(question, room, quarter):
+        left = told(each).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
+        if "left out" not in left:
+            assert left == steps
+        elif "characters left out" not in left:
+            assert steps.endswith(left.partition("steps are left out.)\n")[2])
+
+
+def about(messages, call, *, earlier=False):
+    """A question about all of a history but its last answer, asked for by force."""
+    body = observed(parsed(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
+    rules = replace(SHORT, call=call)
+    return Question(len(body), body, None, body, "## Done\nMuch." if earlier else "", "", 1, rules, "")
+
+
+def test_it_is_put_to_the_conversation_only_where_that_fits_with_the_tools_and_some_slack():
+    question = need(OVER).question
+    taken = sum(quarter(message.raw) for message in question.view) * 1.1
+    with_tools = replace(question, tools=b"x" * 4_000)
+    assert [next(tries(question, int(taken) + more, quarter)).aligned for more in (-40, 40)] == [False, True]
+    assert not next(tries(with_tools, int(taken) + 40, quarter)).aligned
+    assert next(tries(with_tools, int(taken) + 1_150, quarter)).tools == b"x" * 4_000
+
+
+def test_where_nothing_is_long_it_is_not_put_three_times():
+    question = about(history(user("Hi."), says("Ho."), user("Go on.")), "transcript")
+    assert len(list(tries(question, None, quarter))) == len(list(tries(question, 5_000, quarter))) == 1
+
+
+def test_an_earlier_summary_is_told_first_and_not_once_more_in_the_transcript():
+    heart = Heart(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), may_ask=False))
+    heart.send(OVER)
+    heart.facts = Facts()
+    question = heart.considers(work(20)).question
+    text = told(list(tries(question, None, quarter))[-1])
+    assert question.earlier == "## Done\nPart 3 is mended."
+    assert text.count("Part 3 is mended.") == text.count("<earlier-summary>") == 1
+    assert "[background]" not in text
+
+
+# --- what it is about ------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_half_of_the_target_is_not_asked_about():
+    question = need(OVER, replace(RULES, keep=Keep(tokens=0, groups=1))).question
+    newest = sum(quarter(message.raw) for message in question.view[question.covers :])
+    half = RULES.trigger_tokens * RULES.target / 2
+    assert half - 650 < newest <= half
+
+
+def test_who_asks_by_name_is_told_of_all_but_what_is_kept_anyway():
+    forced, asked = (need(OVER, **facts).question for facts in ({"force": True}, {}))
+    assert forced.covers >= asked.covers
+    kept = replace(RULES, keep=Keep(tokens=100, groups=1))
+    assert need(OVER, kept, force=True).question.covers == len(OVER) - 2
+
+
+def test_it_weighs_what_goes_and_not_what_stays_beside_it():
+    """The user's own words stay: a summary in the place of little else would not make the request shorter."""
+    talk = history(
+        user("Mend it."), *[[*says("Yes."), *user(f"{number} " + "word " * 500)] for number in range(12)], says("Yes.")
+    )
+    talk = [*talk, *user("Go on.")]
+    folding = replace(RULES, fold=(DropMiddle(user_tokens=0),))
+    assert need(talk, folding) is None
+    question = need(talk, replace(folding, summary=replace(SHORT, shape="single"))).question
+    assert question.weight == sum(quarter(message.raw) for message in question.old)
 
 
 # --- retold ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
 """What counts as a summary, and by which word it is turned away otherwise."""
+# ruff: noqa: RUF001 (the letters of other scripts are the point)
+
+import time
 
 import pytest
 
@@ -9,7 +12,7 @@ GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the l
 HEADINGS = ("Goal", "State", "Next")
 ENGLISH = "Please mend the tests in src/main.py, and tell me what you did."
 RUSSIAN = "Пожалуйста, почини тесты; потом расскажи, что сделал."
-TOLD_IN_RUSSIAN = "## Goal\nПочинить тесты.\n## State\nДва теста из трёх проходят, последнему нужен новый флаг."  # noqa: RUF001 - Russian letters are meant
+TOLD_IN_RUSSIAN = "## Goal\nПочинить тесты.\n## State\nДва теста из трёх проходят, последнему нужен новый флаг."
 TOLD_IN_CHINESE = (
     "## Goal\n修复测试。\n## State\n三个测试中有两个通过。最后一个需要新的标志。请继续修复它。然后运行全部测试。"
 )
@@ -35,7 +38,7 @@ def test_f13_what_says_nothing_is_none(text):
     assert why(text, headings=()) == "empty"
 
 
-@pytest.mark.parametrize("finish", ["length", "max_tokens"])
+@pytest.mark.parametrize("finish", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
 def test_f14_what_was_cut_off_is_none_however_much_of_it_there_is(finish):
     assert why(GOOD, finish=finish) == "cut-off"
 
@@ -44,12 +47,12 @@ def test_f14_what_was_refused_half_way_is_none():
     assert why(GOOD, finish="content_filter") == "refused"
 
 
-@pytest.mark.parametrize("finish", ["stop", "", "end_turn", "eos"])
+@pytest.mark.parametrize("finish", ["stop", "STOP", "", "end_turn", "eos", "eos_token", "stop_sequence"])
 def test_each_way_to_say_that_an_answer_is_whole_is_known(finish):
     assert why(GOOD, finish=finish) == ""
 
 
-@pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
+@pytest.mark.parametrize("tag", ["think", "Thinking", "thought", "reasoning"])
 def test_f15_thoughts_are_left_out_and_thoughts_alone_are_none(tag):
     thought = f"<{tag}>The user wants me to summarise everything that happened so far.\n</{tag}>"
     assert judge(f"{thought}\n{GOOD}") == Verdict(GOOD)
@@ -57,8 +60,49 @@ def test_f15_thoughts_are_left_out_and_thoughts_alone_are_none(tag):
     assert why(f"<{tag}>It goes on and on and on and on and on and on and on") == "empty"
 
 
-def test_f16_a_tool_call_is_none():
-    assert why(GOOD, calls=True) == "tool-call"
+THOUGHT = "I look at what was done, and then I tell it: src/main.py, two tests of three."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"<think>{THOUGHT}</think>{GOOD}",
+        f"  <think>\n{THOUGHT}\n</think>\n<think>And again.</think>\n{GOOD}",
+        f"{THOUGHT}\n</think>\n\n{GOOD}",
+        f"<think></think>\n{GOOD}",
+        GOOD.replace("## State", "<thinking>Now the state.</thinking>\n## State"),
+    ],
+    ids=["before it", "twice", "opened by the template", "none", "between two sections"],
+)
+def test_f15_wherever_the_thoughts_stand_only_what_is_said_aloud_is_kept(said):
+    assert judge(said).text.replace("\n\n", "\n") == GOOD
+
+
+def test_f15_a_draft_within_thoughts_that_never_end_is_none():
+    assert why(f"<think>\nI might write:\n{GOOD}") == "empty"
+
+
+@pytest.mark.parametrize("tag", ["`<think>`", "</think>", "`<thinking>` and `</thinking>`", "List<Thought>"])
+def test_a_tag_that_is_spoken_of_is_no_thought(tag):
+    text = GOOD.replace("two", f"The parser of {tag} is mended; two").replace("Two", f"The parser of {tag} works. Two")
+    assert judge(text) == Verdict(text)
+
+
+def test_a_tag_that_is_opened_in_the_midst_and_never_closed_takes_nothing_with_it():
+    text = f"{GOOD}\n## Next\nMend the parser, which reads\n<think>\nand never an end."
+    assert judge(text) == Verdict(text)
+
+
+def test_f15_thoughts_without_end_are_read_once():
+    began = time.process_time()
+    assert why("<think>\n" * 100_000) == "empty"
+    assert why(f"x\n{'<think>' * 9}\n" * 20_000, most=10**6, weight=10**7) == "no-sections"
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "function_call", "tool_use"])
+def test_f16_a_tool_call_is_none(finish):
+    assert why(GOOD, calls=True) == why(GOOD, finish=finish) == why("", calls=True) == "tool-call"
 
 
 def test_f17_what_is_not_shorter_than_what_it_replaces_is_none():
@@ -74,6 +118,32 @@ def test_half_of_its_sections_make_a_summary_and_fewer_do_not():
     assert why(GOOD.replace("## State", "")) == "no-sections"
     assert why(GOOD.replace("## State", ""), headings=("Goal", "State")) == ""
     assert why(GOOD, headings=()) == ""
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["# {}", "### {}", "##{}", "## **{}**", "**{}**", "**{}:**", "{}", "{}:", "1. {}", "## 2. {}", "__{}__", "- {}: "],
+)
+def test_a_heading_counts_as_models_write_it_in_any_case(form):
+    text = GOOD.replace("## Goal", form.format("GOAL")).replace("## State", form.format("state"))
+    assert judge(text) == Verdict(text)
+
+
+@pytest.mark.parametrize("form", ["{} is all that counts.", "The {} was told.", "- {} and more", "({})s"])
+def test_a_word_in_a_sentence_is_no_heading(form):
+    text = GOOD.replace("## Goal", form.format("Goal")).replace("## State", form.format("State"))
+    assert why(text) == "no-sections"
+
+
+def test_a_heading_may_say_more_and_may_hold_what_a_pattern_would_misread():
+    assert why(GOOD.replace("## Goal", "## Goal of the user (as told)")) == ""
+    assert why("## Goal (x+y)?\n" + GOOD[8:], headings=("Goal (x+y)?",)) == ""
+
+
+def test_half_a_sentence_of_another_script_tells_enough():
+    assert (
+        why("修复测试：三个中有两个通过，最后一个需要新标志。", "请修复测试，然后告诉我你做了什么。", headings=()) == ""
+    )
 
 
 @pytest.mark.parametrize("text", [TOLD_IN_RUSSIAN, TOLD_IN_CHINESE])

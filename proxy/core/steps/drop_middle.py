@@ -44,11 +44,13 @@ class DropMiddle:
 
     def _told(self, stretch: Stretch, share: float, standing: set[str]) -> str:
         """The ledger of a stretch and a few of its lines, within its share of the budgets."""
+        facts = ledger(stretch.origin, max(LEAST_LEDGER, int(self.ledger * share)))
         outlines = Outlines(1, int(self.outline * share), int(self.names * share), standing)
+        outlines.keep((facts,))
         lines, names = outlines.of("\n".join(text for message in stretch.origin for text in texts_of(message)))
         return "\n".join(
             (
-                ledger(stretch.origin, max(LEAST_LEDGER, int(self.ledger * share))),
+                facts,
                 *(("Some of the lines:", *lines) if lines else ()),
                 *((f"Names: {', '.join(names)}",) if names else ()),
             )

@@ -34,7 +34,7 @@ class OneLiners:
         gone = [message for message in draft.middle if draft.free(message)]
         if not gone:
             return draft
-        start, stop = gone[0].start, max(message.stop for message in gone)
+        start, stop = min(message.start for message in gone), max(message.stop for message in gone)
         told = draft.origin[start:stop]
         lines = _newest([_line(told[turn.start : turn.stop]) for turn in turns(told)], self.tokens * 4)
         before = (*draft.before, *fixed)[-1:]

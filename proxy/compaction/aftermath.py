@@ -1,0 +1,131 @@
+"""What is made of an upstream's answer: promises are kept, figures noted, the next summary asked for.
+
+All of it is for the next request of the conversation; this one has what it needs. It raises what it raises: the
+gateway fails open.
+"""
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from proxy import events
+from proxy.compaction.errand import heard
+from proxy.compaction.facts import LastTime, tenant_of
+from proxy.compaction.ground import Decided, Prepared
+from proxy.compaction.judging import asked, weighing
+from proxy.compaction.keeping import Keeper
+from proxy.compaction.lessons import Lessons
+from proxy.compaction.recall import Recall
+from proxy.compaction.summarizer import Summarizer
+from proxy.core import plan
+from proxy.core.rules import Anchor
+from proxy.errors import ProxyError
+from proxy.store.originals import Kept, Recording
+from proxy.tokenizer import plausible, reported
+from proxy.wire import chat
+from proxy.wire.headers import Headers
+from proxy.wire.silence import silent
+
+REMEMBERED = 10_000
+PROBE_TOKENS = 16
+INVALID = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+class Aftermath:
+    """Shared by all requests of a worker."""
+
+    def __init__(
+        self, recall: Recall, lessons: Lessons, keeper: Keeper, summarizer: Summarizer, emit: events.Listener
+    ) -> None:
+        self._recall = recall
+        self._lessons = lessons
+        self._keeper = keeper
+        self._summarizer = summarizer
+        self._emit = emit
+        self._cut: set[str] = set()
+
+    async def accepted(self, prepared: Prepared, answer: Headers) -> Recording | None:
+        """The upstream took it. Where its history is kept, the answer that begins now is recorded."""
+        decided = prepared.decided
+        if decided is not None:
+            await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=decided.rehearsed)
+            if prepared.lesson is not None:
+                key = decided.case.window_key(decided.identity.tenant)
+                await self._lessons.learn(key, decided.case.which, prepared.lesson)
+        kept = decided.kept if decided is not None else None
+        return self._keeper.record(kept or await self._kept_anyway(prepared), answer)
+
+    async def refused(self, prepared: Prepared, status: int) -> None:
+        """The upstream calls it invalid. A summary that was new in it may be why, and is not used again."""
+        decided = prepared.decided
+        if decided is None or status not in INVALID or decided.ready.action != "created":
+            return
+        block, standing = decided.ready.block, decided.memory.block
+        summary = block.summary if block is not None else None
+        if summary is not None and (standing is None or summary != standing.summary):
+            await self._recall.disown(decided.identity, summary.covers)
+
+    async def _kept_anyway(self, prepared: Prepared) -> Kept | None:
+        """Nothing of it was folded away: the call still holds the client's own body."""
+        body = prepared.call.body
+        if not self._keeper.everything or not isinstance(body, bytes):
+            return None
+        secret = await self._recall.secret()
+        return self._keeper.accepted(body, tenant_of(prepared.call.headers, secret), prepared.wish.conversation, secret)
+
+    async def told(self, prepared: Prepared, usage: dict[str, Any] | None, end: bytes = b"") -> None:
+        """The answer is through: this is when, so much the upstream counted, and so it ended."""
+        decided = prepared.decided
+        if decided is None:
+            return
+        identity, memory, ready = decided.identity, decided.memory, decided.ready
+        counted = sum(await decided.case.tokenizer.count_all(weighing(ready)))
+        tokens = reported(usage) or await self._recounted(prepared)
+        if silent(counted, usage, end):
+            self._complain(decided, counted, tokens)
+        if decided.rehearsed or not plausible(counted, tokens):
+            tokens = 0
+        scale, (vain, lasted) = memory.calibration.learn(counted, tokens), decided.helped(tokens or ready.after)
+        anchor = Anchor(identity.links[-1], tokens, ready.basis)
+        last = LastTime(anchor, time.time(), identity.counter, scale, vain, lasted)
+        if vain == plan.BREAKER and ready.action == "created":
+            self._emit(events.BreakerOpened(identity.conversation, decided.case.rules.policy))
+        await self._recall.note(identity, last, first=memory.last is None)
+        if not decided.case.observes:
+            await self._ask_ahead(decided, last)
+
+    async def _recounted(self, prepared: Prepared) -> int:
+        """What a shortened history takes, asked with a few tokens of answer; 0 where the policy does not ask."""
+        case, body = prepared.case, prepared.call.body
+        created = prepared.ready is not None and prepared.ready.action == "created"
+        if case is None or case.policy.recount != "probe" or not created or not isinstance(body, bytes):
+            return 0
+        probing = replace(prepared.call, body=chat.answer_within(chat.unstreamed(body), PROBE_TOKENS))
+        with suppress(ProxyError):
+            answer, _ = await heard(case.client, probing, case.request.model)
+            return reported(answer.usage) or 0
+        return 0
+
+    async def _ask_ahead(self, decided: Decided, last: LastTime) -> None:
+        """What the next requests will need is asked for now, of the history as the client has sent it."""
+        rules, size = decided.case.rules, last.anchor.tokens or decided.ready.after
+        if not plan.nears(size, rules, decided.ground.facts(may_ask=not self._summarizer.rests(decided.ground.whose))):
+            return
+        ground = decided.afterwards(await self._recall.candidate(decided.identity))
+        facts = replace(
+            ground.facts(may_ask=not self._summarizer.rests(ground.whose)), anchor=last.anchor, vain=last.vain
+        )
+        question = await asked(plan.ahead, ground, rules, last.calibration, facts)
+        if question is not None:
+            self._summarizer.begin(ground.order(question))
+
+    def _complain(self, decided: Decided, counted: int, tokens: int) -> None:
+        """The prompt was cut without a word: once in a conversation that is a warning."""
+        conversation = decided.identity.conversation
+        said = conversation in self._cut
+        if len(self._cut) >= REMEMBERED:
+            self._cut.clear()
+        self._cut.add(conversation)
+        self._emit(events.CutSilently(conversation, decided.case.upstream, counted, tokens, said))

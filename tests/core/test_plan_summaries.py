@@ -1,0 +1,204 @@
+"""What is decided while a model may be asked: who waits, what goes out meanwhile, and when nobody is asked at all."""
+
+from dataclasses import replace
+
+import pytest
+from chat import call, history, says, tool, user
+from heart import Heart
+
+from proxy.core.pipeline import Draft, quarter
+from proxy.core.plan import BREAKER, NeedSummary, Ready
+from proxy.core.rules import Facts, Rules
+from proxy.core.steps import ClearResults, DropMiddle, PruneTools
+from proxy.core.summary import HEADING, THEN, Summaries, Summarize, Summary, carried
+
+BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
+RULES = Rules(
+    always=(),
+    when_full=(),
+    clear_at_least=10**9,
+    summary=Summaries(max_tokens=100, ledger=400, prepare=0.8),
+)
+# Its trigger is at 6,400 tokens; a step weighs about 600.
+WINDOW = Facts(usable=8_000)
+NEAR, OVER, ALMOST_FULL, FULL = 9, 11, 12, 15
+ASIDE = [*says("Done."), *user("Summarize this conversation.")]
+
+
+def work(steps):
+    return history(user("Mend it."), *[call("Read", path=f"{step}.py", out=f"{step}\n{BIG}") for step in range(steps)])
+
+
+def considers(steps, rules=RULES, **facts):
+    return Heart(rules, replace(WINDOW, **facts)).considers(work(steps))
+
+
+def asks(messages, rules=RULES, **facts):
+    """What is asked ahead of need."""
+    return Heart(rules, replace(WINDOW, **facts)).asks(messages)
+
+
+# --- who waits -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (ALMOST_FULL, True), (FULL, True)])
+def test_nobody_waits_while_the_view_is_well_within_the_window(steps, urgent):
+    need = considers(steps)
+    assert isinstance(need, NeedSummary)
+    assert need.urgent == urgent
+
+
+def test_meanwhile_the_view_goes_out_as_it_was_promised():
+    need = considers(OVER)
+    assert (need.standing.action, need.standing.block) == ("none", None)
+    assert [message.raw for message in need.standing.view] == [
+        message.raw for message in Heart(RULES).decides(work(OVER)).body
+    ]
+
+
+def test_whoever_cannot_wait_any_longer_goes_on_without_a_model():
+    need = considers(FULL)
+    assert need.give_up() is need.mechanical
+    assert (need.mechanical.action, need.mechanical.reason) == ("created", "window")
+    assert need.mechanical.after <= WINDOW.usable < need.standing.after
+    assert not any(HEADING in message.text for message in need.mechanical.view)
+
+
+@pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (FULL, True)])
+def test_while_a_model_is_at_it_nobody_asks_again_and_who_must_waits_for_it(steps, urgent):
+    pending = considers(steps, making=5)
+    assert isinstance(pending, NeedSummary)
+    assert (pending.question, pending.urgent) == (None, urgent)
+
+
+def test_what_is_being_told_of_less_than_stands_already_is_not_waited_for():
+    heart = Heart(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), may_ask=False))
+    heart.send(work(OVER))
+    heart.facts = replace(WINDOW, making=9)
+    assert heart.considers(work(22)).question.covers > 17
+
+
+def test_who_asks_by_name_always_waits():
+    assert considers(5, force=True).urgent
+    assert considers(5, force=True).question.covers > 0
+
+
+def test_with_the_summary_at_hand_it_is_decided_at_once():
+    covers = considers(OVER).question.covers
+    plan = considers(OVER, summary=Summary(covers, "## Done\nMuch."))
+    assert isinstance(plan, Ready)
+    assert [report.step for report in plan.reports] == ["summary"]
+    assert plan.block.summary == Summary(covers, "## Done\nMuch.")
+
+
+def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_question():
+    need = considers(24, summary=Summary(5, "## Done\nLittle."))
+    assert need.question.covers > 5
+
+
+# --- when nobody is asked --------------------------------------------------------------------------------------------
+
+
+def test_after_blocks_in_vain_nobody_is_asked_while_it_fits():
+    open_breaker = {"vain": BREAKER}
+    assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
+    assert asks(work(NEAR), **open_breaker) is None
+    assert isinstance(considers(FULL, **open_breaker, may_ask=False), Ready)
+
+
+def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
+    few = history(user("Mend it."), says(BIG * 12), user("And?"))
+    plan = Heart(RULES, WINDOW).considers(few)
+    assert (plan.action, plan.reason) == ("none", "floor")
+
+
+def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
+    long = history(
+        *[[*user("word " * 700), *says("I see.")] for _ in range(8)], user("And?")
+    )  # the user's own words stay, whoever folds
+    plan = Heart(RULES, WINDOW).considers(long)
+    assert (plan.action, plan.reason) == ("none", "floor")
+
+
+def test_what_the_client_asks_beside_the_work_asks_no_model_in_its_turn():
+    beside = [*work(OVER), *ASIDE]
+    plan = Heart(RULES, WINDOW).considers(beside)
+    assert (plan.action, plan.reason) == ("none", "")
+    assert asks([*work(NEAR), *ASIDE]) is None
+
+
+def test_an_aside_that_does_not_fit_is_shortened_like_anything_else():
+    assert isinstance(Heart(RULES, WINDOW).considers([*work(FULL), *ASIDE]), NeedSummary)
+
+
+# --- ahead of need ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("prepare", "asked"), [(0.8, True), (0.9, False), (1.0, False)])
+def test_it_is_asked_ahead_over_this_share_of_the_trigger(prepare, asked):
+    rules = replace(RULES, summary=replace(RULES.summary, prepare=prepare))
+    assert (asks(work(NEAR), rules) is not None) == asked
+
+
+def test_what_was_asked_ahead_is_there_over_the_trigger():
+    question = asks(work(NEAR))
+    heart = Heart(RULES, replace(WINDOW, summary=Summary(question.covers, "## Done\nMuch.")))
+    assert heart.considers(work(NEAR)).action == "none"
+    plan = heart.considers(work(OVER))
+    assert (plan.action, plan.reason) == ("created", "window")
+    assert plan.after <= WINDOW.usable * RULES.trigger * 0.9
+
+
+def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
+    assert asks(work(NEAR), replace(RULES, new_blocks=False)) is None
+    assert asks(work(NEAR), seen=False) is None
+
+
+# --- what stands already ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_model_what_it_told_before_stays():
+    """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
+    heart = Heart(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), may_ask=False))
+    heart.send(work(OVER))
+    heart.facts = replace(WINDOW, may_ask=False)
+    for steps in (22, 30, 40):
+        sent = heart.send(work(steps))
+        assert sent.plan.reason == "window"
+        assert {report.step for report in sent.plan.reports} == {DropMiddle.name}
+        assert ["Part 3 is mended." in message.text for message in sent.plan.view].count(True) == 1
+
+
+def test_of_the_newest_summaries_so_many_stand_one_after_the_other():
+    three = Summaries(scope=3)
+    texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
+    told = Summary(2, texts[0])
+    for number, text in enumerate(texts[1:], 3):
+        told = carried(told, Summary(number, text), three, len)
+    assert told == Summary(5, THEN.join(texts[1:]))
+    assert carried(None, told, three, len) == told
+    assert carried(Summary(1, "Old."), told, Summaries(), len) == told
+
+
+def test_the_older_of_them_within_so_many_tokens():
+    rules = Summaries(scope=3, scope_tokens=12)
+    first = carried(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
+    assert first.text == f"{'x' * 8}{THEN}{'y' * 8}"
+    assert carried(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"
+
+
+# --- how much it frees -----------------------------------------------------------------------------------------------
+
+
+def test_tools_that_nobody_uses_go_with_the_block_and_are_counted():
+    tools = [tool(name, path="string") | {"x": name * 200} for name in ("Read", "Write")]
+    rules = replace(RULES, when_full=(PruneTools(), ClearResults(outline=0, names=0)))
+    plan = Heart(rules, WINDOW).send(work(OVER), tools=tools).plan
+    assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
+    assert plan.after == sum(quarter(message.raw) for message in plan.view) + quarter(plan.tools)
+
+
+def test_a_summary_reaches_all_that_is_not_fixed():
+    body = Heart().decides(work(3)).body
+    draft = Draft((), body[:-1], body[-1:], fixed=frozenset({0}))
+    assert Summarize("", Summaries()).reach(draft) == sum(quarter(message.raw) for message in body[1:-1])
