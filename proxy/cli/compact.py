@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proxy.cli import options, tangents
 from proxy.core.messages import Message, Request
-from proxy.core.pipeline import Count, StepReport, run
+from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.plan import NeedSummary, Ready, decide
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
@@ -55,10 +55,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--step", metavar="S", action="append", choices=STEPS, help="only this step; may be repeated")
-    ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track; only a list")
+    ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument("--drop", metavar="N,N-N", type=tangents.numbers, help="drop exactly these turns, as 3,7-9")
     parser.add_argument("--keep-last", metavar="N", type=int, help="leave the newest N turns alone")
-    parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model")
+    parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model, or ask it")
     parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")
     parser.add_argument("--apply", action="store_true", help="print the compacted request instead of the report")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
@@ -69,27 +69,33 @@ def compact(args: argparse.Namespace) -> int:
     config = options.loaded(args).config
     if args.policy not in config.all_policies:
         return _complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
+    if args.tangents and args.apply:
+        return _complain("--tangents only lists: name the turns that shall go with --drop, and then --apply")
     policy = config.policy(args.policy)
     rules = policy.rules(args.policy)
     if args.keep_last is not None:
         rules = replace(rules, keep=replace(rules.keep, turns=args.keep_last))
     try:
-        body = saved.request_of(args.file.read_text("utf-8", "surrogateescape"), args.model)
+        request = _read(args)
     except (OSError, saved.UnreadableError) as fault:
         return _complain(f"{args.file}: {fault}")
-    request = chat.parse(body)
-    if request is None:
-        return _complain(
-            f"{args.file}: this is no chat request that can be understood; the proxy would relay it as it is"
-        )
     window = resolve(args.model, Window(total=args.window, origin="config") if args.window else None)
     facts = Facts(usable=window.room(request.max_output), force=True)
     count = Tokenizers().of(args.model, policy.estimator).count
-    outcome = (
-        _by_steps(request, rules, args.step, count, facts) if args.step else _by_policy(request, rules, count, facts)
-    )
-    _print(outcome, args)
-    return 0
+    if args.tangents:
+        asking = tangents.Asking(config, args.model, count, window.room())
+        return tangents.show(Turns.of(request, rules), asking, as_json=args.json)
+    if args.drop:
+        return _print(_without(request, rules, args.drop, count, facts), args)
+    by = _by_steps(request, rules, args.step, count, facts) if args.step else _by_policy(request, rules, count, facts)
+    return _print(by, args)
+
+
+def _read(args: argparse.Namespace) -> Request:
+    request = chat.parse(saved.request_of(args.file.read_text("utf-8", "surrogateescape"), args.model))
+    if request is None:
+        raise saved.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
+    return request
 
 
 def _by_policy(request: Request, rules: Rules, count: Count, facts: Facts) -> Outcome:
@@ -100,11 +106,24 @@ def _by_policy(request: Request, rules: Rules, count: Count, facts: Facts) -> Ou
 
 def _by_steps(request: Request, rules: Rules, names: Sequence[str], count: Count, facts: Facts) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
-    scene = Scene.of(request, _links(request), (), replace(rules, always=()), count=count, facts=facts)
-    shorter, reports = run([STEPS[name]() for name in names], scene.draft(rules.keep))
+    scene = _as_it_came(request, rules, count, facts)
+    return _shortened(scene, *run([STEPS[name]() for name in names], scene.draft(rules.keep)), "steps")
+
+
+def _without(request: Request, rules: Rules, named: Collection[int], count: Count, facts: Facts) -> Outcome:
+    """These turns less, and nothing else."""
+    scene = _as_it_came(request, rules, count, facts)
+    return _shortened(scene, *Turns.of(request, rules).without(named, count), "turns")
+
+
+def _as_it_came(request: Request, rules: Rules, count: Count, facts: Facts) -> Scene:
+    return Scene.of(request, _links(request), (), replace(rules, always=()), count=count, facts=facts)
+
+
+def _shortened(scene: Scene, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
     before = scene.size()
-    saved_by_all = sum(report.saved for report in reports)
-    return Outcome(request, shorter.view, shorter.tools, before, before - saved_by_all, "steps", reports)
+    after = before - sum(report.saved for report in reports)
+    return Outcome(scene.request, shorter.view, shorter.tools, before, after, reason, reports)
 
 
 def _links(request: Request) -> list[bytes]:
@@ -112,11 +131,14 @@ def _links(request: Request) -> list[bytes]:
     return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
 
 
-def _print(outcome: Outcome, args: argparse.Namespace) -> None:
-    if args.apply:
-        sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
-    else:
+def _print(outcome: Outcome, args: argparse.Namespace) -> int:
+    if not args.apply:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
+        return 0
+    if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
+        return _complain("\n".join([*left, "nothing was dropped"]))
+    sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
+    return 0
 
 
 def _complain(why: str) -> int:

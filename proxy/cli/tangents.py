@@ -81,7 +81,7 @@ def _told(turns: Turns, found: Iterable[Tangent], count: Count) -> str:
         tokens = sum(count(message.raw) for message in messages)
         rows.append((each.turn, len(messages), tokens, _short(each.why), _short(messages[0].text)))
     if not rows:
-        return f"no tangents: {len(turns.offered)} of {len(turns.listed)} turns could go"
+        return f"no tangents were named: of {len(turns.listed)} turns {len(turns.offered)} could go"
     named = ",".join(str(row[0]) for row in rows)
     listed = table(("turn", "messages", "tokens", "why it is off the track", "how it begins"), rows)
     return f"{listed}\n\nNothing was changed. To drop those that you agree with: --drop {named}"
@@ -92,15 +92,15 @@ def _asked(turns: Turns, asking: Asking) -> str:
     settings = asking.config.upstream_for(asking.model)
     if settings is None:
         raise UnansweredError(f"no upstream serves {asking.model!r}: name another with --model, or see `upstreams`")
-    body = json.dumps({"model": asking.model, "messages": [{"role": "user", "content": _question(turns, asking)}]})
+    asked = {"model": asking.model, "messages": [{"role": "user", "content": _question(turns, asking)}]}
+    body = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
     try:
-        answer, refused = asyncio.run(_answer(settings, asking.model, body.encode()))
+        answer, refused = asyncio.run(_answer(settings, asking.model, body))
     except ProxyError as fault:
         raise UnansweredError(fault.message) from None
-    text = "" if refused or answer.error is not None else _text(answer)
-    if not text.strip():
-        raise UnansweredError(f'upstream "{settings.name}" {_refusal(refused, answer)}')
-    return text
+    if why := _fault(answer, refused):
+        raise UnansweredError(f'upstream "{settings.name}" {why}')
+    return _text(answer)
 
 
 def _question(turns: Turns, asking: Asking) -> str:
@@ -136,13 +136,16 @@ def _text(answer: Answer) -> str:
     return understood({"role": "assistant", **json.loads(said)}, said).text
 
 
-def _refusal(why: str, answer: Answer) -> str:
-    """What an upstream says of a key may hold the key; of anything else it says what is wrong."""
-    if why == "auth":
-        return "refuses the key: set `key`, or OPENAI_API_KEY"
-    told = answer.error.get("message") if isinstance(answer.error, dict) else None
-    said = f": {_short(told)}" if isinstance(told, str) else ""
-    return f"{'does not answer' if why or answer.error is not None else 'answers with no text'}{said}"
+def _fault(answer: Answer, refused: str) -> str:
+    """Why this is no list, or nothing. What an upstream says of a key may hold the key; of all else it is shown."""
+    if refused == "auth":
+        return "refuses the key: set its `key`, or OPENAI_API_KEY"
+    if refused or answer.error is not None:
+        told = answer.error.get("message") if isinstance(answer.error, dict) else None
+        return f"does not answer: {_short(told) if isinstance(told, str) else refused or 'it says no more'}"
+    if not answer.whole or any(choice.finish == "length" for choice in answer.choices):
+        return "broke off its answer: ask again, or another model"
+    return "" if _text(answer).strip() else "answers with no text: ask another model"
 
 
 def _short(text: str) -> str:

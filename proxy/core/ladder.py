@@ -70,6 +70,8 @@ def _told(scene: Scene, reason: str) -> Iterator[Rung]:
     rules = scene.rules.summary
     standing = carried(scene.block.summary, summary, rules, scene.count)
     told, reports = run((Summarize(standing.text, rules),), draft)
+    if told.middle == draft.middle:
+        return
     new = scene.settled(told, reason, standing)
     behind = new.draft(scene.rules.keep)
     shorter, more = run(scene.rules.when_full, behind)

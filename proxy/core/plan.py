@@ -160,7 +160,7 @@ def _deep(scene: Scene, size: int, limit: int, reason: str) -> Ready | NeedSumma
     if against is not None:
         return _kept(scene, size, against)
     bound = reason != "forced" and _fits(scene, size)
-    least = _least(scene, size, limit) if bound else 1
+    least = max(1, _least(scene, size, limit)) if bound else 1
     if _most(scene) < least:
         return _kept(scene, size, "floor")
     rung = ladder(scene, size, limit, reason)

@@ -150,20 +150,19 @@ class Turns:
         return draft, tuple(reports)
 
 
-def _held(body: Sequence[Message], fixed: Collection[int], newest: int) -> list[str]:
+def _held(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[str]:
     """Of each turn why it must stay, or nothing. What comes before the first words of a user stays with them."""
     spans, answered = turns(body), last_assistant(body) or 0
     first = next((place for place, message in enumerate(body) if message.is_user), len(body))
     held = []
     for number, span in enumerate(spans):
-        task, old = span.start <= first, number < len(spans) - newest
-        reasons = (
-            (task, TASK),
-            (not old, NEWEST),
-            (span.start > answered, UNANSWERED),
-            (not fixed.isdisjoint(span), FIXED),
-        )
-        held.append(next((why for holds, why in reasons if holds), ""))
+        reasons = {
+            TASK: span.start <= first,
+            NEWEST: number >= len(spans) - newest,
+            UNANSWERED: span.start > answered,
+            FIXED: not fixed.isdisjoint(span),
+        }
+        held.append(next((why for why, holds in reasons.items() if holds), ""))
     return held
 
 

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from proxy.wire.redaction import Redaction, redaction
 _LOOK_SECONDS = 0.5
 _LAG_SECONDS = 0.1
 _BOARD_SECONDS = 1.0
+# A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.
+_SWITCH_SECONDS = 0.002
 # For those who are still inside when the drain is over; the library would give them a minute more.
 _LAST_SECONDS = 0.1
 _HEAD_LIMIT = 64 * 1024
@@ -63,6 +66,7 @@ class Worker:
         self._reread = asyncio.Event()
 
     async def run(self, sock: socket.socket) -> None:
+        sys.setswitchinterval(_SWITCH_SECONDS)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unhandled)
         threading.excepthook = self._died
