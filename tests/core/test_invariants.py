@@ -1,0 +1,65 @@
+"""The four invariants of a history that is cut: what another field has found out the hard way.
+
+Each observation follows its action; each action that is kept has all its observations; parallel calls of one message
+live and die together; a cut is only between groups.
+"""
+
+from collections import Counter
+
+from hypothesis import given
+from test_failures import CUTTERS, LONG, works
+
+from proxy.core.messages import NOTE, observed
+from proxy.core.rules import OBSERVATIONS
+
+
+def asked_and_answered(messages):
+    """Each message with calls, and what follows it without a gap: the ids called, and the ids answered."""
+    for place, message in enumerate(messages):
+        ids = [each["id"] for each in message.get("tool_calls") or ()]
+        ids += [message["function_call"]["name"]] if message.get("function_call") else []
+        answered = []
+        for result in messages[place + 1 :]:
+            if result["role"] not in ("tool", "function"):
+                break
+            answered.append(result.get("tool_call_id") or result.get("name"))
+        if ids or (answered and message["role"] not in ("tool", "function")):
+            yield Counter(ids), Counter(answered)
+
+
+@given(LONG, CUTTERS)
+def test_invariant_1_each_observation_follows_its_action(messages, worker):
+    for sent in works(worker(), messages):
+        assert all(answered <= ids for ids, answered in asked_and_answered(sent.messages))
+        results = [message for message in sent.messages if message["role"] in ("tool", "function")]
+        assert len(results) == sum(answered.total() for _, answered in asked_and_answered(sent.messages))
+
+
+@given(LONG, CUTTERS)
+def test_invariant_2_each_action_kept_has_all_its_observations(messages, worker):
+    for sent in works(worker(), messages):
+        assert all(ids <= answered for ids, answered in asked_and_answered(sent.messages))
+
+
+def standing(sent):
+    """What is left of the client's messages, shortened or not, each by its place in the body."""
+    return {message.start: message for message in sent.plan.view[len(sent.head) :] if message.made != NOTE}
+
+
+@given(LONG, CUTTERS)
+def test_invariant_3_parallel_calls_of_one_message_live_and_die_together(messages, worker):
+    for sent in works(worker(), messages):
+        left = standing(sent)
+        for place, message in enumerate(sent.body):
+            together = set(range(place, place + 1 + len(message.calls)))
+            assert together <= left.keys() or not together & left.keys()
+            assert place not in left or len(left[place].calls) == len(message.calls)
+
+
+@given(LONG, CUTTERS)
+def test_invariant_4_a_cut_is_only_between_groups(messages, worker):
+    for sent in works(worker(), messages):
+        came, left = observed(sent.body, OBSERVATIONS), standing(sent)
+        for place, message in enumerate(came):
+            if message.is_bulk:
+                assert (place in left) == (place - 1 in left)
