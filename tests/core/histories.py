@@ -1,6 +1,7 @@
 """Histories of every shape that agents send, and some that no agent should."""
 
 import json
+from collections import Counter
 
 from chat import call, calls, history, says, system, user
 from hypothesis import strategies as st
@@ -106,3 +107,17 @@ def started(opening, first, pieces):
 
 legal = st.builds(started, OPENING, SMALL, st.lists(LEGAL, max_size=14))
 any_history = st.builds(started, OPENING, SMALL, st.lists(st.one_of(LEGAL, LEGAL, BROKEN), max_size=14))
+
+
+def asked_and_answered(messages):
+    """Each message with calls, and what follows it without a gap: the ids called, and the ids answered."""
+    for place, message in enumerate(messages):
+        ids = [each["id"] for each in message.get("tool_calls") or ()]
+        ids += [message["function_call"]["name"]] if message.get("function_call") else []
+        answered = []
+        for result in messages[place + 1 :]:
+            if result["role"] not in ("tool", "function"):
+                break
+            answered.append(result.get("tool_call_id") or result.get("name"))
+        if ids or (answered and message["role"] not in ("tool", "function")):
+            yield Counter(ids), Counter(answered)

@@ -15,7 +15,18 @@ from math import ceil
 
 from chat import body, call, calls, chat, history, parsed, says, system, user
 from heart import Heart, turns
-from histories import LEGAL, ONE, OPENING, SEVERAL, SMALL, any_history, legal, started, thinking
+from histories import (
+    LEGAL,
+    ONE,
+    OPENING,
+    SEVERAL,
+    SMALL,
+    any_history,
+    asked_and_answered,
+    legal,
+    started,
+    thinking,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_laws import FACTS, RULES

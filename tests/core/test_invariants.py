@@ -4,27 +4,12 @@ Each observation follows its action; each action that is kept has all its observ
 live and die together; a cut is only between groups.
 """
 
-from collections import Counter
-
+from histories import asked_and_answered
 from hypothesis import given
 from test_failures import CUTTERS, LONG, works
 
 from proxy.core.messages import NOTE, observed
 from proxy.core.rules import OBSERVATIONS
-
-
-def asked_and_answered(messages):
-    """Each message with calls, and what follows it without a gap: the ids called, and the ids answered."""
-    for place, message in enumerate(messages):
-        ids = [each["id"] for each in message.get("tool_calls") or ()]
-        ids += [message["function_call"]["name"]] if message.get("function_call") else []
-        answered = []
-        for result in messages[place + 1 :]:
-            if result["role"] not in ("tool", "function"):
-                break
-            answered.append(result.get("tool_call_id") or result.get("name"))
-        if ids or (answered and message["role"] not in ("tool", "function")):
-            yield Counter(ids), Counter(answered)
 
 
 @given(LONG, CUTTERS)
