@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.ledger import ledger
+from proxy.core.ledger.deeds import excerpt, spelled
 from proxy.core.messages import observed
 from proxy.core.rules import OBSERVATIONS
 from proxy.wire.redaction import redaction
@@ -175,6 +176,15 @@ def test_files_are_told_as_seen_from_where_the_command_began():
     )
 
 
+def test_a_patch_that_takes_a_file_away_writes_none_of_its_name():
+    patch = "--- a/old.py\n+++ /dev/null\n@@\n-x\n--- a/kept.py\n+++ b/kept.py\n@@\n-x\n+y\n"
+    assert told(call("apply_patch", patch=patch)) == "Files changed:\n- kept.py"
+
+
+def test_separators_without_commands_between_them_are_nothing():
+    assert ran("cat a.py ; ; cat b.py &&") == "Files read:\n- a.py\n- b.py"
+
+
 # --- plans, tasks, identifiers ---------------------------------------------------------------------------------------
 
 
@@ -208,6 +218,12 @@ def test_an_identifier_is_told_only_where_it_stands_nowhere_else():
     assert told(said, call("get_issue", id="ENT-109")).endswith("Identifiers: https://example.org/a/b")
     assert "4f1c9e2" in told(call("Bash", command="git commit", out="[main 4f1c9e2] x"))
     assert "4f1c9e2" not in told(call("Bash", command="git log", out="4f1c9e2 x\n" * 100))
+
+
+def test_a_task_of_which_only_the_owner_changed_is_where_it_was():
+    made = call("TaskCreate", subject="Mend it", out="Task #3 created")
+    moved = call("TaskUpdate", taskId="3", owner="ann")
+    assert told(made, moved) == told(made) != ""
 
 
 # --- the budget ------------------------------------------------------------------------------------------------------
@@ -272,6 +288,18 @@ def test_no_secret_is_told_whole_or_in_part(filler):
 def test_what_is_left_out_of_a_long_line_is_left_out_by_words():
     assert ran("echo " + "word " * 60).endswith("word … => ok")
     assert ran("echo " + "字" * 300).count("字") > 100
+
+
+def test_of_a_long_path_the_end_is_told():
+    assert excerpt("/" + "x" * 200 + "/end.py").endswith("/end.py")
+
+
+def test_what_is_nested_too_deep_to_be_written_is_told_as_more():
+    deep = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert spelled(deep) == "…"
+    assert spelled({"a": [1]}) == '{"a": [1]}'
 
 
 def test_a_result_cannot_write_a_line_of_its_own():

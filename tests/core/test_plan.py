@@ -180,7 +180,7 @@ def test_what_was_folded_before_it_was_a_pin_comes_back_with_the_next_block_and_
     heart = Heart(folding, WINDOW)
     asked = [
         *user("Mend it."),
-        *says("How?"),
+        *says("How? " * 200),
         *user("As you like. <pin>Never push.</pin>"),
         *says("Good."),
         *user("Go."),

@@ -1,17 +1,17 @@
 """One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
 first.
 
-The plain form of a summary that needs no model (seed 004). The user's messages that the policy pins stay word for
-word.
+The plain form of a summary, without a model (the policy `blocks`). The user's messages that the policy pins stay word
+for word.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import placeholder
+from proxy.core.fold import Stretch, folded, kept_words
 from proxy.core.groups import callers, turns
 from proxy.core.messages import Message
-from proxy.core.notes import notes
 from proxy.core.pipeline import Draft
 
 _TOOLS_NAMED = 6
@@ -30,16 +30,13 @@ class OneLiners:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        fixed = tuple(message for message in draft.middle if not draft.free(message))
-        gone = [message for message in draft.middle if draft.free(message)]
-        if not gone:
-            return draft
-        start, stop = min(message.start for message in gone), max(message.stop for message in gone)
-        told = draft.origin[start:stop]
-        lines = _newest([_line(told[turn.start : turn.stop]) for turn in turns(told)], self.tokens * 4)
-        before = (*draft.before, *fixed)[-1:]
-        after = draft.after[0] if draft.after else None
-        return draft.with_middle(fixed + notes("\n".join(lines), before[0] if before else None, after, start, stop))
+        kept = kept_words(draft, 0)
+        gone = sum(id(message) not in kept for message in draft.middle)
+        return folded(draft, kept, lambda stretch: self._told(stretch, len(stretch.gone) / gone))
+
+    def _told(self, stretch: Stretch, share: float) -> str:
+        lines = [_line(stretch.origin[turn.start : turn.stop]) for turn in turns(stretch.origin)]
+        return "\n".join(_newest(lines, int(4 * self.tokens * share)))
 
 
 def _newest(lines: list[str], room: int) -> list[str]:
