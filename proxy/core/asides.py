@@ -5,10 +5,9 @@ client that summarises or names a conversation by itself sends the whole history
 end: what stands applies to that too, but nothing new is made for its sake.
 """
 
-import json
 import re
 
-from proxy.core.messages import Message, Request
+from proxy.core.messages import Call, Message, Request
 
 _TALK = "(?:conversation|session|transcript|chat|context|discussion)"
 ASIDES = (
@@ -39,7 +38,7 @@ def called(request: Request) -> str | None:
     """The focus of a call of `Compact` in the newest answer of the model; None where there is none."""
     newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
     calls = newest.calls if newest is not None else ()
-    return next((_focus(call.arguments) for call in calls if call.name.lower() == COMPACT), None)
+    return next((_focus(call) for call in calls if call.name.lower() == COMPACT), None)
 
 
 def was_asked(request: Request) -> bool:
@@ -56,10 +55,6 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
     return any(re.search(pattern, ends) for pattern in patterns)
 
 
-def _focus(arguments: str) -> str:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return ""
-    focus = value.get("focus") if isinstance(value, dict) else None
+def _focus(call: Call) -> str:
+    focus = call.named.get("focus")
     return focus if isinstance(focus, str) else ""

@@ -117,7 +117,7 @@ async def test_a_short_history_costs_no_look_up_and_leaves_as_it_came(house):
     assert house.store.asked == []
 
 
-async def test_a_history_of_many_bytes_and_few_tokens_is_beneath_notice(house):
+async def test_f20_a_history_of_many_bytes_and_few_tokens_is_beneath_notice(house):
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 10_000}}
     prepared = await house.sends([*user([picture, {"type": "text", "text": "What is it?"}])])
     assert action(prepared) == "none"
