@@ -314,3 +314,18 @@ async def test_a_large_history_is_kept_without_holding_up_the_others(proxy, up):
         assert loop.time() - began < 5
     assert waiting.result().status == 200
     await conversation(proxy, "A large one", answers=1, messages=41)
+
+
+async def test_a_policy_can_keep_nothing_of_what_goes_by_it(serve, fresh):
+    config = settings(keep="all")
+    config["policies"]["private"] = {"transcripts": False}
+    shared = {**WIDE, "base_url": fresh.url}
+    config["upstreams"] = [{**shared, "name": "private", "models": ["private"], "policy": "private"}, shared]
+    async with serve(None, config=config) as running:
+        agent = Agent(running, fresh, "sk-a")
+        steps = await agent.works(WORK, model="private")
+        await agent.sends(WORK, {"x-compaction": "bypass"}, model="private")
+        await agent.sends(reading(2, task="Something else."))
+    assert "created" in compactions(steps)
+    assert [conversation for conversation in kept(running) if "Make the tests pass." in str(conversation)] == []
+    assert len(kept(running)) == 1

@@ -70,7 +70,7 @@ class Aftermath:
     async def _kept_anyway(self, prepared: Prepared) -> Kept | None:
         """Nothing of it was folded away: the call still holds the client's own body."""
         body = prepared.call.body
-        if not self._keeper.everything or not isinstance(body, bytes):
+        if not (self._keeper.everything and prepared.keeps) or not isinstance(body, bytes):
             return None
         secret = await self._recall.secret()
         return self._keeper.accepted(body, tenant_of(prepared.call.headers, secret), prepared.wish.conversation, secret)

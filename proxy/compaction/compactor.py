@@ -60,6 +60,9 @@ class Compactor:
         self.after = Aftermath(self._recall, self._lessons, keeper, self._summarizer, emit)
 
     async def prepare(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
+        return replace(await self._prepared(call, body, client, ruled), keeps=ruled.policy.transcripts)
+
+    async def _prepared(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
         policy = ruled.policy
         wish = Wish.of(call.headers) if policy.headers else Wish()
         if wish.mode == "bypass":
@@ -89,7 +92,8 @@ class Compactor:
         """`/compact`: nothing is sent, and the block is kept at once."""
         decided = await self._forced(self._case(call, wish, request, ruled, client))
         if decided.ready.block is not None:
-            await self._keeper.before_loss(decided.identity, request)
+            if ruled.policy.transcripts:
+                await self._keeper.before_loss(decided.identity, request)
             await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=False)
         return Prepared(call, decided.notes, wish=wish, answer=explicit.told(decided.ready, request))
 
@@ -191,10 +195,12 @@ class Compactor:
         self._tell(decided)
         call, request, ready = decided.case.call, decided.case.request, decided.ready
         if ready.action != "none" and not decided.rehearsed:
-            decided = replace(decided, kept=await self._keeper.before_loss(decided.identity, request))
+            if decided.case.policy.transcripts:
+                decided = replace(decided, kept=await self._keeper.before_loss(decided.identity, request))
             body = await apart(len(request.source), partial(chat.render, request, ready.view, ready.tools))
             call = replace(call, body=body)
-        return _gauged(Prepared(call, decided.notes, decided, decided.case.wish, decided.case))
+        case = decided.case
+        return _gauged(Prepared(call, decided.notes, decided, case.wish, case, keeps=case.policy.transcripts))
 
     def _tell(self, decided: Decided) -> None:
         ready, policy = decided.ready, decided.case.rules.policy

@@ -190,6 +190,8 @@ class Prepared:
     """What it is about, where it was understood."""
     lesson: Learned | None = None
     """What it teaches if the upstream takes it."""
+    keeps: bool = True
+    """Whether its originals may be kept."""
     gauge: Gauge = PLAIN
     """How the client is to see the figures of the answer."""
     answer: Answered | None = None

@@ -148,6 +148,9 @@ class Policy(Block):
         "tokens", description="How text is counted: by the model's tokens, or characters / 4."
     )
     headers: bool = Field(default=True, description="Whether a request's own x-compaction header is heeded.")
+    transcripts: bool = Field(
+        default=True, description="Whether originals are kept; off keeps none of what goes by this policy."
+    )
     usage: Literal["upstream", "client_view"] = Field(
         "upstream",
         description="What a client's gauge shows: the upstream's figures, or those of the history as it was sent.",
