@@ -23,7 +23,7 @@ from replies import Act
 from upstream import Request, Upstream, hang
 
 # Tokens that a request may hold beside what the agent sends at first; the window has room for its answers besides.
-ROOM = 36_000
+ROOM = 43_000
 SEVERAL = 2
 SOON = 5.0
 
@@ -74,7 +74,7 @@ async def work(agent: Agent, place: Path, window: int | None) -> Run:
 
 async def test_by_itself_the_agent_needs_more_than_the_window(by_itself: Run, window: int):
     assert has_ended_well(by_itself), by_itself.work.output[-2000:]
-    assert by_itself.peak > 1.3 * window
+    assert by_itself.peak > 1.25 * window
     assert by_itself.violations("OpenAI") == []
 
 
@@ -109,7 +109,8 @@ async def test_nothing_goes_past_a_fault_of_ours(through_the_proxy: Run):
 
 async def test_blocks_are_made_in_bulk_and_several_times_for_room(through_the_proxy: Run):
     assert "stride" in through_the_proxy.blocks
-    assert through_the_proxy.blocks.count("window") >= SEVERAL
+    for_room = [reason for reason in through_the_proxy.blocks if reason in ("window", "overflow_retry")]
+    assert len(for_room) >= SEVERAL
 
 
 async def test_nothing_is_rewritten_but_by_a_block(by_itself: Run, through_the_proxy: Run):
