@@ -3,7 +3,7 @@
 Each runs the same task three times: by itself, before an upstream that takes anything, which shows what the agent
 sends; by itself before a real window; and through the proxy before that same window. Nothing is configured anywhere:
 the proxy has to learn the window from the one refusal that it gets, and the agent never hears of it.
-What is found goes into docs/clients.md by `python tests/agents/page.py`.
+What is found goes into docs/clients.md and README.md by `cd tests && python -m agents.page`.
 """
 
 import asyncio
@@ -149,9 +149,9 @@ async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: 
 
 
 async def test_what_was_found_is_kept_for_the_page(
-    agent: Agent, by_itself: Run, before_a_window: Run, through_the_proxy: Run
+    agent: Agent, by_itself: Run, before_a_window: Run, through_the_proxy: Run, window: int
 ):
-    keep(agent, by_itself, before_a_window, through_the_proxy)
+    keep(agent, by_itself, before_a_window, through_the_proxy, window)
 
 
 def has_ended_well(run: Run) -> bool:

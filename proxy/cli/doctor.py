@@ -1,4 +1,5 @@
-"""`doctor`: is the upstream there, which windows does it tell, does a stream arrive unbuffered, can state be kept.
+"""`doctor`: is the upstream there, which server is it, which windows does it tell, does a stream arrive unbuffered,
+can state be kept.
 
 It asks through the very door that requests take: whatever is in their way (DNS, a proxy, a certificate, a key) is in
 its way too.
@@ -11,12 +12,13 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from urllib.parse import urlsplit
 
 from proxy.cli import options
+from proxy.cli.kinds import MODELS, PAGES, UNKNOWN, Seen, kind_of, window_of
 from proxy.config import Upstream
 from proxy.errors import ProxyError
-from proxy.upstream import Call, Client
+from proxy.upstream import Call, Client, Reply
 from proxy.wire.headers import Headers
 
 _SHORT_STREAM = {
@@ -24,8 +26,7 @@ _SHORT_STREAM = {
     "stream": True,
     "max_tokens": 160,
 }
-# What servers call the size of a model's window, in /v1/models.
-_WINDOW_KEYS = ("context_length", "max_model_len", "context_window", "max_context_length", "loaded_context_length")
+_TOLD_OF = 8  # models whose windows are told: some servers have hundreds
 # Chunks of a real stream are spread over its time; buffered ones arrive together at its end.
 _SPREAD = 0.2
 _FEW = 3
@@ -64,7 +65,7 @@ async def _examine(settings: Upstream, key: str, model: str | None) -> list[Find
     client = Client(settings, lambda _: None)
     headers: Headers = (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
     try:
-        findings = [await _models(client, headers)]
+        findings = await _look(client, headers)
         if model is not None and findings[0][0]:
             findings.append(await _stream(client, headers, model))
     except ProxyError as fault:
@@ -73,27 +74,60 @@ async def _examine(settings: Upstream, key: str, model: str | None) -> list[Find
     return findings
 
 
-async def _models(client: Client, headers: Headers) -> Finding:
-    reply = await client.send(Call("GET", "/models", "", headers, None), None)
-    body = b"".join([chunk async for chunk in reply.chunks()])
-    await reply.close()
+async def _look(client: Client, headers: Headers) -> list[Finding]:
+    """Its list of models, and further pages only where that does not settle which server it is or what it can take."""
     name = client.settings.name
+    reply, listed = await _answer(client, MODELS, headers)
     if reply.status in (401, 403):
-        return (
-            False,
-            f"{name}: reachable, but refuses the key ({reply.status}): set `key`, or OPENAI_API_KEY for this check",
-        )
+        why = f"{name}: reachable, but refuses the key ({reply.status}): set `key`, or OPENAI_API_KEY for this check"
+        return [(False, why)]
+    if not isinstance(listed, dict) or not isinstance(listed.get("data"), list):
+        why = f"{name}: answers {reply.status} to /models, and not as the OpenAI API does: check base_url"
+        return [(False, why)]
+    seen = Seen(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
+    for page in PAGES:
+        if kind_of(seen) is None:
+            seen = await _with_page(client, headers, seen, page)
+    if (known := kind_of(seen)) is not None and known[0].window not in seen.pages:
+        seen = await _with_page(client, headers, seen, known[0].window)
+    return [_reachable(name, seen), _kind(name, seen)]
+
+
+def _reachable(name: str, seen: Seen) -> Finding:
+    models = [str(model.get("id")) for model in seen.models]
+    told = ((model, window_of(seen, model)) for model in models[:_TOLD_OF])
+    windows = ", ".join(f"{model} {window.total or window.input}" for model, window in told if window is not None)
+    return True, f"{name}: reachable, {len(models)} models; windows it tells: {windows or 'none'}"
+
+
+def _kind(name: str, seen: Seen) -> Finding:
+    known = kind_of(seen)
+    if known is None:
+        return True, f"{name}: no server that is known here; {UNKNOWN}"
+    kind, sign = known
+    return True, f"{name}: {kind.name}, by {sign.name}; {kind.advice}"
+
+
+async def _with_page(client: Client, headers: Headers, seen: Seen, path: str) -> Seen:
+    """A server that does not like to be asked for it has no such page."""
     try:
-        told = json.loads(body)["data"]
-    except (ValueError, KeyError, TypeError):
-        return False, f"{name}: answers {reply.status} to /models, and not as the OpenAI API does: check base_url"
-    windows = ", ".join(filter(None, map(_window, told[:8])))
-    return True, f"{name}: reachable, {len(told)} models; windows it tells: {windows or 'none'}"
+        _, page = await _answer(client, path, headers)
+    except ProxyError:
+        return seen
+    return seen if page is None else seen.and_page(path, page)
 
 
-def _window(model: dict[str, Any]) -> str | None:
-    size = next((model[key] for key in _WINDOW_KEYS if isinstance(model.get(key), int)), None)
-    return f"{model.get('id')} {size}" if size else None
+async def _answer(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
+    """An answer and its JSON; None where it is no good one, or none of JSON."""
+    asking = Call("GET", path.removeprefix("/v1"), "", headers, None)
+    reply = await client.send(asking, None, beside=not path.startswith("/v1/"))
+    try:
+        body = b"".join([chunk async for chunk in reply.chunks()])
+        return reply, json.loads(body) if reply.is_good else None
+    except ValueError:
+        return reply, None
+    finally:
+        await reply.close()
 
 
 async def _stream(client: Client, headers: Headers, model: str) -> Finding:

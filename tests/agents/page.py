@@ -1,15 +1,16 @@
 """What docs/clients.md tells of the agents: a table of what the suite found, and for each agent what the suite runs.
+README.md tells the same in short.
 
     cd tests && python -m agents.page                       after `make agents`
 
-Both stand between markers, so that nobody writes figures or commands by hand. A row of an agent that did not run this
-time stays as it was.
+All of it stands between markers, so that nobody writes figures or commands by hand. A row of an agent that did not run
+this time stays as it was.
 """
 
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agents.agent import KEY, Agent, Start
@@ -21,11 +22,12 @@ from agents.task import BRIEF
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "clients.md"
+README = ROOT / "README.md"
 FIGURES = ENVIRONMENTS / "figures"
 BASE_URL = "http://127.0.0.1:8800/v1"
 # What stands in a command is told by its name in the page.
 NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KEY"'}
-HEAD = (
+IN_FULL = (
     "agent",
     "version",
     "streams",
@@ -39,21 +41,33 @@ HEAD = (
     "rewrites",
     "summaries",
 )
+IN_SHORT = (
+    "agent",
+    "version",
+    "streams",
+    "tools",
+    "task done without / with",
+    "requests",
+    "over the window without / with",
+    "tokens without / with",
+    "rewrites",
+)
+Cells = Sequence[str]
 
 
-def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
-    """One run of the suite, until somebody writes the page."""
+def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> None:
+    """One run of the suite, until somebody writes the pages."""
     FIGURES.mkdir(exist_ok=True)
-    (FIGURES / f"{agent.name}.json").write_text(json.dumps(row(agent, sent, refused, forwarded)))
+    rows = {
+        "figures": row(agent, sent, refused, forwarded),
+        "agents": in_short(agent, sent, refused, forwarded, window),
+    }
+    (FIGURES / f"{agent.name}.json").write_text(json.dumps(rows))
 
 
 def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
-    streams, tools = forwarded.manner
     return [
-        agent.name,
-        agent.version,
-        _yes(streams),
-        _yes(tools),
+        *_manner(agent, forwarded),
         "done, by summaries of its own" if refused.done else "overflows",
         "done" if forwarded.done else "not done",
         str(len(forwarded.seen)),
@@ -65,11 +79,23 @@ def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
     ]
 
 
-def table(old: str, new: Mapping[str, list[str]]) -> str:
+def in_short(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> list[str]:
+    over = sum(request.tokens + request.answer > window for request in sent.seen)
+    return [
+        *_manner(agent, forwarded),
+        f"{_yes(refused.done)} / {_yes(forwarded.done)}",
+        str(len(forwarded.seen)),
+        f"{over} / {forwarded.refused}",
+        f"{sent.total:,} / {forwarded.total:,}",
+        str(forwarded.rewrites),
+    ]
+
+
+def table(head: Cells, old: str, new: Mapping[str, Cells]) -> str:
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
     rows |= {name: _line(cells) for name, cells in new.items()}
     return "\n".join(
-        [_line(HEAD), _line("---" for _ in HEAD), *(rows[each.name] for each in AGENTS if each.name in rows)]
+        [_line(head), _line("---" for _ in head), *(rows[each.name] for each in AGENTS if each.name in rows)]
     )
 
 
@@ -87,10 +113,12 @@ def with_between(page: str, name: str, text: str) -> str:
 
 
 def main() -> None:
-    page = PAGE.read_text()
     found = {file.stem: json.loads(file.read_text()) for file in FIGURES.glob("*.json")}
-    page = with_between(page, "figures", table(between(page, "figures"), found))
-    PAGE.write_text(with_between(page, "recipes", recipes()))
+    for page, name, head in ((PAGE, "figures", IN_FULL), (README, "agents", IN_SHORT)):
+        text = page.read_text()
+        new = {agent: rows[name] for agent, rows in found.items()}
+        page.write_text(with_between(text, name, table(head, between(text, name), new)))
+    PAGE.write_text(with_between(PAGE.read_text(), "recipes", recipes()))
 
 
 def _recipe(agent: Agent) -> Iterator[str]:
@@ -113,6 +141,11 @@ def _word(word: str) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _manner(agent: Agent, run: Run) -> list[str]:
+    streams, tools = run.manner
+    return [agent.name, agent.version, _yes(streams), _yes(tools)]
 
 
 def _yes(whether: bool) -> str:  # noqa: FBT001 - it is what this is about

@@ -1,6 +1,8 @@
-"""The page about clients tells what the suite runs, of every agent, at the version that is pinned."""
+"""The pages tell what the suite runs and found, of every agent, at the version that is pinned."""
 
-from agents.page import PAGE, between, recipes
+import pytest
+
+from agents.page import PAGE, README, between, recipes
 from agents.roster import AGENTS
 
 
@@ -8,7 +10,8 @@ def test_the_commands_of_the_page_are_those_of_the_suite():
     assert between(PAGE.read_text(), "recipes") == recipes(), "write it anew: cd tests && python -m agents.page"
 
 
-def test_every_agent_has_its_row_at_the_version_that_is_pinned():
-    rows = [line.split(" | ")[:2] for line in between(PAGE.read_text(), "figures").splitlines()[2:]]
+@pytest.mark.parametrize(("page", "name"), [(PAGE, "figures"), (README, "agents")], ids=["clients.md", "README.md"])
+def test_every_agent_has_its_row_at_the_version_that_is_pinned(page, name):
+    rows = [line.split(" | ")[:2] for line in between(page.read_text(), name).splitlines()[2:]]
 
     assert rows == [[f"| {agent.name}", agent.version] for agent in AGENTS]

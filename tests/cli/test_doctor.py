@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from serving import free_port
-from upstream import Upstream, answer, by_path, paced, says, stream
+from upstream import Upstream, answer, by_path, cut, paced, says, stream
 
 from proxy.cli import main
 
@@ -51,7 +51,33 @@ async def test_a_good_upstream_is_told_with_the_windows_it_tells(doctor, up):
     assert (code, bad) == (0, [])
     assert good[0] == "state: state can be written"
     assert good[1] == "default: reachable, 3 models; windows it tells: local-1 32768, local-2 8192"
-    assert len(up.requests) == 1, "no model is asked, for that costs money, unless one is named"
+    assert good[2] == (
+        "default: no server that is known here; "
+        "where it tells no window and its models are not known by name, set `window`"
+    )
+    assert {request.method for request in up.requests} == {"GET"}, "asking a model costs money, unless one is named"
+
+
+LLAMA = {
+    "/v1/models": answer({"data": [{"id": "tiny", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131072}}]}),
+    "/props": answer({"default_generation_settings": {"n_ctx": 8192}}),
+}
+
+
+async def test_a_server_that_is_known_is_named_with_what_to_set_for_it(doctor, up):
+    up.script = by_path(LLAMA)
+    code, good, bad = await doctor("--upstream", up.url)
+    assert (code, bad) == (0, [])
+    assert good[1] == "default: reachable, 1 models; windows it tells: tiny 8192"
+    assert good[2].startswith('default: llama.cpp, by "owned_by": "llamacpp"; nothing to set')
+    assert [request.path for request in up.requests] == ["/v1/models", "/props"], "no page more than it takes"
+
+
+async def test_a_server_that_is_not_known_at_once_is_looked_at_more_closely(doctor, up):
+    up.script = by_path({"/v1/models": MODELS, "/api/version": answer({"version": "0.30.7"})}, otherwise=cut())
+    code, good, _ = await doctor("--upstream", up.url)
+    assert code == 0
+    assert good[2].startswith("default: Ollama, by its page /api/version; it cuts longer prompts")
 
 
 async def test_a_stream_that_arrives_as_it_is_said_is_good(doctor, up):
