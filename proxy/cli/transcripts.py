@@ -1,4 +1,4 @@
-"""`transcripts`: the saved originals, as a person looks for them. Nothing here changes a file but `prune --yes`."""
+"""`transcripts`: the saved originals, as a person looks for them. Nothing here changes anything but `prune --yes`."""
 
 import argparse
 import json
@@ -7,62 +7,22 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 
 from proxy.cli import options
 from proxy.cli.conversation import Beside, Page, role_and_words
+from proxy.cli.shelf import NotThere, Shelf, opened
 from proxy.cli.table import size, table
 from proxy.config import Config
-from proxy.core.identity import promise_key
-from proxy.store.promises import MEBIBYTE, StoreUnavailable
-from proxy.store.sqlite import peek
+from proxy.store.promises import MEBIBYTE
 from proxy.store.transcripts.lines import Said
 from proxy.store.transcripts.proof import Report, proven
 from proxy.store.transcripts.reading import Glance, Transcript, glance, transcript
-from proxy.store.transcripts.retention import Retention, Stored, beyond, remove, stored_in
+from proxy.store.transcripts.retention import Retention, beyond, remove
 from proxy.wire.redaction import Redaction, redaction
 
 SHORT = 16
-
-
-class NotThere(Exception):
-    """What was asked for does not exist; the sentence says what does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """Where the originals stand, and the store that knows their blocks and the key of their chain."""
-
-    config: Config
-
-    @property
-    def folder(self) -> Path:
-        return self.config.originals
-
-    def stored(self) -> list[Stored]:
-        return list(stored_in(self.folder))
-
-    def one(self, name: str) -> Transcript:
-        """The conversation of this id, or of the only one that begins like it."""
-        found = [stored for stored in self.stored() if stored.name.startswith(name)]
-        if len({stored.name for stored in found}) > 1 or not found:
-            what = f"{len(found)} conversations begin with" if found else "there is no conversation"
-            raise NotThere(f"{what} {name!r} in {self.folder}; `transcripts list` shows all")
-        if len(found) > 1:
-            tenants = ", ".join(stored.tenant for stored in found)
-            raise NotThere(f"several tenants have a conversation {name!r}: {tenants}")
-        return transcript(found[0])
-
-    def peek(self, tenant: str = "", links: tuple[str, ...] = ()) -> tuple[bytes | None, dict[str, bytes]]:
-        """The key of the chain, and the blocks that stand at these links."""
-        keys = {promise_key(tenant, bytes.fromhex(link)): link for link in links}
-        try:
-            key, found = peek(Path(self.config.state.dir) / "promises.sqlite", list(keys))
-        except StoreUnavailable as fault:
-            print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
-            return None, {}
-        return key, {keys[promise]: block for promise, block in found.items()}
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -81,7 +41,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
     export.add_argument("--output", metavar="FILE", type=Path, help="write there instead")
     for one in (show, export):
-        one.add_argument("id", metavar="ID", help="a conversation, or how it begins")
+        one.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID where several have it")
         one.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
     verify = _add(acts, "verify", verify_all, "does every message follow the one before? exit 1 if not")
     verify.add_argument("id", metavar="ID", nargs="?", default="", help="only this conversation")
@@ -92,7 +52,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def list_all(shelf: Shelf, args: argparse.Namespace) -> int:
-    found = sorted((glance(stored) for stored in shelf.stored()), key=lambda one: one.last)
+    found = sorted(shelf.each(glance), key=lambda one: one.last)
     blocks = [len(shelf.peek(one.tenant, tuple(one.links))[1]) for one in found]
     if args.json:
         for one, count in zip(found, blocks, strict=True):
@@ -104,7 +64,7 @@ def list_all(shelf: Shelf, args: argparse.Namespace) -> int:
         for one, count in zip(found, blocks, strict=True)
     ]  # fmt: skip
     head = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
-    print(table(head, rows) if rows else f"nothing is kept in {shelf.folder}")  # noqa: T201
+    print(table(head, rows) if rows else f"nothing is kept in {shelf.where}")  # noqa: T201
     return 0
 
 
@@ -127,11 +87,12 @@ def search_all(shelf: Shelf, args: argparse.Namespace) -> int:
     except re.error as fault:
         raise NotThere(f"not a regular expression: {fault}") from None
     hits = 0
-    for stored in shelf.stored():
-        for at, role, seen, text in _texts(transcript(stored)):
+    for one in shelf.each(transcript):
+        name = one.stored.name[:SHORT]
+        for at, role, seen, text in _texts(one):
             if found := pattern.search(text):
                 hits += 1
-                print(f"{stored.name[:SHORT]}  {at[:SHORT]:16}  {seen[:SHORT]}  {role:10} {_around(found)}")  # noqa: T201
+                print(f"{name}  {at[:SHORT]:16}  {seen[:SHORT]}  {role:10} {_around(found)}")  # noqa: T201
     return 0 if hits else 1
 
 
@@ -157,11 +118,11 @@ def export_one(shelf: Shelf, args: argparse.Namespace) -> int:
 
 def verify_all(shelf: Shelf, args: argparse.Namespace) -> int:
     key, _ = shelf.peek()
-    found = [shelf.one(args.id)] if args.id else map(transcript, shelf.stored())
+    found = [shelf.one(args.id)] if args.id else shelf.each(transcript)
     reports = [proven(one, key) for one in found]
     head = ("CONVERSATION", "MESSAGES", "DERIVED", "ALTERED", "TWICE", "TORN", "FAULTS")
     rows = [_row(report) for report in reports]
-    print(table(head, rows) if rows else f"nothing is kept in {shelf.folder}")  # noqa: T201
+    print(table(head, rows) if rows else f"nothing is kept in {shelf.where}")  # noqa: T201
     for remark in _remarks(reports, key):
         print(remark)  # noqa: T201
     faults = [f"{one.transcript.stored.name[:SHORT]}: {fault}" for one in reports for fault in one.faults]
@@ -201,7 +162,8 @@ def _add(
 def _run(act: "Act", args: argparse.Namespace) -> int:
     given: dict[options.Place, object] = {("state", "dir"): args.state} if args.state else {}
     try:
-        return act(Shelf(options.loaded(args, given).config), args)
+        with closing(opened(options.loaded(args, given).config)) as shelf:
+            return act(shelf, args)
     except BrokenPipeError:  # whoever reads along has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -6,6 +6,7 @@ part of a promise only when a request that used it was accepted.
 
 import json
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import Literal
 
 from proxy.compaction.facts import Identity
@@ -23,6 +24,7 @@ State = Literal["making", "ready", "failed"]
 class Candidate:
     state: State
     text: str = ""
+    """The summary; while it is being made, by whom."""
     times: int = 0
     """So many in a row were asked for in vain."""
     covers: int = 0
@@ -37,8 +39,10 @@ class Candidate:
         version, state, text, times = json.loads(value)
         return cls(state, text, times, covers) if version == FORMAT else None
 
-
-MAKING = Candidate("making")
+    @classmethod
+    def making(cls) -> "Candidate":
+        """A claim to be making it. No two are alike: whose has run out must not undo that of the next one."""
+        return cls("making", token_hex(8))
 
 
 def summary_key(identity: Identity, covers: int) -> str:

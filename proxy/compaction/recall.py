@@ -5,6 +5,7 @@ would forward different bytes. A store that does not answer is told of, and the 
 """
 
 import os
+import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,7 @@ from proxy.tokenizer import UNCALIBRATED, Calibration
 OBSERVED = "observed"
 BLOCKS_AT_HAND = 64
 FACT_SECONDS = 7 * 24 * 3600.0
+SECRET_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,20 @@ class Recall:
     def __init__(self, store: Store, emit: events.Listener) -> None:
         self._store = store
         self._emit = emit
-        self._secret: bytes | None = None
-        self._meanwhile = os.urandom(SECRET_BYTES)
+        self._secret = os.urandom(SECRET_BYTES)
+        self._told = -SECRET_SECONDS
 
     async def secret(self) -> bytes:
-        """The chain's key. Without a store nothing is found again, so any one will do until it is back."""
-        if self._secret is None:
+        """The chain's key. The store has the last word and is asked for it every second: one that lost it takes ours.
+
+        Until it has been heard once nothing can be found again, so any one will do.
+        """
+        if time.monotonic() - self._told >= SECRET_SECONDS:
             try:
-                self._secret = await self._store.secret()
+                self._secret = await self._store.secret(self._secret)
+                self._told = time.monotonic()
             except StoreUnavailable as fault:
                 self._emit(events.StoreFailed(str(fault)))
-                return self._meanwhile
         return self._secret
 
     async def find(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from proxy import events
-from proxy.compaction.candidate import DAY_SECONDS, FAILED_SECONDS, GIVEN_UP, MAKING, Candidate, summary_key
+from proxy.compaction.candidate import DAY_SECONDS, FAILED_SECONDS, GIVEN_UP, Candidate, summary_key
 from proxy.compaction.errand import RESTS, Errand, Outcome
 from proxy.compaction.facts import Identity
 from proxy.core.summary import Summary
@@ -20,6 +20,7 @@ from proxy.core.verdict import Verdict
 from proxy.store.promises import Store, StoreUnavailable
 
 LOOK_SECONDS = 0.2
+GRACE_SECONDS = 5.0
 REMEMBERED = 10_000
 
 Whose = tuple[str, str]
@@ -114,17 +115,18 @@ class Summarizer:
         return self._flights[key]
 
     async def _flown(self, order: Order) -> Summary | None:
-        if not await self._claimed(order):
+        claim = Candidate.making()
+        if not await self._claimed(order, claim):
             return await self._made_elsewhere(order.identity, order.errand.question.covers, order.seconds)
-        kept, seconds = MAKING, 0.0
+        kept, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
-            kept, seconds = _kept(order, outcome.verdict)
+            kept, seconds = _kept(order, outcome.verdict) or (kept, seconds)
             text = outcome.verdict.text
             return Summary(order.errand.question.covers, text) if text else None
         finally:
             with suppress(StoreUnavailable):
-                await self._store.note(order.key, kept.to_bytes(), seconds)
+                await self._store.note(order.key, kept.to_bytes(), seconds, over=claim.to_bytes())
 
     async def _run(self, order: Order) -> Outcome:
         started, outcome = perf_counter(), Outcome(Verdict(why="timeout"))
@@ -155,10 +157,10 @@ class Summarizer:
             self._resting.clear()
         self._resting[whose] = time.monotonic() + seconds
 
-    async def _claimed(self, order: Order) -> bool:
-        """Without a store each worker asks for itself."""
+    async def _claimed(self, order: Order, claim: Candidate) -> bool:
+        """Without a store each worker asks for itself. A claim outlives the work: nobody begins it anew meanwhile."""
         try:
-            return await self._store.claim(order.key, MAKING.to_bytes(), order.seconds)
+            return await self._store.claim(order.key, claim.to_bytes(), order.seconds + GRACE_SECONDS)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
             return True
@@ -176,11 +178,11 @@ class Summarizer:
         return None
 
 
-def _kept(order: Order, verdict: Verdict) -> tuple[Candidate, float]:
+def _kept(order: Order, verdict: Verdict) -> tuple[Candidate, float] | None:
     """What the store is told, and for how long. After a fault of the upstream's nothing is said of the question."""
     if verdict.text:
         return Candidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in RESTS:
-        return MAKING, 0.0
+        return None
     failed = Candidate("failed", times=order.in_vain + 1)
     return failed, FAILED_SECONDS if failed.times < GIVEN_UP else DAY_SECONDS

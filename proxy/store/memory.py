@@ -46,7 +46,8 @@ class MemoryStore:
         self._facts = _Shelf(bounds.facts)
         self._seconds = bounds.seconds
         self._clock = clock
-        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._secret: bytes | None = None
+        self._documents: dict[str, bytes] = {}
 
     async def longest(
         self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
@@ -70,8 +71,10 @@ class MemoryStore:
     async def fact(self, key: str) -> bytes | None:
         return self._facts.get(key, self._clock())
 
-    async def note(self, key: str, value: bytes, seconds: float) -> None:
-        self._facts.put(key, value, self._clock() + seconds)
+    async def note(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
+        now = self._clock()
+        if over is None or self._facts.get(key, now) in (None, over):
+            self._facts.put(key, value, now + seconds)
 
     async def claim(self, key: str, value: bytes, seconds: float) -> bool:
         now = self._clock()
@@ -80,8 +83,18 @@ class MemoryStore:
         self._facts.put(key, value, now + seconds)
         return True
 
-    async def secret(self) -> bytes:
+    async def secret(self, held: bytes | None = None) -> bytes:
+        self._secret = self._secret or held or secrets.token_bytes(SECRET_BYTES)
         return self._secret
+
+    async def document(self, key: str) -> bytes | None:
+        return self._documents.get(key)
+
+    async def swap(self, key: str, old: bytes | None, new: bytes) -> bool:
+        if self._documents.get(key) != old:
+            return False
+        self._documents[key] = new
+        return True
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -5,6 +5,8 @@ and fails none. What could not be taken is counted, and since the client sends i
 what this one missed. Whoever must know that a history is kept waits for it: `await asyncio.wrap_future(kept.done)`.
 
 An answer is collected as it passes and put together in the same thread, after the messages it answers.
+
+Where originals belong into an object store, the folder is only where they wait for it (transcripts/uploads.py).
 """
 
 import queue
@@ -19,6 +21,7 @@ from proxy.store.transcripts import retention
 from proxy.store.transcripts.files import MEBIBYTE, Files, Sync
 from proxy.store.transcripts.lines import History, of_answer, of_history
 from proxy.store.transcripts.retention import Retention
+from proxy.store.transcripts.uploads import Uploads
 from proxy.wire.answers import Assembly
 from proxy.wire.redaction import Redaction
 
@@ -32,7 +35,7 @@ SWEEP_SHARE = 32  # and each time this part of the bound was written
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How originals are kept. Without a retention another process sees to it, or nobody."""
+    """How originals are kept. Without a retention another process sees to it, or nobody, or whoever uploads them."""
 
     rotate: int = 64 * MEBIBYTE
     sync: Sync = "rotate"
@@ -65,6 +68,7 @@ class Originals:
         keeping: Keeping | None = None,
         warn: Callable[[str], None] = _silent,
         *,
+        uploads: Uploads | None = None,
         waiting: int = WAITING,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -73,6 +77,7 @@ class Originals:
         self._keeping = keeping or Keeping()
         self._files = Files(folder, writer, self._keeping.rotate, self._keeping.sync)
         self._warn = warn
+        self._uploads = uploads
         self._room = waiting
         self._now = now
         self._lock = threading.Lock()
@@ -135,9 +140,11 @@ class Originals:
         return self._add(history, lambda _: {"": lines} if lines else {}) > 0
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Write what waits, for so long. False: something was left."""
+        """Write what waits, for so long, and send it for as long again. False: something was not written."""
         self._jobs.put(None)
         self._thread.join(seconds)
+        if self._uploads is not None:
+            self._uploads.close(seconds)
         return not self._thread.is_alive()
 
     @property
@@ -204,7 +211,11 @@ class Originals:
         self._add(history, lambda known: of_history(history, known, self._seen, self._keeping.redaction))
 
     def _add(self, history: History, lines_for: Callable[[set[str]], Mapping[str, bytes]]) -> int:
+        if self._uploads is not None:
+            self._uploads.admit()
         added = self._files.add(self._files.place(history.tenant, history.conversation), lines_for)
+        if self._uploads is not None:
+            self._uploads.wrote(added)
         self._unswept += added
         return added
 

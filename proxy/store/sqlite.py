@@ -18,26 +18,30 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from proxy.store.promises import SECRET_BYTES, Bounds, Found, StoreUnavailable
+from proxy.store.promises import GRAIN, SECRET_BYTES, Bounds, Found, StoreUnavailable
 
 T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds a request waits for the store before it goes on without
 BUSY = 1.0  # seconds a write waits for another process's
 BATCH = 500  # keys asked for at once, newest first: the answer nearly always lies in the first batch
-GRAIN = 32  # a use is written down once a promise has aged by this part of its life, not on every look-up
-SWEEP = 32  # and the bounds are kept each time this part of them has been written
+SWEEP = 32  # the bounds are kept each time this part of them has been written
 
 _TABLES = """
 create table if not exists promises_1 (key text primary key, value blob not null, used real not null);
 create table if not exists facts_1 (key text primary key, value blob not null, until real not null);
 create table if not exists secret_1 (one integer primary key check (one = 1), value blob not null);
+create table if not exists documents_1 (key text primary key, value blob not null);
 """
 _PROMISES = "select key, value, used from promises_1 where used > ? and key in (select value from json_each(?))"
 _FACTS = "select key, value, until from facts_1 where until > ? and key in (select value from json_each(?))"
 _CLAIM = """
 insert into facts_1 values (?, ?, ?)
 on conflict (key) do update set value = excluded.value, until = excluded.until where facts_1.until <= ? returning key"""
+_SETTLE = """
+insert into facts_1 values (?, ?, ?)
+on conflict (key) do update set value = excluded.value, until = excluded.until
+where facts_1.until <= ? or facts_1.value = ? or ? is null"""
 _BEYOND = """
 delete from {table} where key in (
     select key from (
@@ -88,14 +92,20 @@ class SqliteStore:
         found = await self._in_thread(lambda db: self._fact(db, [key]))
         return found.value if found else None
 
-    async def note(self, key: str, value: bytes, seconds: float) -> None:
-        await self._in_thread(lambda db: self._note(db, key, value, seconds))
+    async def note(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
+        await self._in_thread(lambda db: self._note(db, key, value, seconds, over))
 
     async def claim(self, key: str, value: bytes, seconds: float) -> bool:
         return await self._in_thread(lambda db: self._claim(db, key, value, seconds))
 
-    async def secret(self) -> bytes:
-        return await self._in_thread(_secret)
+    async def secret(self, held: bytes | None = None) -> bytes:
+        return await self._in_thread(lambda db: _secret(db, held))
+
+    async def document(self, key: str) -> bytes | None:
+        return await self._in_thread(lambda db: _document(db, key))
+
+    async def swap(self, key: str, old: bytes | None, new: bytes) -> bool:
+        return await self._in_thread(lambda db: _swap(db, key, old, new))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
@@ -138,8 +148,9 @@ class SqliteStore:
         self._written(db, len(key) + len(value))
         return row[1] if row else value
 
-    def _note(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float) -> None:
-        db.execute("insert or replace into facts_1 values (?, ?, ?)", [key, value, self._clock() + seconds])
+    def _note(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float, over: bytes | None) -> None:
+        now = self._clock()
+        db.execute(_SETTLE, [key, value, now + seconds, now, over, over])
         self._written(db, len(key) + len(value))
 
     def _claim(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float) -> bool:
@@ -174,9 +185,20 @@ def _first(db: sqlite3.Connection, query: str, since: float, keys: Sequence[str]
     return None
 
 
-def _secret(db: sqlite3.Connection) -> bytes:
-    db.execute("insert or ignore into secret_1 values (1, ?)", [secrets.token_bytes(SECRET_BYTES)])
+def _secret(db: sqlite3.Connection, held: bytes | None) -> bytes:
+    db.execute("insert or ignore into secret_1 values (1, ?)", [held or secrets.token_bytes(SECRET_BYTES)])
     return bytes(db.execute("select value from secret_1").fetchone()[0])
+
+
+def _document(db: sqlite3.Connection, key: str) -> bytes | None:
+    row = db.execute("select value from documents_1 where key = ?", [key]).fetchone()
+    return row and bytes(row[0])
+
+
+def _swap(db: sqlite3.Connection, key: str, old: bytes | None, new: bytes) -> bool:
+    if old is None:
+        return db.execute("insert or ignore into documents_1 values (?, ?)", [key, new]).rowcount == 1
+    return db.execute("update documents_1 set value = ? where key = ? and value = ?", [new, key, old]).rowcount == 1
 
 
 class _File:

@@ -1,11 +1,23 @@
-"""What the conformance suite asks of a store: how to open one, and how to let time pass."""
+"""The kinds of stores there are, and what the suite asks of each: to open one, to let time pass, to lose everything.
+
+A new kind is a name in `KINDS`, in `SHARED` where workers share it, and in `BOUNDED` where it counts bytes itself.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import pytest
+from redis_server import RedisServer, needs_redis
+
+from proxy.store.meanwhile import Meanwhile
+from proxy.store.memory import MemoryStore
 from proxy.store.promises import Bounds, Store
+from proxy.store.redis import RedisStore
+from proxy.store.sqlite import SqliteStore
 
 BOUNDS = Bounds(promises=100_000, facts=20_000, seconds=1000.0)
+PATIENT = 10.0  # a busy machine is no finding
 
 
 @dataclass(slots=True)
@@ -19,12 +31,17 @@ class Clock:
         self.now += seconds
 
 
+def nothing() -> None:
+    """Whose state is nobody else's cannot lose it under him."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A kind of store: `open(bounds)` gives one worker's view of the state."""
 
     open: Callable[[Bounds], Store]
     forward: Callable[[float], None]
+    lose: Callable[[], None] = nothing
     opened: list[Store] = field(default_factory=list)
 
     def store(self, **bounds: float) -> Store:
@@ -35,3 +52,49 @@ class Kept:
     async def close(self) -> None:
         for store in self.opened:
             await store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a state may live: a folder of its own, and a database of its own where there is a server."""
+
+    folder: Path
+    url: str
+    server: RedisServer | None
+
+    def empty(self) -> None:
+        self.server.says("FLUSHALL")
+
+
+def in_memory(place):
+    clock = Clock()
+    return Kept(lambda bounds: MemoryStore(bounds, clock), clock.forward)
+
+
+def in_sqlite(place):
+    clock, path = Clock(), place.folder / "state.db"
+    return Kept(lambda bounds: SqliteStore(path, bounds, clock=clock, patience=PATIENT), clock.forward, path.unlink)
+
+
+def in_redis(place):
+    clock = Clock()
+
+    def opened(bounds):
+        return RedisStore(place.url, bounds, clock=clock, patience=PATIENT)
+
+    return Kept(opened, clock.forward, place.empty)
+
+
+def in_redis_and_in_mind(place):
+    clock = Clock()
+
+    def opened(bounds):
+        return Meanwhile(RedisStore(place.url, bounds, clock=clock, patience=PATIENT), bounds, clock)
+
+    return Kept(opened, clock.forward, place.empty)
+
+
+REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind)]
+BOUNDED = [in_memory, in_sqlite]
+SHARED = [in_sqlite, *REDIS]
+KINDS = [in_memory, *SHARED]

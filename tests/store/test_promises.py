@@ -1,41 +1,8 @@
-"""The contract of a store, for every kind of it: one more name in `KINDS`, and in `SHARED` where workers share it."""
+"""The contract of a store, for every kind of it (kept.py): promises. Time is the suite's own and moves when told to."""
 
 import asyncio
 
-import pytest
-from kept import Clock, Kept
-
-from proxy.store.memory import MemoryStore
-from proxy.store.promises import SECRET_BYTES, Found
-from proxy.store.sqlite import SqliteStore
-
-
-def in_memory(_folder):
-    clock = Clock()
-    return Kept(lambda bounds: MemoryStore(bounds, clock), clock.forward)
-
-
-def in_sqlite(folder):
-    clock = Clock()
-    return Kept(lambda bounds: SqliteStore(folder / "state.db", bounds, clock=clock), clock.forward)
-
-
-KINDS = [in_memory, in_sqlite]
-SHARED = [in_sqlite]
-
-
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-async def kept(request, tmp_path):
-    kind = request.param(tmp_path)
-    yield kind
-    await kind.close()
-
-
-@pytest.fixture(params=SHARED, ids=lambda kind: kind.__name__)
-async def shared(request, tmp_path):
-    kind = request.param(tmp_path)
-    yield kind
-    await kind.close()
+from proxy.store.promises import Found
 
 
 async def longest(store, *keys):
@@ -198,159 +165,22 @@ async def test_after_its_lifetime_a_promise_may_be_made_anew(kept):
     assert await longest(store, "t/h1") == Found("t/h1", b"new")
 
 
-async def test_beyond_its_bytes_a_store_forgets_what_was_used_longest_ago(kept):
-    store = kept.store()
+async def test_beyond_its_bytes_a_store_forgets_what_was_used_longest_ago(bounded):
+    store = bounded.store()
     await store.put("t/dear", bytes(1000))
     for number in range(300):
-        kept.forward(0.5)
+        bounded.forward(0.5)
         await store.put(f"t/{number}", bytes(1000))
         if number % 50 == 0:
-            kept.forward(60)
+            bounded.forward(60)
             assert await longest(store, "t/dear") is not None
     held = [number for number in range(300) if await longest(store, f"t/{number}")]
     assert held == list(range(held[0], 300))
     assert 80 <= len(held) <= 105
 
 
-async def test_one_promise_larger_than_the_store_does_no_harm(kept):
-    store = kept.store()
+async def test_one_promise_larger_than_the_store_does_no_harm(bounded):
+    store = bounded.store()
     await store.put("t/huge", bytes(200_000))
     await store.put("t/h1", b"block")
     assert await longest(store, "t/h1") == Found("t/h1", b"block")
-
-
-# --- facts ---
-
-
-async def test_a_fact_may_be_written_again(kept):
-    store = kept.store()
-    await store.note("t/window", b"128000", seconds=60)
-    await store.note("t/window", b"131072", seconds=60)
-    assert await store.fact("t/window") == b"131072"
-    assert await store.fact("t/other") is None
-
-
-async def test_a_fact_ends_with_its_time(kept):
-    store = kept.store()
-    await store.note("t/window", b"128000", seconds=60)
-    kept.forward(59)
-    assert await store.fact("t/window") == b"128000"
-    kept.forward(2)
-    assert await store.fact("t/window") is None
-
-
-async def test_promise_and_fact_come_from_one_look_up(kept):
-    store = kept.store()
-    await store.put("t/h2", b"block")
-    await store.note("t/usage/h3", b"older", seconds=60)
-    await store.note("t/usage/h4", b"newer", seconds=60)
-    found = await store.longest(["t/h4", "t/h3", "t/h2"], ["t/usage/h5", "t/usage/h4", "t/usage/h3"])
-    assert found == (Found("t/h2", b"block"), Found("t/usage/h4", b"newer"))
-
-
-async def test_facts_and_promises_of_one_name_are_two_things(kept):
-    store = kept.store()
-    await store.note("t/h1", b"fact", seconds=60)
-    assert await longest(store, "t/h1") is None
-    await store.put("t/h1", b"promise")
-    assert await store.fact("t/h1") == b"fact"
-
-
-async def test_facts_are_bounded_by_bytes_without_touching_promises(kept):
-    store = kept.store()
-    await store.put("t/h1", b"block")
-    for number in range(300):
-        kept.forward(0.1)
-        await store.note(f"t/{number}", bytes(500), seconds=600)
-    held = [number for number in range(300) if await store.fact(f"t/{number}")]
-    assert held[-1] == 299
-    assert 30 <= len(held) <= 45
-    assert await longest(store, "t/h1") is not None
-
-
-async def test_of_several_who_claim_one_is_told_that_it_may(kept):
-    store = kept.store()
-    told = await asyncio.gather(*(store.claim("t/errand", b"worker %d" % n, seconds=60) for n in range(8)))
-    assert sorted(told) == [False] * 7 + [True]
-    assert await store.fact("t/errand") == b"worker %d" % told.index(True)
-
-
-async def test_a_claim_ends_with_its_time_and_only_then(kept):
-    store = kept.store()
-    assert await store.claim("t/errand", b"one", seconds=60)
-    kept.forward(59)
-    assert not await store.claim("t/errand", b"two", seconds=60)
-    kept.forward(2)
-    assert await store.claim("t/errand", b"two", seconds=60)
-    assert await store.fact("t/errand") == b"two"
-
-
-async def test_nothing_that_stands_as_a_fact_can_be_claimed(kept):
-    store = kept.store()
-    await store.note("t/window", b"128000", seconds=60)
-    assert not await store.claim("t/window", b"mine", seconds=60)
-    assert await store.fact("t/window") == b"128000"
-
-
-# --- the secret ---
-
-
-async def test_the_secret_is_made_once(kept):
-    store = kept.store()
-    secret = await store.secret()
-    assert len(secret) == SECRET_BYTES
-    kept.forward(1_000_000)
-    assert await store.secret() == secret
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_two_states_have_two_secrets(kind, tmp_path):
-    one, two = kind(tmp_path / "one"), kind(tmp_path / "two")
-    assert await one.store().secret() != await two.store().secret()
-    await one.close()
-    await two.close()
-
-
-# --- workers and restarts ---
-
-
-async def test_workers_see_each_others_promises_facts_and_secret(shared):
-    one, two = shared.store(), shared.store()
-    assert await one.secret() == await two.secret()
-    await one.put("t/h1", b"block")
-    await one.note("t/window", b"128000", seconds=60)
-    assert await two.longest(["t/h1"], ["t/window"]) == (Found("t/h1", b"block"), Found("t/window", b"128000"))
-    assert await two.put("t/h1", b"late") == b"block"
-
-
-async def test_of_many_workers_at_once_one_wins_and_all_agree(shared):
-    stores = [shared.store() for _ in range(4)]
-    told = await asyncio.gather(*(store.put("t/h1", b"worker %d" % n) for n, store in enumerate(stores * 8)))
-    assert len(set(told)) == 1
-
-
-async def test_of_many_workers_who_built_on_the_same_promise_one_wins_and_all_agree(shared):
-    stores = [shared.store() for _ in range(4)]
-    await stores[0].put("t/h1", b"first")
-    puts = (store.put("t/h1", b"worker %d" % n, over=b"first") for n, store in enumerate(stores * 4))
-    told = set(await asyncio.gather(*puts))
-    assert len(told) == 1
-    assert told != {b"first"}
-
-
-async def test_of_many_workers_who_claim_one_is_told_that_it_may(shared):
-    stores = [shared.store() for _ in range(4)]
-    told = await asyncio.gather(*(store.claim("t/errand", b"mine", seconds=60) for store in stores * 2))
-    assert sorted(told) == [False] * 7 + [True]
-
-
-async def test_everything_survives_a_restart(shared):
-    before = shared.store()
-    secret = await before.secret()
-    await before.put("t/h1", b"block")
-    await before.note("t/window", b"128000", seconds=60)
-    await shared.close()
-    shared.opened.clear()
-    after = shared.store()
-    assert await after.secret() == secret
-    assert await after.longest(["t/h1"], ["t/window"]) == (Found("t/h1", b"block"), Found("t/window", b"128000"))

@@ -9,14 +9,18 @@ is written again with the next request, because clients send their whole history
 A line counts once its newline is there. Whoever appends first cuts off a torn end: a process was killed over it, or
 the disk was full. A lock on the file keeps two processes of one name (the old one still leaves, the new one is there)
 from taking each other's half-written line for torn.
+
+Where the folder is only the spool of an object store, `sent.ids` beside the files tells what went there already; after
+an hour without news it is not believed any more (`spool.py` says why).
 """
 
 import fcntl
 import os
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -28,8 +32,11 @@ Sync = Literal["never", "rotate", "always"]
 MEBIBYTE = 1024 * 1024
 REMEMBERED = 100_000  # ids at hand, about 12 MB; those of other conversations are read from their files again
 UNSYNCED = 256  # files that may wait for their fsync
+MISSES = 100  # how often a folder may change under one's hands
 SUFFIX = ".jsonl"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+SENT = "sent.ids"
+SENT_SECONDS = 3600.0
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
 
 
 @dataclass(slots=True)
@@ -53,19 +60,17 @@ class Files:
 
     def add(self, place: Path, lines_for: Callable[[set[str]], Mapping[str, bytes]]) -> int:
         """Write what is not there yet, by what is told of the ids that are; how many bytes it took."""
-        while True:
-            standing = self._caught_up(place)
-            lines = lines_for(standing.ids)
-            path = self._newest(place)
-            if not lines:
-                return 0
-            del self._standing[place]  # should the disk fill up half way, the file alone knows
-            end = self._append(path, b"".join(lines.values()), standing)
-            if end is not None:
-                standing.ids.update(lines)
-                standing.read[path.name] = end
-                self._standing[place] = standing
-                return sum(map(len, lines.values()))
+        for missed in range(MISSES):
+            try:
+                added = self._add(place, lines_for)
+            except FileNotFoundError:  # sealed, sent or removed between one look and the next
+                self._standing.pop(place, None)
+                if missed == MISSES - 1:
+                    raise
+            else:
+                if added is not None:
+                    return added
+        raise OSError(f"files come and go in {place}")
 
     def place(self, tenant: str, conversation: str) -> Path:
         return self._folder / file_name(tenant) / file_name(conversation)
@@ -74,9 +79,24 @@ class Files:
         """What was written and waits for it reaches the disk."""
         waiting, self._unsynced = self._unsynced, {}
         for path in waiting:
-            if path.exists():
-                _synced(path)
-                _synced(path.parent)
+            with suppress(FileNotFoundError):
+                synced(path)
+                synced(path.parent)
+
+    def _add(self, place: Path, lines_for: Callable[[set[str]], Mapping[str, bytes]]) -> int | None:
+        standing = self._caught_up(place)
+        lines = lines_for(standing.ids)
+        path = self._newest(place)
+        if not lines:
+            return 0
+        del self._standing[place]  # should the disk fill up half way, the file alone knows
+        end = self._append(path, b"".join(lines.values()), standing)
+        if end is None:
+            return None
+        standing.ids.update(lines)
+        standing.read[path.name] = end
+        self._standing[place] = standing
+        return sum(map(len, lines.values()))
 
     def _caught_up(self, place: Path) -> Standing:
         """What stands in a folder now."""
@@ -101,7 +121,7 @@ class Files:
 
     def _append(self, path: Path, data: bytes, standing: Standing) -> int | None:
         """Where the file ends afterwards; None: what was counted on does not stand there any more."""
-        _make(path.parent)
+        make(path.parent)
         with locked(path, os.O_CREAT | os.O_RDWR | os.O_APPEND) as number:
             end = whole_lines(number)
             if end != standing.read.get(path.name, 0) or not _still_stands(standing, _sizes(path.parent)):
@@ -112,7 +132,7 @@ class Files:
             if self._sync == "always":
                 os.fsync(number)
         if self._sync == "always" and not end:
-            _synced(path.parent)
+            synced(path.parent)
         if self._sync == "rotate":
             self._unsynced[path] = None
             if end + len(data) >= self._rotate or len(self._unsynced) > UNSYNCED:
@@ -132,7 +152,7 @@ def files_in(place: Path) -> list[Path]:
 
 @contextmanager
 def locked(path: Path, flags: int) -> Iterator[int]:
-    """A file that nobody else appends to meanwhile, and that still stands under its name."""
+    """A file that nobody else appends to meanwhile, and that was not removed."""
     while True:
         file = os.open(path, flags, 0o600)
         try:
@@ -157,11 +177,12 @@ def whole_lines(file: int) -> int:
 
 
 def _sizes(place: Path) -> dict[str, int]:
-    try:
-        with os.scandir(place) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(SUFFIX)}
-    except FileNotFoundError:
+    if not place.is_dir():
         return {}
+    with os.scandir(place) as entries:
+        stats = {entry.name: entry.stat() for entry in entries if entry.name.endswith((SUFFIX, SENT))}
+    believed = time.time() - SENT_SECONDS
+    return {name: stat.st_size for name, stat in stats.items() if name != SENT or stat.st_mtime > believed}
 
 
 def _still_stands(standing: Standing, sizes: Mapping[str, int]) -> bool:
@@ -179,14 +200,14 @@ def _read_on(path: Path, standing: Standing) -> None:
     standing.read[path.name] = end
 
 
-def _make(folder: Path) -> None:
+def make(folder: Path) -> None:
     """For this user only, on every level (`parents=True` would leave those above open)."""
     if not folder.is_dir():
-        _make(folder.parent)
+        make(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _synced(path: Path) -> None:
+def synced(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -44,6 +44,8 @@ class History:
     head: Sequence[bytes] = ()
     origin: str = ""
     """The link before the first message."""
+    policy: str = ""
+    """By which policy it was treated, and by which version of it."""
 
     @property
     def size(self) -> int:
@@ -61,6 +63,7 @@ class Said:
     under: tuple[str, ...] = ()
     altered: tuple[str, ...] = ()
     tenant: str = ""
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ def of_history(history: History, known: set[str], seen: str, redaction: Redactio
         tells: list[tuple[str, Any]] = [("at", history.chain[at]), ("after", before[at])]
         tells += [("tenant", history.tenant)] if at == 0 else []
         tells += [("seen", seen)] + ([("under", list(heads))] if heads else [])
+        tells += [("policy", history.policy)] if history.policy else []
         lines[history.chain[at]] = _line(tells, history.messages[at], redaction)
     return lines
 
@@ -140,7 +144,8 @@ def read(line: bytes) -> Said | Head | Answered | None:
         if "head" in told:
             return Head(told["head"], told["seen"], message, altered)
         under = tuple(told.get("under", ()))
-        return Said(told["at"], told["after"], told["seen"], message, under, altered, told.get("tenant", ""))
+        said = told["at"], told["after"], told["seen"]
+        return Said(*said, message, under, altered, told.get("tenant", ""), told.get("policy", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

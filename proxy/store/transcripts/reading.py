@@ -5,11 +5,9 @@ and does not count. What nobody can read is counted and left out: a transcript w
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from proxy.store.transcripts.files import files_in
 from proxy.store.transcripts.lines import Answered, Head, Said, read
 from proxy.store.transcripts.retention import Stored
 
@@ -74,7 +72,7 @@ def transcript(stored: Stored) -> Transcript:
     heads: dict[str, Head] = {}
     answers: list[Answered] = []
     twice = torn = unread = 0
-    for line in _lines(stored.place):
+    for line in stored.lines():
         if not line.endswith(b"\n"):
             torn += 1
             continue
@@ -96,7 +94,7 @@ def glance(stored: Stored) -> Glance:
     links: dict[str, None] = {}
     seen: list[str] = []
     answers, tenant = 0, stored.tenant
-    for line in _lines(stored.place):
+    for line in stored.lines():
         start = line[:_START]
         found = _GLANCE.match(start)
         if not found or not line.endswith(b"\n"):
@@ -108,9 +106,3 @@ def glance(stored: Stored) -> Glance:
         if named := _TENANT.search(start, 0, found.end()):
             tenant = named[1].decode()
     return Glance(stored, tenant, min(seen, default=""), max(seen, default=""), list(links), answers)
-
-
-def _lines(place: Path) -> Iterator[bytes]:
-    for path in files_in(place):
-        with path.open("rb") as file:
-            yield from file

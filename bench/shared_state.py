@@ -1,0 +1,239 @@
+"""What the state costs a request: in memory, in a file, in a Redis; above `clear_at_least` tokens and below it.
+
+    python bench/shared_state.py                                        # two minutes
+    python bench/shared_state.py --markdown docs/bench-shared-state.md
+
+Three proxies before the same upstream, alike but for where they keep their state, take turns with an agent at work.
+What Redis *adds* is its median less that of the proxy that keeps its state in memory. Then the look-up by itself, as
+a request makes it: one promise a quarter of the way back, the last time, no summary. The Redis is on the same machine
+and shares the clients' core: a network between them adds its round trip, once to a request.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import load
+from contestants import Contestant, Kind, _free_port, contestants
+from longwork import Work
+from process import CLIENTS, Server, alone
+from standin import Pace, StandIn
+from tables import figure, provenance, table
+
+from proxy.store.meanwhile import Meanwhile
+from proxy.store.memory import MemoryStore
+from proxy.store.promises import Store, StoreUnavailable
+from proxy.store.redis import RedisStore
+from proxy.store.resp import Address, connect
+from proxy.store.sqlite import SqliteStore
+
+MS = 1_000
+MOST = 1.0  # milliseconds that Redis may add to the median
+ROUNDS, TURNS = 8, 10
+SIZES = {"below": 20_000, "100,000 tokens": 400_000, "250,000 tokens": 1_000_000}
+LINKS = (50, 300, 2_000)
+LOOKS = 300
+BLOCK, LAST_TIME = 20_000, 250  # bytes
+
+Samples = dict[tuple[str, str], list[float]]
+
+
+@dataclass(slots=True)
+class Agents:
+    """One history of each size, that grows from turn to turn where it is to be shortened."""
+
+    works: dict[str, Work] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.works = {name: Work(number).up_to(size) for number, (name, size) in enumerate(SIZES.items())}
+
+    def bodies(self, name: str) -> list[bytes]:
+        work = self.works[name]
+        return [work.body()] * TURNS if name == "below" else list(work.bodies(TURNS))
+
+
+@contextmanager
+def redis(place: Path) -> Iterator[int]:
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        sys.exit("there is neither a redis-server nor a valkey-server to measure")
+    port = _free_port()
+    server = Server([program, "--port", str(port), "--save", "", "--dir", str(place)], place / "redis.log")
+    for pid in server.tree():
+        os.sched_setaffinity(pid, {CLIENTS})
+    try:
+        yield port
+    finally:
+        server.stop()
+
+
+def kind(name: str, state: str) -> Kind:
+    """A proxy that keeps its state so."""
+
+    def command(place: Path, port: int, upstream: str) -> list[str]:
+        (place / f"{name}.yaml").write_text(f"state: {{{state}, dir: {place / name}}}\n")
+        options = ["--port", str(port), "--upstream", f"{upstream}/v1", "--config", str(place / f"{name}.yaml")]
+        return [sys.executable, "-m", "proxy", "serve", *options]
+
+    return Kind(name, None, command)
+
+
+async def requests(field_: Sequence[Contestant]) -> Samples:
+    """The same requests for everybody, round by round; the first one only warms them up."""
+    found: Samples = {(one.name, size): [] for one in field_ for size in SIZES}
+    servers, agents = [one.server for one in field_ if one.server], Agents()
+    for number in range(ROUNDS + 1):
+        for size in SIZES:
+            bodies = agents.bodies(size)
+            for one in field_:
+                with alone(one.server, servers):
+                    for body in bodies:
+                        sample = await load.ask(one.chat, body, times=1, clients=1)
+                        await asyncio.sleep(0.02)  # what is noted after an answer is not in the next one's way
+                        found[one.name, size] += sample.latencies if number else []
+    return found
+
+
+def request_rows(found: Samples) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{name}, {size}",
+            figure(median(latencies) * MS, 2),
+            figure(load.percentile(latencies, 0.99) * MS, 2),
+            figure((median(latencies) - median(found["memory", size])) * MS, 2),
+        )
+        for (name, size), latencies in found.items()
+    ]
+
+
+def targets(found: Samples) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for size in SIZES:
+        added = (median(found["redis", size]) - median(found["memory", size])) * MS
+        rows.append((f"ms that Redis adds, {size}", figure(MOST, 1), figure(added, 2), _verdict(added)))
+    return rows
+
+
+def _verdict(added: float) -> str:
+    return "met" if added <= MOST else "MISSED"
+
+
+# --- the look-up by itself ---
+
+
+async def looks(name: str, store: Store, links: int) -> tuple[str, ...]:
+    """One after the other, as from a single agent."""
+    tenant, chain = "t" * 24, [os.urandom(20).hex() for _ in range(links)]
+    promises, anchors, summaries = ([f"{tenant}/{kind}/{link}" for link in chain] for kind in ("block", "anchor", "s"))
+    await store.put(promises[links // 4], os.urandom(BLOCK))
+    await store.note(anchors[2], os.urandom(LAST_TIME), 3_600)
+    times = []
+    for _ in range(LOOKS):
+        began = perf_counter()
+        block, last, *_ = await store.longest(promises, anchors, (), summaries)
+        times.append(perf_counter() - began)
+        assert block is not None
+        assert last is not None
+    return f"{name}, {links} messages", figure(median(times) * MS, 2), figure(load.percentile(times, 0.99) * MS, 2)
+
+
+async def look_rows(place: Path, port: int) -> list[tuple[str, ...]]:
+    url, rows = f"redis://127.0.0.1:{port}/1", []
+    for links in LINKS:
+        kinds = {
+            "memory": MemoryStore(),
+            "sqlite": SqliteStore(place / f"{links}.sqlite"),
+            "redis": Meanwhile(RedisStore(url)),
+        }
+        for name, store in kinds.items():
+            before = await spent(port)
+            row = await looks(name, store, links)
+            served = figure((await spent(port) - before) / LOOKS * MS, 3) if name == "redis" else ""
+            rows.append((*row, served))
+            await store.close()
+    return rows
+
+
+async def spent(port: int) -> float:
+    """Seconds that the server has worked on scripts."""
+    told = await said(port, "INFO", "commandstats")
+    return sum(int(line.partition("usec=")[2].split(",")[0]) for line in told.splitlines() if "evalsha" in line) / 1e6
+
+
+async def sizes(port: int) -> str:
+    """What the server needs for one of each."""
+    store, tenant = RedisStore(f"redis://127.0.0.1:{port}/2"), "t" * 24
+    promise, fact = (f"{tenant}/{kind}/{os.urandom(20).hex()}" for kind in ("block", "anchor"))
+    await store.put(promise, os.urandom(BLOCK))
+    await store.note(fact, os.urandom(LAST_TIME), 3_600)
+    taken = [await said(port, "MEMORY", "USAGE", key) for key in (f"cp/1/promise/{promise}", f"cp/1/fact/{fact}")]
+    await store.close()
+    return (
+        f"A block of {BLOCK:,} bytes takes {taken[0]} bytes of the server's memory, a fact of {LAST_TIME} {taken[1]}."
+    )
+
+
+async def said(port: int, *words: str) -> str:
+    connection = await connect(Address("127.0.0.1", port, database=2), 5.0, None)
+    answer = await connection.call(*words)
+    connection.leave()
+    return answer.decode() if isinstance(answer, bytes) else str(answer)
+
+
+async def run(place: Path) -> tuple[str, list[tuple[str, str, str, str]]]:
+    with redis(place) as port:
+        await listens(port)
+        states = {"memory": "store: memory", "sqlite": "store: sqlite", "redis": f"url: 'redis://127.0.0.1:{port}'"}
+        async with StandIn(Pace()) as upstream:
+            kinds = tuple(kind(name, state) for name, state in states.items())
+            with contestants(kinds, upstream.url, place) as field_:
+                found = await requests(field_)
+        looked, taken = await look_rows(place, port), await sizes(port)
+    promised = targets(found)
+    parts = [
+        f"# What the state costs\n\n{provenance()}.",
+        table(("request", "p50 ms", "p99 ms", "over memory"), request_rows(found)),
+        table(("look-up", "p50 ms", "p99 ms", "server ms"), looked),
+        taken,
+        table(("target", "at most", "found", ""), promised),
+    ]
+    return "\n".join(f"{part}\n" for part in parts), promised
+
+
+async def listens(port: int) -> None:
+    """Until the server is there."""
+    store = RedisStore(f"redis://127.0.0.1:{port}")
+    for _ in range(100):
+        try:
+            await store.secret()
+            break
+        except StoreUnavailable:
+            await asyncio.sleep(0.1)
+    await store.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables there too")
+    parser.add_argument("--strict", action="store_true", help="exit 1 where a target was missed")
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {CLIENTS})
+    with tempfile.TemporaryDirectory() as place:
+        text, promised = asyncio.run(run(Path(place)))
+    print(text)
+    if args.markdown:
+        args.markdown.write_text(text)
+    return int(args.strict and not all(verdict == "met" for *_, verdict in promised))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""A real Redis (or Valkey) of a test's own, to be stopped, paused, emptied and started again.
+
+    with running(folder) as server:
+        RedisStore(server.url)
+        server.pause()
+
+None is at hand: the test is skipped. CI has one.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from serving import free_port
+
+PROGRAM = next(filter(None, map(shutil.which, ("redis-server", "valkey-server"))), None)
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="no redis-server and no valkey-server is installed")
+PATIENCE = 10.0
+
+
+@dataclass(slots=True)
+class RedisServer:
+    folder: Path
+    options: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen | None = None
+
+    @property
+    def url(self) -> str:
+        return self.database(0)
+
+    def database(self, number: int) -> str:
+        return f"redis://127.0.0.1:{self.port}/{number}"
+
+    def start(self, *options: str) -> None:
+        """Without persistence, unless the options say otherwise."""
+        plain = ("--bind", "127.0.0.1", "--databases", "512", "--save", "", "--appendonly", "no")
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [PROGRAM, "--port", str(self.port), "--dir", self.folder, *plain, *self.options, *options],
+                stdout=log,
+                stderr=log,
+            )
+        within = time.monotonic() + PATIENCE
+        while not self._listens():
+            assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+            assert time.monotonic() < within, "redis-server does not listen"
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """With whatever persistence it has; a paused one is killed."""
+        if self.process is not None:
+            self.resume()
+            self.process.terminate()
+            self.process.wait(PATIENCE)
+            self.process = None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process = None
+
+    def pause(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def says(self, *words: str) -> str:
+        """What it answers, as one line."""
+        with self._asked(*words) as heard:
+            return heard.readline().decode().strip()
+
+    def get(self, key: str) -> bytes:
+        with self._asked("GET", key) as heard:
+            return heard.read(int(heard.readline()[1:]))
+
+    def keys(self, pattern: str) -> list[str]:
+        with self._asked("KEYS", pattern) as heard:
+            return [
+                heard.read(int(heard.readline()[1:]) + 2).decode().strip() for _ in range(int(heard.readline()[1:]))
+            ]
+
+    def info(self, section: str) -> dict[str, str]:
+        """What it says of itself."""
+        with self._asked("INFO", section) as heard:
+            told = heard.read(int(heard.readline()[1:])).decode()
+        return dict(pair.split(":", 1) for pair in told.splitlines() if ":" in pair)
+
+    def flush(self) -> None:
+        assert self.says("FLUSHALL") == "+OK"
+
+    @contextmanager
+    def _asked(self, *words: str) -> Iterator[BinaryIO]:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
+            line.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in words))
+            with line.makefile("rb") as heard:
+                yield heard
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[RedisServer]:
+    server = RedisServer(folder, options)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

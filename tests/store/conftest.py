@@ -1,0 +1,83 @@
+"""Every kind of store, for each test that asks for one; and one real Redis for all of them."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from kept import BOUNDED, KINDS, SHARED, Place
+from redis_server import PROGRAM, RedisServer, running
+
+from proxy.store.redis import RedisStore
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory) -> Iterator[RedisServer | None]:
+    """One server for all; nobody's state is in another one's database."""
+    if PROGRAM is None:
+        yield None
+        return
+    with running(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def databases():
+    return count(1)
+
+
+@pytest.fixture
+def place(redis, databases, tmp_path) -> Callable[[], Place]:
+    """A place for one state; each call gives another."""
+
+    def made() -> Place:
+        number = next(databases)
+        (tmp_path / str(number)).mkdir()
+        return Place(tmp_path / str(number), redis.database(number) if redis else "", redis)
+
+    return made
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+async def kept(request, place):
+    kind = request.param(place())
+    yield kind
+    await kind.close()
+
+
+@pytest.fixture(params=BOUNDED, ids=lambda kind: kind.__name__)
+async def bounded(request, place):
+    kind = request.param(place())
+    yield kind
+    await kind.close()
+
+
+@pytest.fixture(params=SHARED, ids=lambda kind: kind.__name__)
+async def shared(request, place):
+    kind = request.param(place())
+    yield kind
+    await kind.close()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """One of one's own, to be treated badly."""
+    with running(tmp_path) as alone:
+        yield alone
+
+
+@pytest.fixture
+def warnings():
+    return []
+
+
+@pytest.fixture
+async def opened(warnings):
+    stores = []
+
+    def open_(url, **more):
+        stores.append(RedisStore(url, warn=warnings.append, **more))
+        return stores[-1]
+
+    yield open_
+    for store in stores:
+        await store.close()

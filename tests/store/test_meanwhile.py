@@ -1,0 +1,171 @@
+"""What a worker goes on with while the shared store is out, and what it gives back to one that has forgotten."""
+
+import pytest
+from kept import Clock
+
+from proxy.store.meanwhile import Meanwhile
+from proxy.store.memory import MemoryStore
+from proxy.store.promises import Bounds, Found, StoreUnavailable
+
+
+class Shared(MemoryStore):
+    """A store that several workers share, and that can be out."""
+
+    out = False
+
+    def __getattribute__(self, name):
+        if name in ("longest", "put", "drop", "fact", "note", "claim", "secret", "document", "swap") and self.out:
+            raise StoreUnavailable("the store is out")
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def shared(clock):
+    return Shared(clock=clock)
+
+
+@pytest.fixture
+def worker(shared, clock):
+    def made(store=shared, **bounds):
+        return Meanwhile(store, Bounds(**bounds), clock)
+
+    return made
+
+
+async def longest(store, *keys):
+    promise, _ = await store.longest(keys)
+    return promise
+
+
+async def test_what_a_worker_made_or_read_stands_while_the_store_is_out(shared, worker):
+    one, two, stranger = worker(), worker(), worker()
+    await one.put("t/h1", b"block")
+    await longest(two, "t/h1")
+    shared.out = True
+    assert await longest(one, "t/h2", "t/h1") == await longest(two, "t/h1") == Found("t/h1", b"block")
+    assert await longest(stranger, "t/h1") is None
+
+
+async def test_who_came_too_late_remembers_what_stands(shared, worker):
+    one, two = worker(), worker()
+    await one.put("t/h1", b"block")
+    assert await two.put("t/h1", b"late") == b"block"
+    shared.out = True
+    assert await longest(two, "t/h1") == Found("t/h1", b"block")
+
+
+async def test_what_took_a_place_is_remembered_in_it(shared, worker):
+    one, two = worker(), worker()
+    await one.put("t/h1", b"block")
+    await two.put("t/h1", b"deeper", over=b"block")
+    assert await longest(one, "t/h1") == Found("t/h1", b"deeper")
+    shared.out = True
+    assert await longest(one, "t/h1") == Found("t/h1", b"deeper")
+
+
+async def test_a_promise_made_meanwhile_is_given_to_the_store_once_it_is_back(shared, worker):
+    one, two = worker(), worker()
+    shared.out = True
+    assert await one.put("t/h2", b"block") == b"block"
+    assert await one.put("t/h2", b"late") == b"block"
+    shared.out = False
+    assert await longest(two, "t/h3", "t/h2") is None
+    assert await longest(one, "t/h3", "t/h2") == Found("t/h2", b"block")
+    assert await longest(two, "t/h3", "t/h2") == Found("t/h2", b"block")
+
+
+async def test_of_two_who_made_one_meanwhile_the_first_to_come_back_counts(shared, worker):
+    one, two = worker(), worker()
+    shared.out = True
+    await one.put("t/h2", b"of one")
+    await two.put("t/h2", b"of two")
+    shared.out = False
+    told = [await longest(store, "t/h2") for store in (two, one, two)]
+    assert told == [Found("t/h2", b"of two")] * 3
+
+
+async def test_what_the_store_forgot_stands_there_again_with_the_next_look_up(worker):
+    one = worker()
+    for key in ("t/h1", "t/h3"):
+        await one.put(key, key.encode())
+    one._store = emptied = MemoryStore()
+    await emptied.put("t/h2", b"somebody's")
+    assert await longest(one, "t/h4", "t/h3", "t/h2", "t/h1") == Found("t/h3", b"t/h3")
+    assert await longest(emptied, "t/h3") == Found("t/h3", b"t/h3")
+    assert await longest(emptied, "t/h1") is None
+
+
+async def test_what_is_newer_in_the_store_counts(shared, worker):
+    one, two = worker(), worker()
+    await one.put("t/h1", b"older")
+    await two.put("t/h2", b"newer")
+    assert await longest(one, "t/h2", "t/h1") == Found("t/h2", b"newer")
+
+
+async def test_what_was_dropped_stays_dropped(worker):
+    one = worker()
+    await one.put("t/h1", b"block")
+    await one.drop("t/h1")
+    assert await longest(one, "t/h1") is None
+
+
+async def test_facts_noted_here_are_known_here_while_the_store_is_out_and_no_longer(shared, worker, clock):
+    one = worker()
+    await one.note("t/a", b"ours", 60)
+    await worker().note("t/b", b"theirs", 60)
+    shared.out = True
+    await one.note("t/c", b"meanwhile", 60)
+    assert [await one.fact(key) for key in ("t/a", "t/b", "t/c")] == [b"ours", None, b"meanwhile"]
+    assert await one.longest([], ["t/b", "t/a"], ["t/c"]) == (None, Found("t/a", b"ours"), Found("t/c", b"meanwhile"))
+    clock.forward(61)
+    assert await one.fact("t/a") is None
+    shared.out = False
+    assert await one.fact("t/c") is None
+
+
+async def test_in_a_store_that_answers_facts_are_its_own(shared, worker):
+    one = worker()
+    await one.note("t/window", b"128000", 60)
+    await worker().note("t/window", b"131072", 60)
+    assert await one.fact("t/window") == b"131072"
+
+
+async def test_without_a_store_one_claim_counts_here(shared, worker):
+    one = worker()
+    shared.out = True
+    assert await one.claim("t/errand", b"one", 60)
+    assert not await one.claim("t/errand", b"two", 60)
+
+
+async def test_the_secret_once_told_is_known(shared, worker):
+    one = worker()
+    shared.out = True
+    with pytest.raises(StoreUnavailable):
+        await one.secret()
+    shared.out = False
+    secret = await one.secret()
+    shared.out = True
+    assert await one.secret() == secret
+
+
+async def test_of_documents_only_the_store_can_tell(shared, worker):
+    one = worker()
+    assert await one.swap("keys", None, b"one")
+    shared.out = True
+    for act in (one.document("keys"), one.swap("keys", b"one", b"two")):
+        with pytest.raises(StoreUnavailable):
+            await act
+
+
+async def test_a_worker_remembers_no_more_than_it_has_room_for(shared, worker):
+    one = worker(promises=10_000, facts=10_000)
+    for number in range(100):
+        await one.put(f"t/{number}", bytes(1_000))
+        await longest(one, f"t/{number}")
+    shared.out = True
+    assert [number for number in range(100) if await longest(one, f"t/{number}")] == list(range(91, 100))

@@ -1,0 +1,156 @@
+"""`transcripts …` on an object store: it says the same as on a disk, and what is wrong where it cannot."""
+
+import asyncio
+import json
+import time
+from itertools import count
+
+import pytest
+from chat import KEY, call, chat, says, system, user
+from completions import says as tells
+from objectstore.server import BUCKET
+from objectstore.weather import refusing
+from transcribed import heard, history_of, keep
+
+from proxy.cli import main
+from proxy.store.originals import Keeping, Originals
+from proxy.store.sqlite import SqliteStore
+from proxy.store.transcripts import uploads as module
+from proxy.store.transcripts.uploads import Sending, Uploads
+
+pytest_plugins = ("objectstore.fixtures",)
+
+HELLO = chat(user("Hello there"))
+FORKS = [chat(user("Hello there"), says("Hi."), user(text)) for text in ("And now?", "No, this: zebra")]
+WORK = chat(system("You are terse."), user("Read it."), call("Read", path="a.py", out="a line\n" * 400), user("So?"))
+TALK = (
+    heard(HELLO),
+    heard(FORKS[0], tells("Now this.").using(120, 7)),
+    heard(FORKS[1]),
+    heard(WORK, tells("Let me look.")),
+    heard(HELLO, tells("Hello, b."), tenant="team-b"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch, s3, sky):
+    """The usual AWS variables are set; a second is long for a test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", sky.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.credentials.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.credentials.secret)
+
+
+@pytest.fixture
+def both(tmp_path, bucket, monkeypatch):
+    """The same talk on a disk and in a bucket, its last part still in the spool; and the key of its chains."""
+    moments = count(1_700_000_000, 60)
+    on_disk = Originals(tmp_path / "disk", "w0", Keeping(), now=lambda: next(moments))
+    keep(on_disk, *TALK)
+    assert on_disk.close()
+    moments = count(1_700_000_000, 60)
+    for seconds, talk in ((0.01, TALK[:2]), (0.01, TALK[2:4]), (60.0, TALK[4:])):
+        uploads = Uploads(bucket, tmp_path / "state" / "spool", Sending(seconds=seconds))
+        kept = Originals(tmp_path / "state" / "spool", "w0", Keeping(), uploads=uploads, now=lambda: next(moments))
+        keep(kept, *talk)
+        if seconds > 1:
+            monkeypatch.setattr(uploads, "_sent_all", lambda _: True)  # leaves in a hurry
+        assert kept.close()
+    asyncio.run(_key(tmp_path / "state" / "promises.sqlite"))
+    (tmp_path / "disk.yaml").write_text(f"transcripts: {{dir: {tmp_path}/disk}}\n")
+    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.place}}}\n")
+
+
+async def _key(place):
+    kept = SqliteStore(place)
+    await kept.secret()
+    await kept._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
+    await kept.close()
+
+
+@pytest.fixture
+def run(capsysbinary):
+    def act(where, *words):
+        code = main(["transcripts", *words, "--config", f"{where}.yaml"])
+        told = capsysbinary.readouterr()
+        return code, told.out.decode(), told.err.decode()
+
+    return act
+
+
+NAME = history_of(HELLO).conversation[:8]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("list", "--json"),
+        ("show", history_of(WORK).conversation, "--full"),
+        ("show", f"team-a/{NAME}"),
+        ("search", "zebra"),
+        ("search", "Hello", "--case"),
+        ("search", "nowhere"),
+        ("export", f"team-a/{NAME}", "--request"),
+        ("verify",),
+        ("verify", history_of(WORK).conversation[:6]),
+        ("prune", "--days", "0.0001"),
+    ],
+)
+def test_the_same_commands_say_the_same(both, run, words):
+    on_disk = run("disk", *words)
+    assert on_disk[1] or words[-1] == "nowhere"
+    if words[0] == "prune":
+        assert run("s3", *words)[1].splitlines()[-1].startswith("0 conversations")  # all of it is new, and stays
+    else:
+        assert run("s3", *words) == on_disk
+
+
+def test_several_tenants_with_one_conversation_are_told_apart(both, run):
+    code, _, said = run("s3", "show", history_of(HELLO, "team-b").conversation[:1])
+    assert code in (0, 1)
+    assert run("s3", "show", f"team-b/{history_of(HELLO, 'team-b').conversation}")[1].count("Hello") == 2
+    assert "there is no conversation" in run("s3", "show", f"team-c/{NAME}")[2]
+    assert said == "" or "conversations begin with" in said
+
+
+def test_what_is_old_enough_is_pruned_from_the_store(both, run, bucket, monkeypatch):
+    now = time.time()
+    monkeypatch.setattr("proxy.cli.transcripts.time.time", lambda: now + 3 * 3600)
+    code, told, _ = run("s3", "prune", "--days", "0.1", "--yes")
+    assert code == 0
+    assert len(told.splitlines()) == 4
+    assert len(list(bucket.objects())) == 0
+    assert [json.loads(line)["tenant"] for line in run("s3", "list", "--json")[1].splitlines()] == ["team-b"]
+
+
+def test_an_empty_place_says_where_it_looked(run, bucket, tmp_path):
+    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.place}}}\n")
+    assert run("s3", "list") == (0, f"nothing is kept in s3://{BUCKET}/{bucket.place.prefix.rstrip('/')}\n", "")
+
+
+def test_a_store_that_fails_is_told_in_one_line(both, run, sky):
+    sky.now = refusing(403, "AccessDenied")
+    code, told, said = run("s3", "list")
+    assert (code, told) == (1, "")
+    assert said.count("\n") == 1
+    assert "answers 403 AccessDenied" in said
+    assert "never-to-be-told" not in said
+
+
+def test_a_store_that_stumbles_is_asked_again(both, run, sky):
+    sky.now = lambda number: (503, "SlowDown") if number % 3 == 0 else None
+    assert run("s3", "verify")[1] == run("disk", "verify")[1]
+
+
+def test_without_credentials_it_says_what_to_set(run, bucket, tmp_path, monkeypatch):
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.place}}}\n")
+    code, _, said = run("s3", "list")
+    assert (code, "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said) == (1, True)
+
+
+def test_a_place_that_is_none_is_told(run, tmp_path):
+    (tmp_path / "s3.yaml").write_text("transcripts: {dir: 's3://'}\n")
+    assert "not a place in an object store: say s3://bucket" in run("s3", "list")[2]

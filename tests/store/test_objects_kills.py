@@ -1,0 +1,119 @@
+"""Killed at any moment, while it writes, seals, sends or forgets: what was acknowledged is in the spool or the store.
+
+Right after each kill, before anybody could do anything again, every acknowledged message is looked for; in the end the
+next process has taken all of it to the store, and every conversation is whole.
+"""
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chat import KEY
+from objectstore.weather import changing, clear, down, refusing, slow
+
+from proxy.store.originals import Keeping, Originals
+from proxy.store.transcripts.objects import stored_at
+from proxy.store.transcripts.proof import proven
+from proxy.store.transcripts.reading import transcript
+from proxy.store.transcripts.uploads import Sending, Uploads
+
+pytest_plugins = ("objectstore.fixtures",)
+
+# Three conversations that go on for ever, a turn each in turn; what is written is acknowledged on stdout.
+WRITER = f"""
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from chat import chat, says, user
+from transcribed import history_of
+from proxy.store.originals import Keeping, Originals
+from proxy.store.transcripts import uploads
+from proxy.store.transcripts.s3 import Bucket, Credentials, Place
+from proxy.store.transcripts.uploads import Sending, Uploads
+
+uploads.LOOK_SECONDS, uploads.LONGEST_WAIT = 0.005, 0.05
+told = json.loads(sys.stdin.readline())
+bucket = Bucket(Place(told["bucket"], told["prefix"], told["endpoint"]), Credentials(told["key"], told["secret"]))
+sent = Uploads(bucket, Path(told["spool"]), Sending(seconds=0.03, sync=told["sync"]))
+kept = Originals(Path(told["spool"]), told["writer"], Keeping(sync=told["sync"]), uploads=sent)
+for turn in range(told["turn"], 10_000):
+    for talk in range(3):
+        pieces = [piece for number in range(turn) for piece in (says("Hm."), user(f"{{number}} " + "x" * 300))]
+        if kept.keep(history_of(chat(user(f"conversation {{talk}}"), *pieces))).done.result():
+            print(talk, turn, flush=True)
+"""
+
+
+class Killing:
+    def __init__(self, bucket, s3, spool, dice):
+        self.bucket, self.s3, self.spool, self.dice = bucket, s3, spool, dice
+        self.acknowledged = dict.fromkeys(range(3), -1)
+
+    def lives(self, seconds):
+        """One process, from its first word on, for so long."""
+        command = [sys.executable, "-c", WRITER]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process.stdin.write(json.dumps(self.told()) + "\n")
+        process.stdin.flush()
+        said = process.stdout.readline()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        said += process.communicate()[0]
+        for line in said.splitlines(keepends=True):
+            if line.endswith("\n"):
+                talk, turn = map(int, line.split())
+                self.acknowledged[talk] = turn
+
+    def told(self):
+        place, credentials = self.bucket.place, self.s3.credentials
+        return {
+            "bucket": place.bucket, "prefix": place.prefix, "endpoint": place.endpoint, "spool": str(self.spool),
+            "key": credentials.key, "secret": credentials.secret, "writer": self.dice.choice(["w0", "w1"]),
+            "sync": self.dice.choice(["never", "rotate", "always"]), "turn": max(0, *self.acknowledged.values()),
+        }  # fmt: skip
+
+    def missing(self):
+        """Acknowledged turns that are nowhere."""
+        there = {}
+        for one in map(transcript, stored_at(self.bucket, self.spool)):
+            messages = [json.loads(said.message)["content"] for said in one.messages.values()]
+            there[next(text for text in messages if text.startswith("conversation"))] = messages
+        return [
+            f"conversation {talk}, turn {number}"
+            for talk, turn in self.acknowledged.items()
+            for number in range(turn)
+            if f"{number} " + "x" * 300 not in there.get(f"conversation {talk}", ())
+        ]
+
+
+async def outlives(killing, sky, kills):
+    skies = [clear, down, slow(0.02), changing(refusing(503, "SlowDown"), clear), changing(down, clear, clear)]
+    for _ in range(kills):
+        sky.now = killing.dice.choice(skies)
+        await asyncio.to_thread(killing.lives, killing.dice.uniform(0.02, 0.3))
+        sky.now = clear
+        assert killing.missing() == []
+    sent = Uploads(killing.bucket, killing.spool, Sending(seconds=0.01))
+    assert Originals(killing.spool, "w0", Keeping(), uploads=sent).close()
+    assert list(killing.spool.rglob("*.jsonl")) == []
+    assert killing.missing() == []
+    found = [transcript(one) for one in stored_at(killing.bucket, killing.spool)]
+    assert [proven(one, KEY).faults for one in found] == [()] * 3
+    assert min(killing.acknowledged.values()) > kills
+
+
+async def test_four_kills_lose_nothing_that_was_acknowledged(bucket, s3, sky, tmp_path):
+    await outlives(Killing(bucket, s3, tmp_path / "spool", random.Random(3)), sky, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_thirty_kills_lose_nothing_that_was_acknowledged(bucket, s3, sky, tmp_path):
+    await outlives(Killing(bucket, s3, tmp_path / "spool", random.Random(1)), sky, 30)

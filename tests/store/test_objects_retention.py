@@ -1,0 +1,172 @@
+"""What is too old or too much goes from the store, too; nobody takes for kept what is gone; many may prune at once."""
+
+import json
+import os
+import threading
+import time
+
+import pytest
+from asking import until
+from chat import KEY, chat, says, user
+from transcribed import heard, keep
+
+from proxy.store.originals import Keeping, Originals
+from proxy.store.transcripts import objects
+from proxy.store.transcripts import uploads as module
+from proxy.store.transcripts.objects import SETTLED_SECONDS, prune, stored_at
+from proxy.store.transcripts.proof import proven
+from proxy.store.transcripts.reading import transcript
+from proxy.store.transcripts.retention import DAY, Retention, beyond
+from proxy.store.transcripts.uploads import Sending, Uploads
+
+pytest_plugins = ("objectstore.fixtures",)
+
+LATER = 3 * 3600.0
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def write(bucket, spool, monkeypatch):
+    """A worker's life: it keeps these and has sent them when this returns."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+
+    def live(*talk, at=spool, sending=None):
+        uploads = Uploads(bucket, at, sending or Sending(seconds=0.05))
+        kept = Originals(at, "w0", Keeping(), uploads=uploads)
+        keep(kept, *talk)
+        assert kept.close()
+
+    return live
+
+
+def talk(turns, first="Hello"):
+    return heard(chat(user(first), *(piece for turn in range(turns) for piece in (says("Hm."), user(f"{turn}")))))
+
+
+def test_what_was_silent_too_long_goes(bucket, spool, write):
+    write(talk(0, "one"), talk(3, "two"))
+    now = time.time()
+    assert prune(bucket, spool, Retention(days=1), now + 0.9 * DAY) == 0
+    (mark,) = bucket.objects(objects.MARK)
+    assert mark.bytes
+    bucket.delete(objects.MARK)
+    assert prune(bucket, spool, Retention(days=1), now + 1.1 * DAY) > 0
+    assert [one.name for one in bucket.objects()] == [objects.MARK]
+
+
+def test_what_is_too_much_goes_the_oldest_first_and_never_what_is_new(bucket, spool, write):
+    write(talk(0, "one" + "x" * 5_000))
+    time.sleep(1.1)  # the store tells whole seconds
+    write(talk(0, "two" + "x" * 5_000))
+    found = list(stored_at(bucket, spool))
+    assert beyond(found, Retention(bytes=8_000), time.time()) == []
+    (gone,) = beyond(found, Retention(bytes=8_000), time.time() + LATER)
+    assert b"one" in b"".join(gone.lines())
+
+
+def test_what_waits_in_the_spool_stays_with_all_that_was_before(bucket, spool, write, sky):
+    write(talk(1))
+    uploads = Uploads(bucket, spool, Sending(seconds=60.0))
+    kept = Originals(spool, "w0", Keeping(), uploads=uploads)
+    keep(kept, talk(2))
+    assert prune(bucket, spool, Retention(bytes=1), time.time() + LATER) == 0
+    assert kept.close()
+    assert len(list(bucket.objects("team-a"))) == 2
+
+
+def test_what_was_written_to_while_it_was_looked_at_stays(bucket, spool, write):
+    write(talk(1))
+    (seen,) = stored_at(bucket, spool)
+    time.sleep(1.1)
+    write(talk(2))
+    assert seen.remove() == 0
+    assert len(list(bucket.objects("team-a"))) == 2
+
+
+def test_a_conversation_that_was_pruned_and_goes_on_is_whole_again_on_every_machine(bucket, write, tmp_path):
+    for replica in ("a", "b"):
+        write(talk(3), at=tmp_path / replica)
+    assert prune(bucket, tmp_path / "a", Retention(bytes=1), time.time() + LATER) > 0
+    for replica in ("a", "b"):
+        for memory in (tmp_path / replica).rglob("sent.ids"):  # as old as it must be before anybody may prune
+            os.utime(memory, (time.time() - SETTLED_SECONDS, time.time() - SETTLED_SECONDS))
+        write(talk(4), at=tmp_path / replica)
+    (found,) = (transcript(one) for one in stored_at(bucket, tmp_path / "a"))
+    assert (len(found.messages), found.twice, proven(found, KEY).faults) == (9, 9, ())
+
+
+def test_what_is_not_believed_any_more_is_forgotten_with_its_folder(spool, write, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
+    write(talk(1))
+    (memory,) = spool.rglob("sent.ids")
+    os.utime(memory, (0, 0))
+    write(talk(0, "another"))
+    assert not memory.parent.exists()
+    assert len(list(spool.rglob("sent.ids"))) == 1
+
+
+def test_many_may_prune_at_once(bucket, spool, write, monkeypatch):
+    monkeypatch.setattr(objects, "MARK_SECONDS", -1e9)  # nobody heeds what another has just done
+    write(*(talk(1, f"conversation {number}") for number in range(12)))
+    bounds, later, faults = Retention(days=1), time.time() + 2 * DAY, []
+
+    def prunes():
+        try:
+            prune(bucket, spool, bounds, later)
+        except OSError as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=prunes) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert [one.name for one in bucket.objects()] == [objects.MARK]
+
+
+def test_who_comes_right_after_another_does_not_look_again(bucket, spool, write, sky):
+    write(talk(1))
+    prune(bucket, spool, Retention(days=1), time.time())
+    sky.asked.clear()
+    prune(bucket, spool, Retention(days=1), time.time())
+    assert len(sky.asked) == 1
+
+
+def test_without_bounds_nothing_is_asked(bucket, spool, sky):
+    assert prune(bucket, spool, Retention(), time.time()) == 0
+    assert sky.asked == []
+
+
+async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
+    write(talk(1))
+    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module.time, "time", lambda at=time.time: at() + 2 * DAY)
+    uploads = Uploads(bucket, spool, Sending(retention=Retention(days=1)))
+    await until(lambda: not list(bucket.objects("team-a")))
+    uploads.close()
+
+
+def test_of_an_interrupted_pruning_what_is_left_has_no_hole(bucket, spool, write, monkeypatch):
+    for turn in range(4):
+        write(talk(turn))
+    (seen,) = stored_at(bucket, spool)
+    delete, deleted = bucket.delete, []
+
+    def once(name):
+        if deleted:
+            raise OSError("killed")
+        deleted.append(name)
+        delete(name)
+
+    monkeypatch.setattr(bucket, "delete", once)
+    with pytest.raises(OSError, match="killed"):
+        seen.remove()
+    (found,) = (transcript(one) for one in stored_at(bucket, spool))
+    texts = [json.loads(said.message)["content"] for said in found.path(found.leaves()[0])]
+    assert texts == ["Hello", "Hm.", "0", "Hm.", "1"]
+    assert proven(found, KEY).faults == ()

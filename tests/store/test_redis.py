@@ -1,0 +1,311 @@
+"""What is Redis' own: a server that is stopped, stuck, full or moved, and what goes over the line to it."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, closing, suppress
+
+import pytest
+from redis_server import needs_redis
+from serving import free_port
+
+from proxy.store.promises import Bounds, Found, StoreUnavailable
+from proxy.store.redis import AGAIN, peek
+
+pytestmark = needs_redis
+PATIENCE = 0.25
+
+
+@pytest.fixture
+async def store(server, opened):
+    return opened(server.url)
+
+
+async def longest(store, *keys):
+    promise, _ = await store.longest(keys)
+    return promise
+
+
+async def timed(act):
+    """How long it took to be told that the store is out, or nothing."""
+    began = time.monotonic()
+    try:
+        await act
+    except StoreUnavailable:
+        return time.monotonic() - began
+    return None
+
+
+async def back(store, within=3 * AGAIN):
+    """Until it answers again: so long it took."""
+    began = time.monotonic()
+    while await timed(store.fact("t/any")) is not None:
+        assert time.monotonic() - began < within
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+# --- out, and back ---
+
+
+async def test_while_nobody_listens_no_call_waits_and_once_somebody_does_all_is_well(server, store, warnings):
+    await store.put("t/h1", b"block")
+    server.kill()
+    assert [await timed(longest(store, "t/h1")) < 0.1 for _ in range(20)] == [True] * 20
+    server.start()
+    await back(store)
+    assert await store.put("t/h1", b"again") == b"again"
+    assert 1 <= len(warnings) <= 3
+    assert all(str(server.port) in warning for warning in warnings)
+
+
+async def test_a_stuck_server_is_waited_for_once_and_by_nobody_after_that(server, store):
+    await store.put("t/h1", b"block")
+    server.pause()
+    first = await timed(longest(store, "t/h1"))
+    assert PATIENCE <= first < 2 * PATIENCE
+    assert [await timed(longest(store, "t/h1")) < 0.05 for _ in range(20)] == [True] * 20
+    server.resume()
+    await back(store)
+    assert await longest(store, "t/h1") == Found("t/h1", b"block")
+
+
+async def test_all_who_wait_for_a_stuck_server_are_let_go_with_the_first(server, store):
+    await store.put("t/h1", b"block")
+    server.pause()
+    waited = await asyncio.gather(*(timed(longest(store, "t/h1")) for _ in range(50)))
+    assert max(waited) < 2 * PATIENCE
+    server.resume()
+
+
+async def test_a_server_that_is_stuck_from_the_start_is_waited_for_once(server, opened):
+    server.pause()
+    store = opened(server.url)
+    assert await timed(store.secret()) < 2 * PATIENCE
+    assert await timed(store.secret()) < 0.05
+    server.resume()
+    await back(store)
+    assert len(await store.secret()) == 32
+
+
+async def test_no_answer_is_ever_taken_for_that_to_another_question(server, store):
+    for number in range(50):
+        await store.note(f"t/{number}", b"%d" % number, 600)
+
+    async def asks(number):
+        try:
+            return await store.fact(f"t/{number}") == b"%d" % number
+        except StoreUnavailable:
+            return True
+
+    async def stutters():
+        for _ in range(2):
+            server.pause()
+            await asyncio.sleep(PATIENCE * 1.2)
+            server.resume()
+            await asyncio.sleep(AGAIN * 1.2)
+
+    stuttering = asyncio.create_task(stutters())
+    right = []
+    while not stuttering.done():
+        right += await asyncio.gather(*(asks(number) for number in range(50)))
+        await asyncio.sleep(0.01)
+    assert len(right) > 500
+    assert all(right)
+
+
+async def test_who_leaves_while_waiting_shifts_nobody_elses_answer(store):
+    await store.note("t/mine", b"mine", 600)
+    for _ in range(20):
+        leaving = asyncio.create_task(store.fact("t/theirs"))
+        asked = asyncio.create_task(store.fact("t/mine"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await asked == b"mine"
+
+
+async def test_a_restart_under_load_is_an_answer_or_a_store_that_is_out_and_nothing_else(server, store):
+    async def works():
+        for number in range(300):
+            try:
+                await store.put(f"t/{number}", b"block")
+                await store.longest([f"t/{number}"])
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
+
+    working = [asyncio.create_task(works()) for _ in range(8)]
+    for _ in range(2):
+        await asyncio.sleep(0.05)
+        server.kill()
+        await asyncio.sleep(0.05)
+        server.start()
+    await asyncio.gather(*working)
+    await back(store)
+
+
+async def test_what_was_saved_stands_again_after_a_restart(server, store):
+    await store.put("t/h1", b"block")
+    await store.swap("keys", None, b"document")
+    secret = await store.secret()
+    server.says("CONFIG", "SET", "save", "60 1")
+    server.stop()
+    server.start()
+    await back(store)
+    assert await longest(store, "t/h1") == Found("t/h1", b"block")
+    assert (await store.secret(), await store.document("keys")) == (secret, b"document")
+
+
+async def test_a_connection_that_was_dropped_while_idle_is_nobodys_loss(server, store, warnings):
+    await store.put("t/h1", b"block")
+    for _ in range(3):
+        server.says("CLIENT", "KILL", "TYPE", "normal")
+        await asyncio.sleep(0.02)
+        assert await longest(store, "t/h1") == Found("t/h1", b"block")
+    assert warnings == []
+
+
+async def test_a_server_that_is_full_still_tells_what_it_has(server, store, warnings):
+    await store.put("t/h1", b"block")
+    server.says("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(StoreUnavailable, match=r"OOM.*maxmemory"):
+        await store.put("t/h2", b"block")
+    assert await longest(store, "t/h1") == Found("t/h1", b"block")
+    assert len(warnings) == 1
+
+
+async def test_a_primary_that_became_a_replica_is_left_for_the_one_that_has_its_name(server, store):
+    await store.put("t/h1", b"block")
+    server.says("REPLICAOF", "127.0.0.1", str(free_port()))
+    with pytest.raises(StoreUnavailable, match=r"READONLY.*primary"):
+        await store.put("t/h2", b"block")
+    server.says("REPLICAOF", "NO", "ONE")
+    await back(store)
+    assert await store.put("t/h2", b"block") == b"block"
+
+
+async def test_something_that_is_no_redis_is_told_so(opened):
+    async def talks(reader, writer):
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(talks, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        with pytest.raises(StoreUnavailable, match=f"127.0.0.1:{port}/0 speaks another protocol"):
+            await opened(f"redis://127.0.0.1:{port}").secret()
+
+
+# --- what goes over the line ---
+
+
+@asynccontextmanager
+async def dribbling(server):
+    """The same server behind a line that brings its answers in small pieces."""
+    ended = []
+
+    async def relays(reader, writer):
+        ended.append(asyncio.current_task())
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await asyncio.gather(pours(reader, up_writer, 1 << 16), pours(up_reader, writer, 7))
+
+    async def pours(reader, writer, size):
+        with suppress(ConnectionError), closing(writer):
+            while piece := await reader.read(size):
+                writer.write(piece)
+                await writer.drain()
+
+    async with await asyncio.start_server(relays, "127.0.0.1", 0) as relay:
+        yield f"redis://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*ended)
+
+
+async def test_answers_that_come_in_pieces_are_read_whole(server, opened):
+    async with dribbling(server) as url:
+        store, value = opened(url, patience=10.0), bytes(range(256)) * 8 + b"\r\n$-1\r\n"
+        await store.put("t/h1", value)
+        await store.note("t/a", b"", 60)
+        found = await store.longest(["t/h2", "t/h1"], ["t/none"], ["t/a"])
+        assert found == (Found("t/h1", value), None, Found("t/a", b""))
+        await store.close()
+
+
+def traffic(server):
+    """Bytes it sent, and scripts it was asked for."""
+    asked = server.info("commandstats")["cmdstat_evalsha"]
+    return int(server.info("stats")["total_net_output_bytes"]), int(asked.split("calls=")[1].split(",")[0])
+
+
+async def test_a_look_up_is_one_round_trip_and_brings_the_first_of_each_list_only(server, store):
+    keys = [f"t/h{number}" for number in range(2_000, 0, -1)]
+    for key in keys[300::100]:
+        await store.put(key, bytes(100_000))
+        await store.note(key, bytes(1_000), 600)
+    await store.longest(keys)
+    before = traffic(server)
+    promise, *facts = await store.longest(keys, keys, ["t/none"], [])
+    after = traffic(server)
+    assert promise.key == facts[0].key == keys[300]
+    assert facts[1:] == [None, None]
+    assert after[0] - before[0] < 110_000
+    assert after[1] - before[1] == 1
+
+
+async def test_any_number_of_requests_share_one_connection(server, store):
+    before = int(server.info("stats")["total_connections_received"])
+    await asyncio.gather(*(store.put(f"t/{number}", b"block") for number in range(200)))
+    assert int(server.info("stats")["total_connections_received"]) == before + 2  # the other one asks about them
+
+
+# --- how long, and how much ---
+
+
+async def test_what_may_go_expires_by_itself_and_what_must_stay_does_not(server, opened):
+    store = opened(server.url, bounds=Bounds(seconds=1_000))
+    await store.put("t/h1", b"block")
+    await store.note("t/a", b"fact", 60)
+    await store.swap("keys", None, b"document")
+    await store.secret()
+    ages = {name: int(server.says("TTL", f"cp/1/{name}")[1:]) for name in ("promise/t/h1", "fact/t/a")}
+    assert 990 < ages["promise/t/h1"] <= 1_000
+    assert 50 < ages["fact/t/a"] <= 60
+    assert {server.says("TTL", f"cp/1/{name}") for name in ("document/keys", "secret")} == {":-1"}
+
+
+async def test_a_use_puts_off_the_expiry(server, opened):
+    store = opened(server.url, bounds=Bounds(seconds=1_000))
+    await store.put("t/h1", b"block")
+    server.says("EXPIRE", "cp/1/promise/t/h1", "100")
+    assert await longest(store, "t/h1")
+    assert int(server.says("TTL", "cp/1/promise/t/h1")[1:]) == 100  # it is as good as new
+    moved = opened(server.url, bounds=Bounds(seconds=1_000), clock=lambda: time.time() + 500)
+    assert await longest(moved, "t/h1")
+    assert int(server.says("TTL", "cp/1/promise/t/h1")[1:]) > 990
+
+
+async def test_without_a_clock_the_servers_own_counts(server, store, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 5.0)
+    assert await store.claim("t/errand", b"one", 0.1)
+    assert not await store.claim("t/errand", b"two", 0.1)
+    await asyncio.sleep(0.12)
+    assert await store.claim("t/errand", b"two", 0.1)
+
+
+async def test_a_server_that_evicts_what_may_expire_keeps_secret_and_documents(server, store):
+    secret = await store.secret()
+    await store.swap("keys", None, b"document")
+    room = int(server.info("memory")["used_memory"]) + 3_000_000
+    server.says("CONFIG", "SET", "maxmemory", str(room))
+    server.says("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    for number in range(100):
+        await store.put(f"t/{number}", bytes(100_000))
+    held = [number for number in range(100) if await longest(store, f"t/{number}")]
+    assert 10 <= len(held) < 50
+    assert (await store.secret(), await store.document("keys")) == (secret, b"document")
+
+
+async def test_whoever_only_looks_touches_nothing(server, store):
+    assert await peek(server.url, ["t/h1"]) == (None, {})
+    secret = await store.secret()
+    await store.put("t/h1", b"block")
+    server.says("EXPIRE", "cp/1/promise/t/h1", "7")
+    assert await peek(server.url, ["t/h2", "t/h1"]) == (secret, {"t/h1": b"block"})
+    assert server.says("TTL", "cp/1/promise/t/h1") in (":7", ":6")
