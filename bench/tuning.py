@@ -1,11 +1,12 @@
 """Which figures the default should have: the choice made on all kinds of agents but one, and tried on that one.
 
-python bench/tuning.py --out /tmp/economy.jsonl
+python bench/tuning.py DIR --out /tmp/tuning.jsonl --jobs 2
 
 Around the default two figures are varied that trade cost for retention: how much must be clearable for a stride, and
 how much of a folded text stays as lines. Of the points that keep what must be kept, the one is chosen whose cost is
 nearest to the best under the price model where it is worst. A figure chosen on the conversations it is reported for
 would flatter itself; so for each source the choice is made on the others, and what it comes to is told of that source.
+The measures are the scorecard's (docs/scorecard.md), with a cache that forgets nothing, summaries included.
 """
 
 import argparse
@@ -15,79 +16,90 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from economy import PLAIN_POLICIES, PRICES, TRACES, Results, Tally, Trial, run, total
-from recorded import Record, records
-
+from proxy.cli.progress import Bar
+from proxy.config.policies import resolved
+from proxy.config.shipped import policies
 from proxy.core.rules import Rules
 from proxy.core.steps import ClearResults
+from proxy.replay import sessions
+from proxy.replay.cache import HABITS
+from proxy.replay.heart import Trial
+from proxy.replay.prices import PRICES, share
+from proxy.replay.run import Ledger, run
+from proxy.replay.scorecard import OLD, by_policy
+from proxy.replay.scoring import Upstream, total
+from proxy.replay.summaries import StandIn
+from proxy.replay.values import AGES, Result, Scores
 
-STRIDES = (12_000, 15_000, 20_000)
-OUTLINES = (0.15, 0.2, 0.25)
-HELD_OUT = "all together"
+STRIDES = (12_000, 13_000, 15_000)
+OUTLINES = (0.2, 0.22, 0.24)
+WINDOW = 128_000
 KEPT = (0.95, 0.97, 0.995)
+COLUMNS = (*(f"cost {name}" for name in PRICES), "in context", "named", "fresh")
+Points = Mapping[str, Scores]
 
 
-def candidates() -> dict[str, Rules]:
-    return {
-        f"stride {stride // 1000}k, outline {outline}": _around(stride, outline)
+def candidates(cache: str) -> list[Trial]:
+    return [
+        Trial(
+            name=f"stride {stride // 1000}k, outline {outline}",
+            rules=_around(stride, outline),
+            window=WINDOW,
+            prices=PRICES[".1/1.25"],
+            summarizer=StandIn(),
+            times=cache == "provider",
+        )
         for stride, outline in product(STRIDES, OUTLINES)
-    }
+    ]
 
 
 def _around(stride: int, outline: float) -> Rules:
-    rules = Rules()
+    rules = resolved("default", policies()).rules("default")
     steps = (replace(step, outline=outline) if isinstance(step, ClearResults) else step for step in rules.when_full)
     return replace(rules, clear_at_least=stride, when_full=tuple(steps))
 
 
-def costs(tallies: Mapping[str, Tally]) -> dict[str, list[float]]:
-    """Under each price model, in parts of doing nothing."""
-    plain = tallies["nothing"]
-    return {
-        name: [tally.cost(price) / plain.cost(price) for price in PRICES.values()] for name, tally in tallies.items()
-    }
+def kept(scores: Scores) -> tuple[float, ...]:
+    old, fresh = scores.kept_of(OLD), scores.kept_of(AGES[:1])
+    asked = max(1, old.asked)
+    return old.in_context / asked, old.named / asked, fresh.in_context / max(1, fresh.asked)
 
 
-def behind(tallies: Mapping[str, Tally]) -> dict[str, float]:
+def behind(points: Points) -> dict[str, float]:
     """How far each point that keeps enough is behind the best of them, where that is furthest."""
-    cost = costs(tallies)
-    able = [name for name in tallies if name != "nothing" and _keeps(tallies[name])] or ["nothing"]
-    best = [min(cost[name][number] for name in able) for number in range(len(PRICES))]
+    cost = {name: [share(scores, prices) for prices in PRICES.values()] for name, scores in points.items()}
+    able = [name for name in points if all(own >= least for own, least in zip(kept(points[name]), KEPT, strict=True))]
+    best = [min(cost[name][number] for name in able) for number in range(len(PRICES))] if able else []
     return {name: max(own / least for own, least in zip(cost[name], best, strict=True)) - 1 for name in able}
 
 
-def chosen(tallies: Mapping[str, Tally]) -> str:
-    return min(behind(tallies).items(), key=lambda pair: pair[1])[0]
+def chosen(points: Points) -> str:
+    """The point that is nearest to the best of those that keep enough; where none does, the one that keeps most."""
+    far = behind(points)
+    return min(far, key=far.__getitem__) if far else max(points, key=lambda name: kept(points[name]))
 
 
-def _keeps(tally: Tally) -> bool:
-    return all(share >= least for share, least in zip(tally.kept.shares, KEPT, strict=True))
+def over(results: Sequence[Result], *, source: str = "", but: str = "") -> Points:
+    """Every point, over one source, or all but one."""
+    own = [each for each in results if each.source != but and source in ("", each.source)]
+    return {name: total(each.scores for each in its) for name, its in by_policy(own).items()}
 
 
-def over(results: Results, records: Sequence[Record]) -> dict[str, Tally]:
-    return {name: total(tallies, records) for name, tallies in results.items()}
-
-
-def report(results: Results, everything: Sequence[Record]) -> str:
+def report(results: Sequence[Result]) -> str:
     """Each point on everything; then for each source the choice of the others."""
-    columns = [*(f"cost {name}" for name in PRICES), "in context", "named", "fresh"]
-    whole = over(results, everything)
+    whole = over(results)
     far = behind(whole)
-    rows = _head("point", *columns, "behind the best")
-    rows += [
-        _row(whole, name, name, last=(f"{100 * far[name]:.1f} %" if name in far else "keeps too little",))
-        for name in whole
-        if name != "nothing"
-    ]
-    rows += ["", *_head("held out", "requests", "chosen on the others", *columns)]
-    every = {HELD_OUT: Tally(), "nothing": Tally()}
-    for source in dict.fromkeys(record.source for record in everything):
-        name = chosen(over(results, [record for record in everything if record.source != source]))
-        own = over(results, [record for record in everything if record.source == source])
-        rows.append(_row(own, name, source, f"{own[name].requests:,}", name))
-        every[HELD_OUT].add(own[name])
-        every["nothing"].add(own["nothing"])
-    rows.append(_row(every, HELD_OUT, HELD_OUT, f"{every[HELD_OUT].requests:,}", "each as above"))
+    rows = _head("point", *COLUMNS, "behind the best")
+    for name, scores in whole.items():
+        rows.append(_row(scores, name, last=(f"{100 * far[name]:.1f} %" if name in far else "keeps too little",)))
+    rows += ["", *_head("held out", "requests", "chosen on the others", *COLUMNS)]
+    held = []
+    for source in dict.fromkeys(result.source for result in results):
+        name = chosen(over(results, but=source))
+        held.append(over(results, source=source)[name])
+        rows.append(_row(held[-1], source, f"{held[-1].requests:,}", name))
+    every = total(held)
+    rows.append(_row(every, "all together", f"{every.requests:,}", "each as above"))
     return "\n".join(rows)
 
 
@@ -95,21 +107,30 @@ def _head(*columns: str) -> list[str]:
     return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
 
 
-def _row(tallies: Mapping[str, Tally], name: str, *first: str, last: Sequence[str] = ()) -> str:
-    figures = [f"{100 * cost:.1f}" for cost in costs(tallies)[name]]
-    kept = tallies[name].kept
-    shares = [f"{share:.3f}" for share in kept.shares] if kept.terms else ["-"] * 3
+def _row(scores: Scores, *first: str, last: Sequence[str] = ()) -> str:
+    figures = [f"{100 * share(scores, prices):.1f}" for prices in PRICES.values()]
+    shares = [f"{each:.3f}" for each in kept(scores)] if scores.kept_of(OLD).asked else ["-"] * len(KEPT)
     return "| " + " | ".join([*first, *figures, *shares, *last]) + " |"
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--limit", type=int, default=0, help="about so many conversations (0: all)")
+    options.add_argument("folder", type=Path, help="where the recorded conversations are, a file for each source")
+    options.add_argument("--cache", choices=HABITS, default="forever", help="how the upstream caches")
     options.add_argument("--out", type=Path, help="results by conversation; a run that broke off goes on from there")
+    options.add_argument("--jobs", type=int, default=1)
     given = options.parse_args()
-    everything = list(records(sorted(TRACES.glob("*_*.jsonl.gz")), given.limit))
-    points = {"nothing": PLAIN_POLICIES["nothing"], **candidates()}
-    print(report(run([Trial(name, rules) for name, rules in points.items()], everything, given.out), everything))
+    files = sorted(given.folder.glob("*_*.jsonl.gz"))
+    everything = [each for file in files for each in sessions.read(file)]
+    results = run(
+        everything,
+        candidates(given.cache),
+        Upstream(WINDOW, HABITS[given.cache]),
+        ledger=Ledger(given.out),
+        jobs=given.jobs,
+        progress=Bar(sys.stderr, "conversations"),
+    )
+    print(report(results))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 """Tables as a terminal shows them: columns as wide as they must be, figures to the right."""
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 _KIB = 1024
+_UNKNOWN = "-"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Whatever is a number, in its column, stands to the right."""
+    """Whatever is a number, or would be if it were known, stands to the right in its column."""
     listed = list(rows)
     texts = [tuple(head), *(tuple(map(_shown, row)) for row in listed)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    right = [bool(listed) and all(isinstance(row[at], int) for row in listed) for at in range(len(head))]
+    right = [bool(listed) and all(_is_figure(row[at]) for row in listed) for at in range(len(head))]
     return "\n".join("  ".join(map(_aligned, row, widths, right)).rstrip() for row in texts)
 
 
@@ -21,6 +23,10 @@ def size(amount: int) -> str:
             break
         amount = round(amount / _KIB)
     return f"{amount:,} {unit}"
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | Decimal) or value == _UNKNOWN
 
 
 def _shown(value: object) -> str:

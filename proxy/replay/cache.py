@@ -1,0 +1,54 @@
+"""What an upstream has in its cache: prefixes of requests, whole message by whole message.
+
+Providers cache from some length on, in blocks of tokens, and forget what nobody asked for a while. A prefix here ends
+where a message ends, so a message that was changed near its end counts as all new: a little less is cached than a
+provider might have, never more. `FOREVER` is the plain cache of the first simulations, for comparison with them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from proxy.core.pipeline import Count
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """How a provider caches."""
+
+    least: int
+    """Shorter prefixes are not kept."""
+    step: int
+    """Of what is kept, whole blocks of so many tokens are charged as cached."""
+    lifetime: float
+    """Seconds without use until a prefix is forgotten."""
+
+
+PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
+FOREVER = Habit(least=0, step=1, lifetime=inf)
+HABITS = {"provider": PROVIDER, "forever": FOREVER}
+
+
+class Cache:
+    """One conversation's prefixes."""
+
+    def __init__(self, habit: Habit, count: Count) -> None:
+        self._habit = habit
+        self._count = count
+        self._used: dict[int, float] = {}
+
+    def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
+        """Tokens of a request, tools first, and how many of them are cached; from now on all of them are."""
+        total = cached = link = 0
+        known = True
+        for piece in pieces:
+            link = hash((link, piece))
+            tokens = self._count(piece)
+            known = known and link in self._used and now - self._used[link] <= self._habit.lifetime
+            total += tokens
+            cached += tokens if known else 0
+            self._used[link] = now
+        return total, self._charged(cached)
+
+    def _charged(self, cached: int) -> int:
+        return cached // self._habit.step * self._habit.step if cached >= self._habit.least else 0

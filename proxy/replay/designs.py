@@ -1,0 +1,63 @@
+"""Plain designs to compare a policy with: what agents and proxies without a sense of price do.
+
+They are rules like any other policy's, so they go through the same heart and are judged by the same measures; the
+designs this product grew from are shipped as policies of their own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from proxy.core.pipeline import Draft
+from proxy.core.rules import Keep, Rules
+from proxy.core.steps import ClearResults
+from proxy.core.summary import Summaries
+
+NEVER = 10**9
+NOTHING = "nothing"
+_SHORT, _CLEARED = 200, 20
+
+
+@dataclass(frozen=True, slots=True)
+class JustUnder:
+    """Clear the oldest results until the view is just under a size: what many agents do."""
+
+    name: ClassVar[str] = "just_under"
+    limit: int = 60_000
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.view) - self.limit
+
+    def __call__(self, draft: Draft) -> Draft:
+        excess, chosen = self.reach(draft), set[int]()
+        for message in draft.middle:
+            if excess > 0 and message.is_result and not message.literal and len(message.raw) > _SHORT:
+                chosen.add(id(message))
+                excess -= draft.count(message.raw) - _CLEARED
+        return draft.rewritten(
+            lambda message, _: message.told("[Cleared.]", self.name) if id(message) in chosen else message
+        )
+
+
+_PLAIN = ClearResults(over=800, keep_failed=0, outline=0, names=0, template="[Previous: used {tool}]")
+_BARE = Rules(
+    always=(),
+    when_full=(_PLAIN,),
+    keep=Keep(tokens=0, groups=1),
+    clear_at_least=1,
+    clear_cold_at_least=1,
+    horizon=NEVER,
+    trigger=0,
+    min_groups=0,
+    summary=Summaries(enabled=False),
+)
+_BATCHED = replace(_BARE, keep=Keep(tokens=8_000, groups=1))
+DESIGNS: Mapping[str, Rules] = {
+    NOTHING: replace(_BARE, new_blocks=False),
+    "sliding-10": replace(_BARE, when_full=(replace(_PLAIN, keep_recent=10),)),
+    "just-under-60k": replace(_BARE, when_full=(JustUnder(60_000),)),
+    "batched-10k": replace(_BATCHED, clear_at_least=10_000, clear_cold_at_least=10_000),
+    "batched-20k": replace(_BATCHED, clear_at_least=20_000, clear_cold_at_least=20_000),
+}
+"""By name: the newest ten results stay, and what has just come; old results go until 60,000 tokens are left; results
+older than the newest 8,000 tokens go once 10,000 or 20,000 tokens of them can go."""

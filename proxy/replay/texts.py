@@ -1,0 +1,51 @@
+"""What a message tells a reader: its content, its thoughts, and the texts within the arguments of its calls."""
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from proxy.core.messages import text_of
+
+REASONING = ("reasoning_content", "reasoning")
+_REMEMBERED = 50_000
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def text(raw: bytes) -> str:
+    """All of it, one below the other."""
+    message = json.loads(raw)
+    found = [text_of(message.get("content")), *(message.get(key) for key in REASONING)]
+    for arguments in _arguments(message):
+        found += strings(loaded(arguments))
+    return "\n".join(each for each in found if isinstance(each, str) and each)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def lines(raw: bytes) -> frozenset[str]:
+    return frozenset(text(raw).split("\n"))
+
+
+def strings(value: Any) -> Iterator[str]:  # noqa: ANN401 (any JSON)
+    """Every text in a JSON value, names of members left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from strings(each)
+
+
+def loaded(arguments: str) -> Any:  # noqa: ANN401 (any JSON)
+    """Arguments as the value they write; as they stand where they are no JSON."""
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _arguments(message: dict[str, Any]) -> Iterator[str]:
+    for call in message.get("tool_calls") or ():
+        yield (call.get("function") or {}).get("arguments") or (call.get("custom") or {}).get("input") or ""
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict):
+        yield legacy.get("arguments") or ""

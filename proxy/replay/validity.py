@@ -1,0 +1,157 @@
+"""What an upstream that takes its rules at their word would refuse in a request, written from the rules alone.
+
+    breaches(after) <= breaches(before)     nothing that was right has come out wrong
+
+Nothing here knows how the proxy works. Breaches are counted by kind, because some recorded histories bring theirs.
+Three dialects: OpenAI's chat completions; chat templates that want user and assistant to alternate; and what a
+translation to Anthropic's Messages must give.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+HEAD = ("system", "developer")
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_FOLLOWS = {"": ("user",), "user": ("assistant",), "assistant": ("user",), "calls": ("tool",)}
+"""Who may speak next, where speakers alternate; after a tool, another one or the assistant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One message, as far as the rules ask."""
+
+    role: str
+    calls: tuple[str, ...] = ()
+    answers: str = ""
+    openai: tuple[str, ...] = ()
+    """What is wrong with it by itself, by OpenAI's rules."""
+    anthropic: tuple[str, ...] = ()
+
+
+def breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """By OpenAI's rules, of messages as JSON values."""
+    return of_openai([_shape(message) for message in messages])
+
+
+@lru_cache(maxsize=50_000)
+def shape(raw: bytes) -> Shape:
+    """Of a message as it stands on the wire."""
+    return _shape(json.loads(raw))
+
+
+def of_openai(shapes: Sequence[Shape]) -> Counter[str]:
+    wrong = (fault for each in shapes for fault in each.openai)
+    ends = [each for each in shapes if each.role not in HEAD][-1:]
+    last = ["it ends with an answer"] if ends and ends[0].role == "assistant" else []
+    return Counter([*_beginning(shapes), *last, *wrong, *_pairs(shapes)])
+
+
+def of_alternation(shapes: Sequence[Shape]) -> Counter[str]:
+    found: list[str] = []
+    before = ""
+    for number, each in enumerate(shapes):
+        role = "tool" if each.role == "function" else each.role
+        if role in HEAD:
+            found += ["an instruction in the midst"] if number and shapes[number - 1].role not in HEAD else []
+            continue
+        if role not in _FOLLOWS.get(before, ("tool", "assistant")):
+            found.append(f"{role} after {before}" if before else "it does not begin with a user")
+        before = "calls" if each.calls else role
+    return Counter(found)
+
+
+def of_anthropic(shapes: Sequence[Shape]) -> Counter[str]:
+    ids = Counter(call for each in shapes for call in each.calls)
+    twice = ("a call's id stands there twice" for times in ids.values() for _ in range(times - 1))
+    wrong = (fault for each in shapes for fault in each.anthropic)
+    return Counter([*_beginning(shapes), *wrong, *twice, *_pairs(shapes)])
+
+
+BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
+    "openai": of_openai,
+    "alternating": of_alternation,
+    "anthropic": of_anthropic,
+}
+
+
+def _beginning(shapes: Sequence[Shape]) -> Iterator[str]:
+    body = [each for each in shapes if each.role not in HEAD]
+    if not any(each.role == "user" for each in body):
+        yield "nobody asks anything"
+    if body and body[0].role != "user":
+        yield "it does not begin with a user"
+
+
+def _pairs(shapes: Sequence[Shape]) -> Iterator[str]:
+    """A call is answered once, directly after the message that made it; nothing else is answered."""
+    waiting: list[str] = []
+    for each in shapes:
+        if each.role == "tool":
+            if each.answers in waiting:
+                waiting.remove(each.answers)
+            else:
+                yield "a result without its call"
+            continue
+        yield from ("a call without its result" for _ in waiting)
+        waiting = list(each.calls)
+    yield from ("a call without its result" for _ in waiting)
+
+
+def _shape(message: Mapping[str, Any]) -> Shape:
+    calls = message.get("tool_calls") or ()
+    ids = tuple(str(call.get("id", "")) for call in calls)
+    return Shape(
+        role=str(message.get("role")),
+        calls=ids,
+        answers=str(message.get("tool_call_id", "")),
+        openai=tuple(_wrong_by_itself(message)),
+        anthropic=tuple(_wrong_when_translated(message, ids)),
+    )
+
+
+def _wrong_by_itself(message: Mapping[str, Any]) -> Iterator[str]:
+    role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
+    if role not in ROLES:
+        yield "no such role"
+    if content is not None and not isinstance(content, str | list):
+        yield "content of another kind"
+    if calls is not None and not calls:
+        yield "an empty list of calls"
+    if role == "assistant" and not content and not calls and not message.get("function_call"):
+        yield "an answer that says nothing"
+    if role != "assistant" and (content is None or content == []):
+        yield "a message without content"
+    yield from ("arguments are no JSON" for call in calls or () if not _is_json(_arguments(call)))
+
+
+def _wrong_when_translated(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
+    content = message.get("content")
+    texts = content if isinstance(content, list) else [{"text": content}] if isinstance(content, str) else []
+    told = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if message.get("role") == "user" and any(not each.strip() for each in told):
+        yield "a text that says nothing"
+    yield from ("a call's id has other letters" for each in ids if not _ID.fullmatch(each))
+    for call in message.get("tool_calls") or ():
+        arguments = _arguments(call)
+        if not (_is_json(arguments) and isinstance(json.loads(arguments), dict)):
+            yield "arguments are no JSON object"
+
+
+def _arguments(call: Mapping[str, Any]) -> str:
+    """Of a custom tool nothing is asked: its input is free text."""
+    found = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
+    return found if isinstance(found, str) else ""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

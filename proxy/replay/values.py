@@ -1,0 +1,210 @@
+"""What a replay takes and what it gives: conversations as they were recorded, and what became of each request.
+
+Everything here is a plain value that goes to JSON and back as it is. Figures are whole numbers and add up; shares and
+prices are made of them only where somebody reads them, so that the same run gives the same digits everywhere and in
+any order.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+PICO = 10**12
+"""Money is kept in so manieth parts of a dollar: a price per million tokens is a whole number of them per token."""
+DIALECTS = ("openai", "alternating", "anthropic")
+"""By whose rules a history may be refused."""
+KINDS = ("path", "id", "number", "name")
+"""What a term is."""
+AGES = ("fresh", "recent", "old", "ancient")
+"""How long ago it was last seen: within the last 6 messages; of 7 to 20, 21 to 60, and more than 60 messages ago."""
+RECALLED = ("user messages", "pins", "paths", "ids", "errors")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the record tells of one request, as far as it does."""
+
+    tokens: int | None = None
+    """The prompt, what was cached of it included."""
+    cached: int | None = None
+    output: int | None = None
+    at: float | None = None
+    """When it was answered, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One recorded conversation: its whole history, the last answer included."""
+
+    name: str
+    """Tells it from every other one of the same replay."""
+    source: str
+    """Where it is from: a kind of agent, a file. What is told by kind is told by this."""
+    messages: tuple[Json, ...]
+    """As an OpenAI client would send them. Each assistant message that is not the first is one request."""
+    tools: tuple[Json, ...] = ()
+    model: str = ""
+    recorded: Mapping[int, Recorded] = field(default_factory=dict)
+    """By the place of the assistant message that answered."""
+    begins: int = 0
+    """What stands before this came from before the client's own compaction, or from before a fork: its requests are
+    counted in the conversation they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One request: what the agent sent, and what was forwarded of it."""
+
+    place: int
+    """Of the assistant message that answered it."""
+    seconds: float
+    """Since the first request, by the recorded times or the simulated clock."""
+    raw: int
+    """Tokens as the agent sent it."""
+    raw_cached: int
+    """So many of them the upstream would have had in its cache, had nothing stood in between."""
+    forwarded: int
+    cached: int
+    """So many of the forwarded ones it had."""
+    rewrote: bool = False
+    """What was forwarded before is no prefix of this: the cache is broken."""
+    reason: str = ""
+    """Why, where it is known: `window`, `stride`, `cold`, ..."""
+    summaries: int = 0
+    """So many calls for a summary were made at this request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What was read and written, by what it costs."""
+
+    fresh: int = 0
+    """Read, and not in the upstream's cache."""
+    cached: int = 0
+    written: int = 0
+
+    @property
+    def read(self) -> int:
+        return self.fresh + self.cached
+
+    def plus(self, other: "Tokens") -> "Tokens":
+        return Tokens(self.fresh + other.fresh, self.cached + other.cached, self.written + other.written)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """So many terms an action reached for, and so many of them the view still had."""
+
+    asked: int = 0
+    in_context: int = 0
+    """A whole original line with the term stands there."""
+    named: int = 0
+    """The term stands anywhere."""
+    pointed: int = 0
+    """In context, or to be had again from what the view points to."""
+
+    def plus(self, other: "Kept") -> "Kept":
+        return Kept(
+            self.asked + other.asked,
+            self.in_context + other.in_context,
+            self.named + other.named,
+            self.pointed + other.pointed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """So many things stood in the history, and so many of them in the last view."""
+
+    asked: int = 0
+    kept: int = 0
+
+    def plus(self, other: "Recall") -> "Recall":
+        return Recall(self.asked + other.asked, self.kept + other.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How far our count of what was added is from the upstream's own, over requests that follow one another."""
+
+    pairs: int = 0
+    recorded: int = 0
+    """Tokens by which the recorded prompts grew."""
+    estimated: int = 0
+    """The same as we count."""
+    missed: int = 0
+    """The differences, added up without their sign."""
+    prompts: int = 0
+    """The recorded prompts themselves."""
+
+    def plus(self, other: "Estimate") -> "Estimate":
+        return Estimate(
+            self.pairs + other.pairs,
+            self.recorded + other.recorded,
+            self.estimated + other.estimated,
+            self.missed + other.missed,
+            self.prompts + other.prompts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What one policy came to, over one conversation or many."""
+
+    requests: int = 0
+    raw: Tokens = Tokens()
+    """Of all requests as the agent sent them."""
+    forwarded: Tokens = Tokens()
+    rewrites: int = 0
+    peak: int = 0
+    """Tokens of the largest request that was forwarded."""
+    over: int = 0
+    """Requests that were longer than the window."""
+    summary_calls: int = 0
+    summaries: Tokens = Tokens()
+    """What these calls read and wrote."""
+    invalid: Mapping[str, int] = field(default_factory=dict)
+    """By dialect: requests in which something was wrong that had been right."""
+    recall: Mapping[str, Recall] = field(default_factory=dict)
+    """By what is recalled (`RECALLED`)."""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """By age and kind of term, as "old path"."""
+    estimate: Estimate = Estimate()
+    raw_bill: int = 0
+    """Input at the model's own prices, in picodollars; of models whose prices are known."""
+    bill: int = 0
+    """The same for what was forwarded, summaries included."""
+    priced: int = 0
+    """Requests that these two speak of."""
+    failed: int = 0
+    """Requests that a proxy did not answer as it should have."""
+
+    @property
+    def mean(self) -> int:
+        """Tokens of a request that was forwarded, on average."""
+        return self.forwarded.read // max(1, self.requests)
+
+    def kept_of(self, ages: Iterable[str] = AGES, kinds: Iterable[str] = KINDS) -> Kept:
+        """Over some ages and kinds of terms."""
+        wanted = {f"{age} {kind}" for age in ages for kind in kinds}
+        found = Kept()
+        for name, kept in self.kept.items():
+            found = found.plus(kept) if name in wanted else found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One conversation under one policy, or through one proxy."""
+
+    policy: str
+    """As it stands in the table."""
+    conversation: str
+    source: str
+    model: str
+    window: int
+    """The tokens that were the limit."""
+    scores: Scores
+    points: tuple[Point, ...] = ()
