@@ -34,6 +34,20 @@ class BadRequest(ProxyError):
     status, code = 400, "bad_request"
 
 
+class Unauthorized(ProxyError):
+    """No key, or none that opens. The code is OpenAI's own: clients know what to do about it."""
+
+    status, code = 401, "invalid_api_key"
+
+
+class UnknownTeam(ProxyError):
+    status, code = 403, "unknown_team"
+
+
+class UntrustedGateway(ProxyError):
+    status, code = 403, "untrusted_gateway"
+
+
 class PathNotAllowed(ProxyError):
     status, code = 403, "path_not_allowed"
 

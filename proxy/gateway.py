@@ -10,20 +10,23 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, TypeVar
 
 from proxy import events
-from proxy.compaction.case import Ruled
+from proxy.access.door import Admitted, Door
+from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.ground import Answered, Prepared
 from proxy.compaction.keeping import recorded
-from proxy.config import Config, Upstream
+from proxy.compaction.offer import Offer, Offers
+from proxy.config import Config, Occasion, Secret, Upstream
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import gauge, overflow, paths, routing, sse, usage
 from proxy.wire import headers as wire_headers
+from proxy.wire.caller import Caller
 from proxy.wire.headers import Headers
 from proxy.wire.overflow import Fault
 
@@ -38,6 +41,7 @@ class Passage:
     method: str
     route: str
     received_at: float
+    team: str = ""
     upstream: str | None = None
     reason: str | None = None
     compaction: str | None = None
@@ -61,6 +65,7 @@ class Passage:
             route=self.route,
             status=self.status,
             outcome=self.outcome,
+            team=self.team,
             upstream=self.upstream,
             reason=self.reason,
             compaction=self.compaction,
@@ -104,18 +109,37 @@ class Gateway:
     """A configuration and its connections. A reload makes a new one; calls finish on the one they began on."""
 
     def __init__(
-        self, config: Config, compactor: Compactor, emit: events.Listener, kept: Mapping[str, Client] | None = None
+        self,
+        config: Config,
+        compactor: Compactor,
+        records: Records,
+        emit: events.Listener,
+        kept: Mapping[str, Client] | None = None,
     ) -> None:
         self.config = config
+        self._records = records
         self._compactor = compactor
         self._emit = emit
         self._told: set[str] = set()
         self._noting: set[asyncio.Task[None]] = set()
-        self._model_decides = len(config.upstreams) > 1 or not _serves_all_alike(config.upstreams[0])
+        self._model_decides = (
+            len(config.upstreams) > 1
+            or not _serves_all_alike(config.upstreams[0])
+            or any(attachment.model != "*" for attachment in config.attachments)
+        )
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
-        self._ruled = {
-            each.name: Ruled.by(each.policy, config.policy(each.policy), self.clients) for each in config.upstreams
-        }
+        self._offers = Offers(config, self.clients)
+        self._door = Door.of(config)
+
+    def admit(self, headers: Headers, peer: str, passage: Passage) -> Admitted:
+        """Who calls, before anything of a body is read. ProxyError: he may not."""
+        admitted = self._door.admit(headers, peer, self._records.current, time())
+        passage.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
+        return admitted
+
+    def credential_of(self, caller: Caller) -> Secret | None:
+        team = self.config.teams.get(caller.team)
+        return team.key if team is not None else None
 
     def must_read(self, method: str, path: str, headers: Headers) -> bool:
         """Whether a body has to be read whole before it is known where it goes and what of it goes."""
@@ -130,7 +154,7 @@ class Gateway:
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
             reply = await _sent(client, call, model, passage)
             return Answer(reply, self._notes(call, passage), _watch_for(call, reply))
-        prepared = await self._prepared(call, call.body, client, passage)
+        prepared = await self._prepared(call, call.body, client, model, passage)
         if prepared.answer is not None:
             _note(prepared, passage)
             return Answer(prepared.answer, prepared.notes, None)
@@ -147,20 +171,24 @@ class Gateway:
         return Answer(reply, prepared.notes, _watch_for(call, reply), heard, _gauge_for(prepared, reply))
 
     def _client_for(self, model: str | None, call: Call) -> Client:
-        settings = self.config.upstream_for(model)
+        settings = self.config.upstream_for(model, call.caller.team)
         if settings is None:
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
-        if settings.key and not paths.is_inference(call.method, call.path, settings.paths):
+        if (settings.key or call.credential) and not paths.is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
         return self.clients[settings.name]
 
-    async def _prepared(self, call: Call, body: bytes, client: Client, passage: Passage) -> Prepared:
-        ruled = self._ruled[client.settings.name]
+    async def _prepared(self, call: Call, body: bytes, client: Client, model: str | None, passage: Passage) -> Prepared:
+        offer = self._offer(call, client, model)
         if call.path == paths.COMPACT:
-            return await self._compactor.compacted(call, body, client, ruled)
-        return await self._or(self._compactor.prepare(call, body, client, ruled), _unprepared(call), passage)
+            return await self._compactor.compacted(call, body, client, offer)
+        return await self._or(self._compactor.prepare(call, body, client, offer), _unprepared(call), passage)
+
+    def _offer(self, call: Call, client: Client, model: str | None) -> Offer:
+        caller = call.caller
+        return self._offers.of(Occasion(caller.team, caller.key_id, model or "", client.settings.name, caller.tag))
 
     async def _second_chance(
         self, first: Prepared, refused: Reply, client: Client, model: str | None, passage: Passage

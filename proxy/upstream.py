@@ -27,6 +27,7 @@ from proxy import events
 from proxy.config import Secret, Upstream
 from proxy.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.wire import headers as wire_headers
+from proxy.wire.caller import ANYBODY, Caller
 from proxy.wire.headers import Headers
 
 Body = bytes | AsyncIterator[bytes] | None
@@ -48,19 +49,28 @@ class Call:
     query: str
     headers: Headers
     body: Body
+    caller: Caller = ANYBODY
+    credential: Secret | None = None
+    """The upstream key of the caller's team, in place of the upstream's own."""
 
 
 class Reply:
     """An answer whose headers are in and whose body is still to come."""
 
-    __slots__ = ("_ahead", "_closed", "_response", "_settings", "headers", "is_good", "reason", "status")
+    __slots__ = ("_ahead", "_closed", "_is_last", "_response", "_settings", "headers", "is_good", "reason", "status")
 
     def __init__(
-        self, response: aiohttp.ClientResponse, settings: Upstream, closed: Callable[[], Awaitable[None]]
+        self,
+        response: aiohttp.ClientResponse,
+        settings: Upstream,
+        closed: Callable[[], Awaitable[None]],
+        *,
+        is_last: bool,
     ) -> None:
         self._response = response
         self._settings = settings
         self._closed = closed
+        self._is_last = is_last
         self._ahead = b""
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
@@ -89,6 +99,8 @@ class Reply:
         """Chunk for chunk as the socket delivered it."""
         if self._ahead:
             yield self._ahead
+        if self._is_last:
+            self._hang_up_afterwards()
         content, who = self._response.content, f'upstream "{self._settings.name}"'
         silence, now = _Silence(self._response, self._settings.silence_seconds), asyncio.get_running_loop().time
         try:
@@ -102,6 +114,13 @@ class Reply:
             raise UpstreamBroke(f"{who} broke off in the middle of its answer") from None
         finally:
             silence.stop()
+
+    def _hang_up_afterwards(self) -> None:
+        """Once a stream is through; nobody else is to use this connection."""
+        connection = self._response.connection
+        kind = wire_headers.find(self.headers, "content-type") or ""
+        if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
+            connection.protocol.force_close()
 
     async def close(self) -> None:
         """Let go of the connection: one whose answer was read whole has gone back to the pool by itself."""
@@ -156,6 +175,9 @@ class Client:
         self._proxy = _proxy_for(settings.base_url)
         self._in_use = 0
         self._retired = False
+        # Some servers hang up after a stream without saying so before (llama.cpp's does), and the next request meets
+        # that. So a stream is the last on its connection where a new one costs nothing, and where it has happened.
+        self._hangs_up = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=settings.max_connections, keepalive_timeout=_IDLE_SECONDS, ssl=_tls(settings)
@@ -176,6 +198,8 @@ class Client:
         url = _beside(self.settings, call) if beside else self._target(call, model)
         headers = CIMultiDict(wire_headers.to_upstream(call.headers, without=self._dropped))
         headers.update(self._added)
+        if call.credential is not None:
+            headers.update(_shown_key(self.settings, call.credential))
         if not isinstance(call.body, bytes) and (length := wire_headers.find(call.headers, "content-length")):
             headers["Content-Length"] = length
         reply = None
@@ -230,8 +254,9 @@ class Client:
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError) as fault:
+            self._hangs_up = self._hangs_up or isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError)
             raise _ours(fault, self.settings) from None
-        return Reply(response, self.settings, self._done)
+        return Reply(response, self.settings, self._done, is_last=self._hangs_up)
 
     def _wait_for(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""
@@ -295,9 +320,13 @@ def _added_headers(settings: Upstream) -> CIMultiDict[str]:
     for name, value in settings.headers.items():
         added[name] = value.value if isinstance(value, Secret) else value
     if settings.key:
-        bearer = "Bearer " if settings.key_header == "authorization" else ""
-        added[settings.key_header] = bearer + settings.key.value
+        added.update(_shown_key(settings, settings.key))
     return added
+
+
+def _shown_key(settings: Upstream, key: Secret) -> dict[str, str]:
+    bearer = "Bearer " if settings.key_header == "authorization" else ""
+    return {settings.key_header: bearer + key.value}
 
 
 def _dropped_headers(settings: Upstream) -> frozenset[str]:

@@ -1,14 +1,15 @@
 """The command line: one command, one file. The only part that reads the environment."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from proxy import __version__
-from proxy.cli import check, compact, demo, doctor, explain, serve, transcripts
+from proxy.cli import check, compact, demo, doctor, explain, keys, replay, serve, switch, transcripts
 from proxy.config import InvalidConfig
 
-COMMANDS = (serve, demo, compact, transcripts, check, explain, doctor)
+COMMANDS = (serve, demo, compact, replay, transcripts, keys, switch, check, explain, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))
+    except BrokenPipeError:  # whoever was reading has seen enough; Python would complain once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except InvalidConfig as invalid:
         for fault in invalid.faults:
             print(fault, file=sys.stderr)  # noqa: T201 (what a person reads)

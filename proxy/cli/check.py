@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.config import as_yaml
+from proxy.config import as_yaml, doubts
+from proxy.windows import bundled
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -21,6 +22,12 @@ def run(args: argparse.Namespace) -> int:
         print(as_yaml(), end="")  # noqa: T201
         return 0
     config = options.loaded(args).config
+    for where, why in doubts(config, _is_known):
+        print(f"warning: {where}: {why}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"{args.config or 'defaults'}: good. Upstreams: {names}")  # noqa: T201
     return 0
+
+
+def _is_known(model: str) -> bool:
+    return bundled(model) is not None

@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from proxy.access import admin
+from proxy.access.registry import Published
 from proxy.cli import options
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
@@ -25,6 +27,10 @@ compaction-proxy listens on {url} in front of {upstream}
 
 Point an agent at it and change nothing else. Stop with Ctrl-C.
 """
+_ADMIN = """\
+What it does is shown at {url}/admin/ to whoever has this key: {key}
+It is said this once, and stands in {where}.
+"""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -36,7 +42,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument(
         "--upstream", metavar="URL", help="API to stand in front of (default OPENAI_UPSTREAM or OpenAI)"
     )
-    parser.add_argument("--state", metavar="DIR", help="directory for what is kept (default ./state)")
+    options.add_state(parser)
     parser.set_defaults(run=run)
 
 
@@ -48,6 +54,9 @@ def run(args: argparse.Namespace) -> int:
     def read() -> Loaded:
         return options.loaded(args, given)
 
+    def tried(published: Published) -> Loaded:
+        return options.loaded(args, given, published)
+
     config = read().config
     try:
         Path(config.state.dir).mkdir(parents=True, exist_ok=True)
@@ -58,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
         return _complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
-    _welcome(config, url_of(config, sock))
-    return supervisor.serve(Source(read, args.config), config, sock)
+    _welcome(config, url_of(config, sock), admin.made(config))
+    return supervisor.serve(Source(read, args.config, tried), config, sock)
 
 
 def _complain(what: str) -> int:
@@ -67,6 +76,11 @@ def _complain(what: str) -> int:
     return 1
 
 
-def _welcome(config: Config, url: str) -> None:
-    if log.is_text(config.log.format):
-        print(_WELCOME.format(url=url, upstream=config.upstreams[0].base_url), flush=True)  # noqa: T201
+def _welcome(config: Config, url: str, admin_key: str | None) -> None:
+    """For a person. A log that somebody collects is told no key."""
+    if not log.is_text(config.log.format):
+        return
+    print(_WELCOME.format(url=url, upstream=config.upstreams[0].base_url), flush=True)  # noqa: T201
+    if admin_key is not None:
+        where = Path(config.state.dir) / admin.FILE
+        print(_ADMIN.format(url=url, key=admin_key, where=where), flush=True)  # noqa: T201

@@ -7,15 +7,17 @@ gateway fails open.
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from proxy import events
+from proxy.compaction.account import account
 from proxy.compaction.errand import heard
 from proxy.compaction.facts import LastTime, tenant_of
 from proxy.compaction.ground import Decided, Prepared
 from proxy.compaction.judging import asked, weighing
-from proxy.compaction.keeping import Keeper
+from proxy.compaction.keeping import Keeper, history_of
 from proxy.compaction.lessons import Lessons
 from proxy.compaction.recall import Recall
 from proxy.compaction.summarizer import Summarizer
@@ -49,13 +51,23 @@ class Aftermath:
     async def accepted(self, prepared: Prepared, answer: Headers) -> Recording | None:
         """The upstream took it. Where its history is kept, the answer that begins now is recorded."""
         decided = prepared.decided
+        self._keeper.known.meet(prepared.call)
         if decided is not None:
+            decided = await self._kept_now(decided)
             await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=decided.rehearsed)
             if prepared.lesson is not None:
                 key = decided.case.window_key(decided.identity.tenant)
                 await self._lessons.learn(key, decided.case.which, prepared.lesson)
         kept = decided.kept if decided is not None else None
         return self._keeper.record(kept or await self._kept_anyway(prepared), answer)
+
+    async def _kept_now(self, decided: Decided) -> Decided:
+        """The first history that is folded of somebody unknown: he is known now, and nothing is promised before it."""
+        folds = decided.ready.action != "none" and not decided.rehearsed
+        if decided.kept is not None or not folds or not decided.case.policy.transcripts:
+            return decided
+        case = decided.case
+        return replace(decided, kept=await self._keeper.before_loss(decided.identity, case.request, case.rules.signed))
 
     async def refused(self, prepared: Prepared, status: int) -> None:
         """The upstream calls it invalid. A summary that was new in it may be why, and is not used again."""
@@ -73,7 +85,9 @@ class Aftermath:
         if not (self._keeper.everything and prepared.keeps) or not isinstance(body, bytes):
             return None
         secret = await self._recall.secret()
-        return self._keeper.accepted(body, tenant_of(prepared.call.headers, secret), prepared.wish.conversation, secret)
+        tenant, conversation = tenant_of(prepared.call, secret), prepared.wish.conversation
+        policy = prepared.case.rules.signed if prepared.case is not None else ""
+        return self._keeper.accepted(len(body), partial(history_of, body, tenant, conversation, secret, policy))
 
     async def told(self, prepared: Prepared, usage: dict[str, Any] | None, end: bytes = b"") -> None:
         """The answer is through: this is when, so much the upstream counted, and so it ended."""
@@ -93,6 +107,7 @@ class Aftermath:
         if vain == plan.BREAKER and ready.action == "created":
             self._emit(events.BreakerOpened(identity.conversation, decided.case.rules.policy))
         await self._recall.note(identity, last, first=memory.last is None)
+        self._emit(account(decided, usage))
         if not decided.case.observes:
             await self._ask_ahead(decided, last)
 

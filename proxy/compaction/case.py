@@ -54,7 +54,7 @@ class Case:
     @property
     def which(self) -> Which:
         """Whose window it is."""
-        return which(self.upstream, self.request.model, self.call.headers)
+        return which(self.upstream, self.request.model, self.call)
 
     def window_key(self, tenant: str) -> str:
         """A tenant is a credential here; one that has several must tell them apart in this key."""
@@ -101,4 +101,5 @@ class Ruled:
 
     @classmethod
     def by(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NOBODY) -> "Ruled":
-        return cls(policy, policy.rules(name), clients.get(policy.summary.upstream))
+        rules = replace(policy.rules(name), version=policy.version)
+        return cls(policy, rules, clients.get(policy.summary.upstream))

@@ -18,6 +18,7 @@ from proxy.compaction.ground import REASON, Decided, Ground, Prepared
 from proxy.compaction.judging import apart, asked, weighing
 from proxy.compaction.keeping import Keeper
 from proxy.compaction.lessons import Lessons
+from proxy.compaction.offer import Offer, place
 from proxy.compaction.probe import Probe
 from proxy.compaction.recall import Recall
 from proxy.compaction.summarizer import Summarizer
@@ -38,6 +39,7 @@ from proxy.wire.redaction import Redaction
 
 # Bytes to a token, guessed low: whoever is quiet by this is quiet by any count.
 BYTES_A_TOKEN = 3
+SMALLEST_WINDOW = 2_048
 PENDING = "summary-pending"
 NOTHING_REDACTED = Redaction()
 
@@ -59,8 +61,14 @@ class Compactor:
         self._probe = Probe()
         self.after = Aftermath(self._recall, self._lessons, keeper, self._summarizer, emit)
 
-    async def prepare(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
+    async def prepare(self, call: Call, body: bytes, client: Client, offer: Offer) -> Prepared:
+        ruled = offer.only or offer.at(await self._place(call, await _parsed(body)))
         return replace(await self._prepared(call, body, client, ruled), keeps=ruled.policy.transcripts)
+
+    async def _place(self, call: Call, request: Request | None) -> float:
+        """Of a conversation, where several policies may apply."""
+        secret = await self._recall.secret()
+        return place(request, tenant_of(call, secret), secret, Wish.of(call.headers).conversation)
 
     async def _prepared(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
         policy = ruled.policy
@@ -69,21 +77,27 @@ class Compactor:
             return Prepared(call, (("x-compaction", "bypassed"),), wish=wish)
         if self._loading is None:  # agents begin small: it is there before the first of them has to be counted
             self._loading = asyncio.get_running_loop().create_task(self._tokenizers.load())
-        request = await apart(len(body), partial(chat.parse, body))
+        request = await _parsed(body)
         if request is None:
             return Prepared(call, (("x-compaction", "none"), (REASON, "not-understood")), wish=wish)
-        if policy.mode == "auto" and wish.mode in ("auto", "force"):
+        if policy.mode == "auto" and wish.mode in ("auto", "force") and not call.caller.halted:
             if (focus := asides.command(request)) is not None:
                 return await self._commanded(call, explicit.without_command(request), wish.forced(focus), client, ruled)
             if (focus := asides.called(request)) is not None:
                 wish = wish.forced(focus)
         case = self._case(call, wish, request, ruled, client)
+        if len(body) > SMALLEST_WINDOW * BYTES_A_TOKEN and not case.window.known:
+            self._probe.ask(client, request.model, call)  # a small window may matter long before anybody takes notice
         counted = await _counted(case, self._lessons.inkling(case.which))
         if counted is None:
-            action = "off" if policy.mode == "off" or wish.mode == "off" else "none"
+            action = "none" if case.rules.new_blocks else "off"
             return Prepared(call, (("x-compaction", action),), wish=wish, case=case)
-        self._probe.ask(client, request.model, call.headers)
+        self._probe.ask(client, request.model, call)
         return await self._carried_out(await self._decided(await self._found(counted), policy.summary.wait))
+
+    def _knows(self, decided: Decided) -> bool:
+        """Whose history is it? Nothing is kept of strangers (proxy/compaction/known.py)."""
+        return decided.case.call in self._keeper.known or decided.was_accepted
 
     def _clean(self, raw: bytes) -> bytes:
         return self._redaction.of_json(raw)[0]
@@ -91,15 +105,16 @@ class Compactor:
     async def _commanded(self, call: Call, request: Request, wish: Wish, client: Client, ruled: Ruled) -> Prepared:
         """`/compact`: nothing is sent, and the block is kept at once."""
         decided = await self._forced(self._case(call, wish, request, ruled, client))
-        if decided.ready.block is not None:
+        if decided.ready.block is not None and self._knows(decided):
             if ruled.policy.transcripts:
-                await self._keeper.before_loss(decided.identity, request)
+                await self._keeper.before_loss(decided.identity, request, ruled.rules.signed)
             await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=False)
         return Prepared(call, decided.notes, wish=wish, answer=explicit.told(decided.ready, request))
 
-    async def compacted(self, call: Call, body: bytes, client: Client, ruled: Ruled) -> Prepared:
+    async def compacted(self, call: Call, body: bytes, client: Client, offer: Offer) -> Prepared:
         """A request for the shortened messages themselves: nothing is sent, and nothing is kept."""
         request, focus = explicit.asked(body)
+        ruled = offer.only or offer.at(await self._place(call, request))
         wish = Wish.of(call.headers).forced(focus)
         chatting = replace(call, path=paths.CHAT)
         decided = await self._forced(self._case(chatting, wish, request, ruled, client))
@@ -115,8 +130,9 @@ class Compactor:
     def _case(self, call: Call, wish: Wish, request: Request, ruled: Ruled, client: Client) -> Case:
         policy, rules = ruled.policy, ruled.rules
         told = Window(total=client.settings.window, origin="config") if client.settings.window else None
-        window = resolve(request.model, told, self._probe.known(client, request.model, call.headers))
-        rules = replace(rules, clean=self._clean, new_blocks=rules.new_blocks and wish.mode != "off")
+        window = resolve(request.model, told, self._probe.known(client, request.model, call))
+        may = rules.new_blocks and wish.mode != "off" and not call.caller.halted
+        rules = replace(rules, clean=self._clean, new_blocks=may)
         tokenizer = self._tokenizers.of(request.model, policy.estimator)
         return Case(call, wish, request, policy, rules, window, tokenizer, client, ruled.teller, self._redaction)
 
@@ -148,7 +164,7 @@ class Compactor:
         """Whose history it is, and what is remembered of it and of its window."""
         request = case.request
         secret = await self._recall.secret()
-        tenant = tenant_of(case.call.headers, secret)
+        tenant = tenant_of(case.call, secret)
         links = await apart(len(request.source), partial(chain, request, tenant, secret, case.wish.conversation))
         identity = Identity(tenant, links, f"{case.upstream}/{family(request.model)}")
         window = "" if case.window.origin == "config" else case.window_key(tenant)  # the operator has spoken
@@ -195,8 +211,9 @@ class Compactor:
         self._tell(decided)
         call, request, ready = decided.case.call, decided.case.request, decided.ready
         if ready.action != "none" and not decided.rehearsed:
-            if decided.case.policy.transcripts:
-                decided = replace(decided, kept=await self._keeper.before_loss(decided.identity, request))
+            if decided.case.policy.transcripts and (self._keeper.required or self._knows(decided)):
+                kept = await self._keeper.before_loss(decided.identity, request, decided.case.rules.signed)
+                decided = replace(decided, kept=kept)
             body = await apart(len(request.source), partial(chat.render, request, ready.view, ready.tools))
             call = replace(call, body=body)
         case = decided.case
@@ -215,6 +232,10 @@ class Compactor:
         await self._summarizer.close()
         await self._keeper.close()
         await self._recall.close()
+
+
+async def _parsed(body: bytes) -> Request | None:
+    return await apart(len(body), partial(chat.parse, body))
 
 
 async def _counted(case: Case, inkling: Window | None) -> Case | None:

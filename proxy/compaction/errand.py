@@ -106,7 +106,9 @@ class Errand:
     async def _tried(self, body: bytes, spent: Spent) -> "Outcome":
         dropped = _NOT_OURS | (wire_headers.CREDENTIALS | wire_headers.ACCOUNTS if self.foreign else frozenset())
         headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in dropped)
-        call = replace(self.call, headers=(*headers, ("content-type", "application/json")), body=body)
+        credential = None if self.foreign else self.call.credential
+        headers = (*headers, ("content-type", "application/json"))
+        call = replace(self.call, headers=headers, body=body, credential=credential)
         try:
             answer, refused = await heard(self.client, call, self.asked_model)
         except ProxyError as fault:

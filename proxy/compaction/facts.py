@@ -11,8 +11,9 @@ from hashlib import blake2b
 from proxy.core.economics import Prices
 from proxy.core.rules import Anchor
 from proxy.tokenizer import Calibration
+from proxy.upstream import Call
 from proxy.windows import Window
-from proxy.wire.headers import Headers, find
+from proxy.wire.headers import find
 
 ANONYMOUS = "anonymous"
 FORMAT = 4
@@ -41,9 +42,11 @@ class Identity:
         return f"{self.tenant}/scale/{self.counter}"
 
 
-def tenant_of(headers: Headers, secret: bytes) -> str:
-    """Whose conversation it is: a keyed hash of the client's credential, which itself is kept nowhere."""
-    credential = next(filter(None, (find(headers, name) for name in _CREDENTIALS)), None)
+def tenant_of(call: Call, secret: bytes) -> str:
+    """Whose conversation it is: a team's, or a keyed hash of the client's credential, which itself is kept nowhere."""
+    if call.caller.tenant:
+        return call.caller.tenant
+    credential = next(filter(None, (find(call.headers, name) for name in _CREDENTIALS)), None)
     if credential is None:
         return ANONYMOUS
     return blake2b(credential.encode("utf-8", "surrogatepass"), key=secret, digest_size=12).hexdigest()

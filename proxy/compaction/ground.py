@@ -29,6 +29,7 @@ from proxy.wire.gauge import Gauge
 from proxy.wire.headers import Headers
 
 REASON = "x-compaction-reason"
+HALTED = "switched-off"
 PLAIN = Gauge()
 # A block that has to be followed by the next one sooner than after so many requests was of no use.
 LASTING = 5
@@ -122,6 +123,13 @@ class Decided:
         return self.case.observes and (self.memory.rehearsed or self.memory.block is None)
 
     @property
+    def was_accepted(self) -> bool:
+        """Did an upstream ever take something of this conversation?"""
+        block, memory = self.ready.block, self.memory
+        summarised = block is not None and block.summary is not None
+        return memory.last is not None or memory.found is not None or summarised
+
+    @property
     def notes(self) -> Headers:
         """What the client is told."""
         case, ready = self.case, self.ready
@@ -133,9 +141,12 @@ class Decided:
             ("x-compaction-tokens-before", str(ready.before)),
             ("x-compaction-tokens-after", str(ready.after)),
             ("x-compaction-policy", case.rules.policy),
+            ("x-compaction-policy-version", case.rules.version),
             ("x-compaction-conversation", self.identity.conversation),
         ]
-        if ready.reason:
+        if action == "off" and case.call.caller.halted:
+            notes.append((REASON, HALTED))
+        elif ready.reason:
             notes.append((REASON, ready.reason))
         elif not case.window.known:
             notes.append((REASON, "window-unknown"))

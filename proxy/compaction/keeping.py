@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 from proxy.compaction.facts import Identity
+from proxy.compaction.known import Known
 from proxy.core.identity import chain
 from proxy.core.messages import Request
 from proxy.errors import TranscriptsUnavailable
@@ -32,12 +32,14 @@ class Keeper:
     originals: Originals | None = None
     everything: bool = False
     required: bool = False
+    known: Known = field(default_factory=Known)
+    """Of whom something may be kept before an upstream has answered."""
 
-    async def before_loss(self, identity: Identity, request: Request) -> Kept | None:
+    async def before_loss(self, identity: Identity, request: Request, policy: str) -> Kept | None:
         """Law 8."""
         if self.originals is None:
             return None
-        kept = self.originals.keep(_history(identity.tenant, identity.links, request))
+        kept = self.originals.keep(_history(identity.tenant, identity.links, request, policy))
         if self.required and not await _written(kept.done):
             raise TranscriptsUnavailable(
                 "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
@@ -46,11 +48,11 @@ class Keeper:
             )
         return kept
 
-    def accepted(self, body: bytes, tenant: str, conversation: str, secret: bytes) -> Kept | None:
-        """A request of which nothing was folded away; its chain is made where it makes nobody wait."""
+    def accepted(self, size: int, read: Callable[[], History | None]) -> Kept | None:
+        """A request of which nothing was folded away; it is read where that makes nobody wait."""
         if self.originals is None or not self.everything:
             return None
-        return self.originals.keep_later(len(body), partial(_read, body, tenant, conversation, secret))
+        return self.originals.keep_later(size, read)
 
     def record(self, kept: Kept | None, answer: Headers) -> Recording | None:
         """Somebody who listens to the answer."""
@@ -90,15 +92,16 @@ async def _written(done: Future[bool]) -> bool:
         return False
 
 
-def _read(body: bytes, tenant: str, conversation: str, secret: bytes) -> History | None:
+def history_of(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:
+    """Of a request that nobody had to look into until now."""
     request = chat.parse(body)
     if request is None or not request.body:
         return None
-    return _history(tenant, chain(request, tenant, secret, conversation), request)
+    return _history(tenant, chain(request, tenant, secret, conversation), request, policy)
 
 
-def _history(tenant: str, links: Sequence[bytes], request: Request) -> History:
+def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *steps = [link.hex() for link in links]
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
-    return History(tenant, steps[0], steps, messages, head, origin)
+    return History(tenant, steps[0], steps, messages, head, origin, policy)

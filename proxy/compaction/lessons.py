@@ -5,18 +5,19 @@ nobody would look anything up may be too long for a small window, and then it ha
 """
 
 from proxy import events
+from proxy.compaction.known import who
 from proxy.store.promises import Store, StoreUnavailable
+from proxy.upstream import Call
 from proxy.windows import LEARNED_SECONDS, Learned, Window
-from proxy.wire.headers import CREDENTIALS, Headers
 
 REMEMBERED = 10_000
 
 Which = tuple[str, str, int]
 
 
-def which(upstream: str, model: str, headers: Headers) -> Which:
+def which(upstream: str, model: str, call: Call) -> Which:
     """Whose window it is, for as long as this process lives: no credential is kept, not even its hash on disk."""
-    return upstream, model, hash(tuple(pair for pair in headers if pair[0].lower() in CREDENTIALS))
+    return upstream, model, who(call)
 
 
 class Lessons:

@@ -8,22 +8,21 @@ long enough for the answer to matter.
 import asyncio
 import ipaddress
 import json
+from dataclasses import replace
 from math import inf
 from time import monotonic
 from urllib.parse import urlsplit
 
+from proxy.compaction.lessons import Which, which
 from proxy.config import Upstream
 from proxy.errors import ProxyError
 from proxy.upstream import Call, Client
 from proxy.windows import PROBES, Window, bundled
-from proxy.wire.headers import CREDENTIALS, Headers
+from proxy.wire.headers import CREDENTIALS
 
 ASK_AGAIN_SECONDS = 3600.0
 REMEMBERED = 10_000
 LARGEST_ANSWER = 4 * 1024 * 1024
-
-
-Which = tuple[str, str, int]
 
 
 class Probe:
@@ -34,43 +33,37 @@ class Probe:
         self._asked: dict[Which, float] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    def known(self, client: Client, model: str, headers: Headers) -> Window | None:
-        return self._told.get(_which(client, model, headers)) if self._told else None
+    def known(self, client: Client, model: str, call: Call) -> Window | None:
+        return self._told.get(which(client.settings.name, model, call)) if self._told else None
 
-    def ask(self, client: Client, model: str, headers: Headers) -> None:
+    def ask(self, client: Client, model: str, call: Call) -> None:
         """Ask in the background, where it is worth asking and was not done lately."""
-        which = _which(client, model, headers)
-        if not _worth_asking(client.settings, model) or self._asked.get(which, -inf) + ASK_AGAIN_SECONDS > monotonic():
+        whose = which(client.settings.name, model, call)
+        if not _worth_asking(client.settings, model) or self._asked.get(whose, -inf) + ASK_AGAIN_SECONDS > monotonic():
             return
         if len(self._asked) >= REMEMBERED:
             self._asked.clear()
             self._told.clear()
-        self._asked[which] = monotonic()
-        task = asyncio.get_running_loop().create_task(self._ask(client, model, headers, which))
+        self._asked[whose] = monotonic()
+        task = asyncio.get_running_loop().create_task(self._ask(client, model, call, whose))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _ask(self, client: Client, model: str, headers: Headers, which: Which) -> None:
+    async def _ask(self, client: Client, model: str, call: Call, whose: Which) -> None:
         for path, read in PROBES.items():
-            answer = await _answer(client, path, _credentials(headers))
+            answer = await _answer(client, path, call)
             told = read(answer, model) if answer is not None else None
             if told is not None:
-                self._told[which] = told
+                self._told[whose] = told
                 return
 
 
-def _which(client: Client, model: str, headers: Headers) -> Which:
-    return client.settings.name, model, hash(_credentials(headers))
-
-
-def _credentials(headers: Headers) -> Headers:
-    return tuple(pair for pair in headers if pair[0].lower() in CREDENTIALS)
-
-
-async def _answer(client: Client, path: str, headers: Headers) -> object:
-    call = Call("GET", path.removeprefix("/v1"), "", headers, None)
+async def _answer(client: Client, path: str, call: Call) -> object:
+    """As the caller whose window it is, and with nothing else of what it sent."""
+    headers = tuple(pair for pair in call.headers if pair[0].lower() in CREDENTIALS)
+    asking = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:
-        reply = await client.send(call, None, beside=not path.startswith("/v1/"))
+        reply = await client.send(asking, None, beside=not path.startswith("/v1/"))
         try:
             body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
         finally:

@@ -1,22 +1,32 @@
 """proxy.yaml -> frozen values: what can be set, where it came from, and how the shipped file is written."""
 
 from proxy.config.defaults import as_yaml
+from proxy.config.doubts import doubts
 from proxy.config.loading import Fault, InvalidConfig, Loaded, load
 from proxy.config.policies import Policy
-from proxy.config.settings import Config, Listen, Log, Secret, State, Transcripts, Upstream
+from proxy.config.secrets import Secret
+from proxy.config.settings import Config, Listen, Log, State, Transcripts, Upstream
+from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team
 
 __all__ = [
+    "Access",
+    "Admin",
+    "Attachment",
+    "Choice",
     "Config",
     "Fault",
     "InvalidConfig",
     "Listen",
     "Loaded",
     "Log",
+    "Occasion",
     "Policy",
     "Secret",
     "State",
+    "Team",
     "Transcripts",
     "Upstream",
     "as_yaml",
+    "doubts",
     "load",
 ]

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
@@ -25,12 +25,24 @@ def as_yaml() -> str:
 
 def _block(name: str, value: Any) -> str:  # noqa: ANN401 (a block, or a list of blocks)
     if not value:
-        return f"\n# {Config.model_fields[name].description}\n{name}: []\n"
+        return _nothing_yet(name, value)
     if isinstance(value, tuple):
         return "".join([f"\n{name}:\n", *(_entry(item) for item in value)])
     if isinstance(value, Mapping):
         return "".join([f"\n{name}:\n", *(_named(key, item) for key, item in value.items())])
     return f"\n# {_sentence(value)}\n{name}:\n" + _settings(value, "  ")
+
+
+def _nothing_yet(name: str, value: Any) -> str:  # noqa: ANN401 (an empty list or mapping)
+    """Nothing stands there by default; what could is shown all the same."""
+    field = Config.model_fields[name]
+    (kind,) = [each for each in get_args(field.annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+    empty, entry = ("{}", "NAME:") if isinstance(value, Mapping) else ("[]", "-")
+    lines = ["", f"# {field.description}", f"{name}: {empty}", f"#   {entry} # {_sentence(kind)}"]
+    for setting, about in kind.model_fields.items():
+        default = "..." if about.is_required() else _scalar(about.default)
+        lines += [f"#     # {about.description}", f"#     {setting}: {default}"]
+    return "\n".join([*lines, ""])
 
 
 def _entry(block: BaseModel) -> str:
@@ -59,5 +71,5 @@ def _scalar(value: Any) -> str:  # noqa: ANN401 (whatever YAML can say on one li
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-def _sentence(block: BaseModel) -> str:
-    return " ".join((type(block).__doc__ or "").split())
+def _sentence(block: BaseModel | type[BaseModel]) -> str:
+    return " ".join((block.__doc__ or "").split())

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -19,6 +20,8 @@ from proxy.config.settings import Config
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
+PUBLISHED = "published by the admin API"
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Place = tuple[str | int, ...]
 
@@ -56,9 +59,15 @@ class Loaded:
         return "default"
 
 
-def load(file: Path | None, environ: Mapping[str, str], options: Mapping[Place, object] | None = None) -> Loaded:
-    """The configuration from all its sources; `options` are the command line's."""
+def load(
+    file: Path | None,
+    environ: Mapping[str, str],
+    options: Mapping[Place, object] | None = None,
+    published: Mapping[str, Any] = NOTHING,
+) -> Loaded:
+    """The configuration from all its sources; `options` are the command line's, `published` came by the admin API."""
     values, origins, faults = _from_file(file) if file else ({}, {}, [])
+    _lay_over(values, origins, published)
     for path, value, origin in _overrides(values, environ, options or {}):
         try:
             _set(values, origins, path, value, origin)
@@ -86,6 +95,22 @@ def _overrides(
             yield path, _scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
+
+
+def _lay_over(values: dict[str, Any], origins: dict[Place, str], published: Mapping[str, Any]) -> None:
+    """Published policies take the place of those of the same name; published attachments stand before the file's."""
+    if policies := published.get("policies"):
+        values["policies"] = {**values.get("policies", {}), **policies}
+        origins |= {("policies", name): PUBLISHED for name in policies}
+        for place in [place for place in origins if place[0] == "policies" and len(place) > 2 and place[1] in policies]:  # noqa: PLR2004
+            del origins[place]
+    if attachments := published.get("attachments"):
+        ours = {place: origin for place, origin in origins.items() if place[0] == "attachments" and len(place) > 1}
+        for place in ours:
+            del origins[place]
+        origins |= {("attachments", at): PUBLISHED for at in range(len(attachments))}
+        origins |= {("attachments", int(at) + len(attachments), *rest): ours[(_, at, *rest)] for _, at, *rest in ours}
+        values["attachments"] = [*attachments, *values.get("attachments", [])]
 
 
 def _faults(fault: ValidationError, loaded: Loaded, source: str) -> list[Fault]:

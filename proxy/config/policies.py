@@ -4,9 +4,11 @@ A policy compiles to the heart's `Rules`. Its steps are written as they are call
 and their settings are the fields of the step itself (proxy/core/steps): there is no second list of them to keep.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
@@ -208,6 +210,12 @@ class Policy(Block):
     )
     summary: Summary = Field(Summary(), description="Summaries by a model, where clearing is not enough.")
     pins: Pins = Field(Pins(), description="What survives word for word.")
+
+    @property
+    def version(self) -> str:
+        """The same for equal values, whatever the name: who reads it knows whether two replicas go by the same."""
+        told = json.dumps(self.model_dump(mode="json", exclude={"inherit"}), sort_keys=True)
+        return blake2b(told.encode(), digest_size=4).hexdigest()
 
     def rules(self, name: str) -> rules.Rules:
         return rules.Rules(

@@ -1,13 +1,11 @@
-"""What can be set. The models below are the only place a setting is defined.
+"""What can be set. The models here and beside (policies, teams, hooks) are the only place a setting is defined.
 
-Every setting has a default, so no file is needed. Secrets are named, not written: `env:NAME` or `file:PATH`;
-only that reference is ever shown.
+Every setting has a default, so no file is needed.
 """
 
 import re
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,58 +17,22 @@ from proxy.config import shipped
 from proxy.config.block import Block
 from proxy.config.hooks import Hook
 from proxy.config.policies import DEFAULT, Policy, lineage, resolved
+from proxy.config.secrets import FIELD_VALUE, Secret, SecretReference, plain_or_secret, shown
+from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices
 from proxy.wire import redaction
 from proxy.wire.headers import CREDENTIALS
 
+AFAR = "s3://"
+_STATE_URL = re.compile(r"rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?(/\d*)?")
+_BUCKET = re.compile(r"s3://([^/]+)(/.*)?")
+_OF_AWS = {
+    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "key": ("AWS_ACCESS_KEY_ID",),
+    "secret": ("AWS_SECRET_ACCESS_KEY",),
+    "token": ("AWS_SESSION_TOKEN",),
+}
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Where a secret stands, and what it is. Only the first is ever shown."""
-
-    reference: str
-    value: str
-
-    def __repr__(self) -> str:
-        return self.reference
-
-    __str__ = __repr__
-
-
-def _secret(reference: object, info: ValidationInfo) -> Secret | None:
-    if reference is None or isinstance(reference, Secret):
-        return reference
-    kind, _, name = str(reference).partition(":")
-    if kind == "env":
-        value = (info.context or {}).get(name, "")
-    elif kind == "file":
-        value = _read_secret(name)
-    else:
-        raise ValueError("a secret is named, not written: say env:NAME or file:PATH")
-    where = f"{'variable' if kind == 'env' else 'file'} {name}"
-    if not value.strip():
-        raise ValueError(f"{where} is empty or missing")
-    if not _FIELD_VALUE.fullmatch(value.strip()):
-        raise ValueError(f"{where} holds characters that no header can carry")
-    return Secret(str(reference), value.strip())
-
-
-def _read_secret(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def _plain_or_secret(value: object, info: ValidationInfo) -> object:
-    named = isinstance(value, str) and value.startswith(("env:", "file:"))
-    return _secret(value, info) if named else value
-
-
-def _shown(value: Secret | str | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def _base_url(url: str) -> str:
@@ -84,13 +46,24 @@ def _base_url(url: str) -> str:
     return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
 
 
+def _state_url(value: Secret | str) -> Secret | str:
+    if not value:
+        return value
+    parts = urlsplit(value.value if isinstance(value, Secret) else value)
+    if not _STATE_URL.fullmatch(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()):
+        raise ValueError("not a URL of the form redis://HOST:6379/0 (with TLS: rediss://HOST:6379/0)")
+    if parts.password and isinstance(value, str):
+        raise ValueError("a secret is named, not written: say env:NAME or file:PATH for a URL with a password")
+    return value
+
+
 def _headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
     for name, value in headers.items():
         if not _FIELD_NAME.fullmatch(name):
             raise ValueError("one of the names is not the name of a header")
         if isinstance(value, str) and name.lower() in CREDENTIALS:
             raise ValueError(f"{name}: a secret is named, not written: say env:NAME or file:PATH")
-        if isinstance(value, str) and not _FIELD_VALUE.fullmatch(value):
+        if isinstance(value, str) and not FIELD_VALUE.fullmatch(value):
             raise ValueError(f"{name}: holds characters that no header can carry")
     return headers
 
@@ -142,8 +115,8 @@ BaseUrl = Annotated[str, AfterValidator(_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_readable)]
 TrustedFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_trusted)]
 IdentityFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_presentable)]
-SecretReference = Annotated[Secret | None, BeforeValidator(_secret), PlainSerializer(_shown)]
-HeaderValue = Annotated[Secret | str, BeforeValidator(_plain_or_secret), PlainSerializer(_shown)]
+HeaderValue = Annotated[Secret | str, BeforeValidator(plain_or_secret), PlainSerializer(shown)]
+StateUrl = Annotated[HeaderValue, AfterValidator(_state_url)]
 Headers = Annotated[Mapping[str, HeaderValue], AfterValidator(_headers)]
 
 
@@ -223,9 +196,13 @@ class State(Block):
     """What is kept between requests and restarts."""
 
     dir: str = Field("./state", min_length=1, description="Directory for everything the proxy keeps.")
+    url: StateUrl = Field(
+        "", description="redis:// or rediss:// of a state that replicas share, as env:NAME if it holds a password."
+    )
+    ca_file: TrustedFile = Field(None, description="Certificates (PEM) to trust for rediss:// instead of the system's.")
     store: Literal["sqlite", "memory"] = Field(
         "sqlite",
-        description="Where blocks are kept: in a file that all workers share, or in memory until the next start.",
+        description="Without a url: in a file that all workers share, or in memory until the next start.",
     )
     mib: int = Field(256, ge=1, description="How much of them is kept; what was used longest ago goes first.")
     days: float = Field(7, gt=0, description="How long a block is kept after its last use.")
@@ -238,7 +215,17 @@ class Transcripts(Block):
         "lossy",
         description="lossy keeps what is about to be folded away, with all around it; all keeps every chat; off, none.",
     )
-    dir: str | None = Field(None, description="Directory to keep them in; none: `originals` below the state's.")
+    dir: str | None = Field(
+        None, description="Directory, or s3://bucket/prefix, to keep them in; none: `originals` below the state's."
+    )
+    endpoint: str = Field("", description="For s3://: the object store's URL; empty: AWS, or AWS_ENDPOINT_URL.")
+    region: str = Field("us-east-1", description="For s3://: the region; AWS_REGION is heeded where none is set.")
+    key: SecretReference = Field(None, description="For s3://: access key, as env:NAME; none: AWS_ACCESS_KEY_ID.")
+    secret: SecretReference = Field(None, description="For s3://: its secret; none: AWS_SECRET_ACCESS_KEY.")
+    token: SecretReference = Field(None, description="For s3://: of lent keys; none: AWS_SESSION_TOKEN.")
+    ca_file: TrustedFile = Field(None, description="For s3://: certificates (PEM) to trust instead of the system's.")
+    upload_seconds: float = Field(5, gt=0, description="For s3://: how old a segment may get before it is sent.")
+    spool_mib: int = Field(1024, ge=1, description="For s3://: how much may wait on this disk while the store is away.")
     required: bool = Field(
         default=False,
         description="Whether a request is refused (503) while what would be folded away of it cannot be written.",
@@ -254,6 +241,33 @@ class Transcripts(Block):
         "rotate",
         description="always: it has reached the disk before it counts as written; rotate: when a file is closed.",
     )
+
+    @property
+    def is_afar(self) -> bool:
+        """Do they belong into an object store?"""
+        return (self.dir or "").startswith(AFAR)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_aws_says(cls, values: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 (whatever a file holds)
+        """For an object store: what is not set is taken from where AWS's own tools look."""
+        if not isinstance(values, Mapping) or not str(values.get("dir") or "").startswith(AFAR):
+            return values
+        environ = info.context or {}
+        said = {setting: name for setting, names in _OF_AWS.items() for name in names[::-1] if environ.get(name)}
+        named = {
+            setting: f"env:{name}" if setting in ("key", "secret", "token") else environ[name]
+            for setting, name in said.items()
+        }
+        return {**named, **{name: value for name, value in values.items() if value not in ("", None)}}
+
+    @model_validator(mode="after")
+    def _object_store_is_whole(self) -> Self:
+        if self.is_afar and not _BUCKET.fullmatch(self.dir or ""):
+            raise ValueError("dir: not a place in an object store: say s3://bucket or s3://bucket/prefix")
+        if self.is_afar and (self.key is None or self.secret is None):
+            raise ValueError("an object store needs `key` and `secret`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        return self
 
 
 class Log(Block):
@@ -273,6 +287,10 @@ class Config(Block):
     listen: Listen = Listen()
     upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_some)] = (Upstream(),)
     policies: Mapping[str, Policy] = Field({DEFAULT: Policy()}, description="By name, beside the shipped ones.")
+    attachments: tuple[Attachment, ...] = Field((), description="Where policies apply; the first that fits decides.")
+    access: Access = Access()
+    teams: Mapping[TeamName, Team] = Field({}, description="By name; once there is one, only team keys open.")
+    admin: Admin = Admin()
     state: State = State()
     transcripts: Transcripts = Transcripts()
     log: Log = Log()
@@ -300,30 +318,56 @@ class Config(Block):
         for name in self.policies:
             if (asked := self.policy(name).summary.upstream) and asked not in names:
                 raise ValueError(f"policies.{name}.summary.upstream: there is no upstream {asked!r}")
-        for upstream in self.upstreams:
-            if upstream.policy not in self.all_policies:
-                raise ValueError(f"upstreams: {upstream.name}: there is no policy {upstream.policy!r}")
+        for where, name in self._policies_named():
+            if name not in self.all_policies:
+                raise ValueError(f"{where}: there is no policy {name!r}")
+        return self
+
+    def _policies_named(self) -> Iterator[tuple[str, str]]:
+        yield from ((f"upstreams: {upstream.name}", upstream.policy) for upstream in self.upstreams)
+        yield from ((f"teams.{name}.policy", team.policy) for name, team in self.teams.items() if team.policy)
+        yield from ((f"attachments.{place}.policy", each.policy) for place, each in enumerate(self.attachments))
+
+    @model_validator(mode="after")
+    def _teams_have_upstreams(self) -> Self:
+        names = {upstream.name for upstream in self.upstreams}
+        for name, team in self.teams.items():
+            if team.upstream and team.upstream not in names:
+                raise ValueError(f"teams.{name}.upstream: there is no upstream {team.upstream!r}")
+            if team.key and not team.upstream:
+                raise ValueError(f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream")
         return self
 
     @property
     def originals(self) -> Path:
-        """Where the transcripts are."""
+        """Where the transcripts are, or where they wait for the object store."""
+        if self.transcripts.is_afar:
+            return Path(self.state.dir) / "spool"
         return Path(self.transcripts.dir or Path(self.state.dir) / "originals")
 
     @property
     def all_policies(self) -> Mapping[str, Policy]:
-        return {**shipped.policies(), **self.policies}
+        return {DEFAULT: Policy(), **shipped.policies(), **self.policies}
 
-    def policy(self, name: str) -> Policy:
-        """A policy with everything it inherits."""
-        return resolved(name, self.all_policies)
+    def policy(self, name: str, mode: str = "") -> Policy:
+        """A policy with everything it inherits, in another mode if one is given."""
+        found = resolved(name, self.all_policies)
+        return found.model_copy(update={"mode": mode}) if mode else found
 
     def lineage(self, name: str) -> list[str]:
         """A policy and all it inherits from, nearest first."""
         return lineage(name, self.all_policies)
 
-    def upstream_for(self, model: str | None) -> Upstream | None:
-        """The upstream that serves a model; without a model, the first one."""
+    def choices(self, occasion: Occasion) -> tuple[Choice, ...]:
+        """The policies that may apply, in the order in which they are asked."""
+        upstream = next(each for each in self.upstreams if each.name == occasion.upstream)
+        fallback = Choice(upstream.policy, place=("upstreams", self.upstreams.index(upstream), "policy"))
+        return tuple(choices(self.attachments, occasion, self.teams.get(occasion.team), fallback))
+
+    def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:
+        """The upstream of a team, if it has one; else the one that serves a model; without a model, the first one."""
+        if team in self.teams and (own := self.teams[team].upstream):
+            return next(upstream for upstream in self.upstreams if upstream.name == own)
         if model is None:
             return self.upstreams[0]
         return next((upstream for upstream in self.upstreams if upstream.serves(model)), None)

@@ -27,15 +27,25 @@ _MARK = re.compile("|".join(f'"{name}"' for name in sorted(MARKERS)).encode())
 
 def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> tuple[bytes, ...]:
     """The links h(0) .. h(n) of a request with n messages after its head."""
-    names = (tenant, request.user, conversation)
-    origin = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encoded, names))
-    link = blake2b(origin, digest_size=SIZE, key=key).digest()
+    link = _origin(request, tenant, key, conversation)
     links = [link]
     marked = _MARK.search(request.source) is not None
     for message in request.body:
         link = follow(link, message, key, marked=marked)
         links.append(link)
     return tuple(links)
+
+
+def beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
+    """h(1), by which a conversation is known from its first message on; h(0) where it has none."""
+    link = _origin(request, tenant, key, conversation)
+    return follow(link, request.body[0], key) if request.body else link
+
+
+def _origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
+    names = (tenant, request.user, conversation)
+    told = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encoded, names))
+    return blake2b(told, digest_size=SIZE, key=key).digest()
 
 
 def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) -> bytes:

@@ -5,7 +5,7 @@ A long history says most names many times over, so very few lines are needed to 
 are chosen by how many new names a line brings for its length. Names for which no line had room can follow as a bare
 list.
 
-Measured on recorded conversations (bench/economy.py): a tenth of the bytes kept this way halves what clearing loses,
+Measured on recorded conversations (docs/economy.md): a tenth of the bytes kept this way halves what clearing loses,
 twice.
 """
 

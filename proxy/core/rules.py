@@ -48,12 +48,14 @@ class Rules:
     """A policy, compiled."""
 
     policy: str = "default"
+    version: str = ""
+    """Which policy of that name: it changes with any of its values."""
     always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
     when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations(), ClearArguments())
     fold: tuple[Step, ...] = (DropMiddle(),)
     """What brings a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
-    clear_at_least: int = 15_000
+    clear_at_least: int = 13_000
     """Old results are cleared once so much can go, and below so much history nothing happens at all."""
     clear_cold_at_least: int = 4_000
     """The same while the upstream has forgotten the conversation anyway."""
@@ -82,6 +84,11 @@ class Rules:
     pins: Pins = field(default_factory=Pins)
     clean: Callable[[bytes], bytes] = bytes
     """Takes secrets out of what is written into a block; as it is, nothing."""
+
+    @property
+    def signed(self) -> str:
+        """The policy and its version, as blocks and transcripts tell them."""
+        return f"{self.policy}@{self.version}" if self.version else self.policy
 
     def limits(self, usable: int | None, prices: Prices) -> list[tuple[int, str]]:
         """The sizes over which a block is made, lowest first, each with the reason it gives."""

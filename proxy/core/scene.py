@@ -201,7 +201,7 @@ class Scene:
             always=self.rules.always,
             window=self.facts.usable,
             reason=reason,
-            policy=self.rules.policy,
+            policy=self.rules.signed,
             pruned=tuple(name for name in tool_names(self.request.tools) if name not in tool_names(draft.tools)),
             summary=summary or self.block.summary,
         )
@@ -216,5 +216,5 @@ def _opening(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
     covers = last_assistant(body) or 0
     always = rules.always if rules.new_blocks else ()
     return Block(
-        covers, close(body[:covers]), always=always, window=facts.usable, reason="opening", policy=rules.policy
+        covers, close(body[:covers]), always=always, window=facts.usable, reason="opening", policy=rules.signed
     )

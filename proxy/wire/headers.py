@@ -26,7 +26,7 @@ HOP_BY_HOP = frozenset(
 # whatever the client could unpack, the proxy must be able to read what the upstream says.
 SET_ANEW = frozenset({"host", "content-length", "expect", "accept-encoding"})
 # Words to this proxy alone.
-OURS = frozenset({"x-compaction", "x-compaction-focus", "x-conversation-id"})
+OURS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
 CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
 # Accounts of the client's own: with a key of ours they would name somebody else's.
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})

@@ -15,6 +15,7 @@ from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.ground import Prepared
 from proxy.compaction.keeping import Keeper
+from proxy.compaction.offer import Offer
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.core import plan
@@ -23,6 +24,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Call, Client
+from proxy.wire.caller import ANYBODY, Caller
 from proxy.wire.headers import find
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
@@ -50,9 +52,9 @@ class Watched(MemoryStore):
         self.asked.append(("put", key, value))
         return await super().put(key, value, over)
 
-    async def note(self, key, value, seconds):
+    async def note(self, key, value, seconds, over=None):
         self.asked.append(("note", key, value))
-        await super().note(key, value, seconds)
+        await super().note(key, value, seconds, over)
 
     def times(self, act):
         return sum(name == act for name, *_ in self.asked)
@@ -68,13 +70,18 @@ class House:
     told: list = field(default_factory=list)
 
     def __post_init__(self):
-        self.compactor = Compactor(self.store, self.keeper, self.told.append)
+        self.compactor = Compactor(self.store, self.keeper, self._hear)
         self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=self.window), lambda _: None)
 
-    async def prepares(self, messages, *headers, policy=SMALL, **more) -> Prepared:
+    def _hear(self, event):
+        """Of blocks and of what went wrong; that a turn is over is told of every one of them."""
+        if not isinstance(event, events.TurnEnded):
+            self.told.append(event)
+
+    async def prepares(self, messages, *headers, policy=SMALL, caller=ANYBODY, **more) -> Prepared:
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
-        call = Call("POST", "/chat/completions", "", (KEY, *headers), sent)
-        return await self.compactor.prepare(call, sent, self.client, Ruled.by("small", policy))
+        call = Call("POST", "/chat/completions", "", (KEY, *headers), sent, caller)
+        return await self.compactor.prepare(call, sent, self.client, Offer.to_all(Ruled.by("small", policy)))
 
     async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> Prepared:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
@@ -312,12 +319,25 @@ def kept(tmp_path):
     return lines
 
 
+async def test_nothing_is_kept_of_a_stranger_before_an_upstream_has_accepted_him(tmp_path, kept):
+    store = Watched()
+    house = House(store, Keeper(Originals(tmp_path, "w0")))
+    prepared = await house.prepares(WORK)
+    assert action(prepared) == "created"
+    await asyncio.sleep(0.2)
+    assert kept() == []
+    assert not store.times("put")
+    await house.compactor.after.accepted(prepared, ANSWER)
+    await house.leave()
+    assert [message for message in kept() if message["role"] != "system"] == WORK[1:]
+
+
 async def test_originals_are_handed_over_before_anything_lossy_leaves_and_only_then(tmp_path, kept):
     house = House(MemoryStore(), Keeper(Originals(tmp_path, "w0")))
-    await house.prepares(reading(3))
+    await house.sends(reading(3))
     await house.prepares(WORK, mode("observe"))
     quiet = kept()
-    await house.prepares(WORK)
+    await house.prepares(WORK, caller=Caller("red"))
     await house.leave()  # writes what waits
     assert quiet == []
     assert [message for message in kept() if message["role"] != "system"] == WORK[1:]

@@ -8,8 +8,10 @@ from proxy.compaction.facts import ANONYMOUS, FORMAT, Identity, LastTime, prices
 from proxy.core.economics import Prices
 from proxy.core.rules import Anchor
 from proxy.tokenizer import Calibration
+from proxy.upstream import Call
 from proxy.windows import Cliff, Window
 from proxy.windows import Prices as Dollars
+from proxy.wire.caller import ANYBODY, Caller
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 LINKS = (b"\x00" * 20, b"\xab" * 20, b"\xcd" * 20)
@@ -19,27 +21,41 @@ def bearer(key):
     return (("Authorization", f"Bearer {key}"),)
 
 
+def tenant(headers, secret, caller=ANYBODY):
+    return tenant_of(Call("POST", "/chat/completions", "", headers, b"", caller), secret)
+
+
 # --- whose it is ---
 
 
+def test_a_team_is_its_own_tenant_whatever_credential_it_shows():
+    red, blue = Caller("red"), Caller("blue")
+    told = {tenant(bearer("sk-a"), SECRET, red), tenant((), OTHER, red), tenant((), SECRET, blue), tenant((), SECRET)}
+    assert told == {"team.red", "team.blue", ANONYMOUS}
+
+
+def test_no_credential_looks_like_a_team():
+    assert "." not in tenant(bearer("team.red"), SECRET)
+
+
 def test_a_tenant_is_the_clients_credential_and_does_not_give_it_away():
-    tenant = tenant_of(bearer("sk-canary"), SECRET)
-    assert tenant == tenant_of((("accept", "*/*"), *bearer("sk-canary")), SECRET)
-    assert "canary" not in tenant
-    assert tenant.isalnum()
+    told = tenant(bearer("sk-canary"), SECRET)
+    assert told == tenant((("accept", "*/*"), *bearer("sk-canary")), SECRET)
+    assert "canary" not in told
+    assert told.isalnum()
 
 
 def test_another_credential_or_another_house_is_another_tenant():
-    told = {tenant_of(bearer("sk-a"), SECRET), tenant_of(bearer("sk-b"), SECRET), tenant_of(bearer("sk-a"), OTHER)}
-    assert len(told | {tenant_of((("x-api-key", "sk-a"),), SECRET), tenant_of((("api-key", "sk-c"),), SECRET)}) == 5
+    told = {tenant(bearer("sk-a"), SECRET), tenant(bearer("sk-b"), SECRET), tenant(bearer("sk-a"), OTHER)}
+    assert len(told | {tenant((("x-api-key", "sk-a"),), SECRET), tenant((("api-key", "sk-c"),), SECRET)}) == 5
 
 
 def test_without_a_credential_all_are_one():
-    assert tenant_of((), SECRET) == tenant_of((("authorization", ""),), SECRET) == ANONYMOUS
+    assert tenant((), SECRET) == tenant((("authorization", ""),), SECRET) == ANONYMOUS
 
 
 def test_a_credential_of_odd_bytes_is_one_too():
-    assert tenant_of(bearer("k\udcffé"), SECRET) != ANONYMOUS
+    assert tenant(bearer("k\udcffé"), SECRET) != ANONYMOUS
 
 
 def test_a_conversation_is_known_by_its_first_message():

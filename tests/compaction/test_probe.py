@@ -10,7 +10,7 @@ from upstream import Upstream, answer, by_path, hang
 from proxy.compaction import probe as module
 from proxy.compaction.probe import Probe
 from proxy.config import Upstream as Settings
-from proxy.upstream import Client
+from proxy.upstream import Call, Client
 from proxy.windows import Window
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
@@ -32,18 +32,22 @@ async def client(up):
     await opened.retire()
 
 
+def calling(headers):
+    return Call("POST", "/chat/completions", "", headers, b"")
+
+
 async def asked(probe, client, model="qwen3", headers=OURS):
     """What is known once everybody has answered."""
-    probe.ask(client, model, headers)
+    probe.ask(client, model, calling(headers))
     await asyncio.gather(*probe._asking)
-    return probe.known(client, model, headers)
+    return probe.known(client, model, calling(headers))
 
 
 async def test_until_an_upstream_has_told_nothing_is_known(client):
     probe = Probe()
-    assert probe.known(client, "qwen3", OURS) is None
-    probe.ask(client, "qwen3", OURS)
-    assert probe.known(client, "qwen3", OURS) is None
+    assert probe.known(client, "qwen3", calling(OURS)) is None
+    probe.ask(client, "qwen3", calling(OURS))
+    assert probe.known(client, "qwen3", calling(OURS)) is None
     await asyncio.gather(*probe._asking)
 
 
@@ -57,8 +61,8 @@ async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
     once = len(up.requests)
     await asked(probe, client)
     assert len(up.requests) == once
-    assert probe.known(client, "qwen3", THEIRS) is None
-    assert probe.known(client, "llama", OURS) is None
+    assert probe.known(client, "qwen3", calling(THEIRS)) is None
+    assert probe.known(client, "llama", calling(OURS)) is None
     await asked(probe, client, headers=THEIRS)
     await asked(probe, client, "llama")
     assert len(up.requests) == 3 * once
@@ -111,9 +115,9 @@ async def test_an_upstream_that_is_not_there_teaches_nothing():
 async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
     up.script = hang()
     probe = Probe()
-    probe.ask(client, "qwen3", OURS)
+    probe.ask(client, "qwen3", calling(OURS))
     await up.received()
-    assert probe.known(client, "qwen3", OURS) is None
+    assert probe.known(client, "qwen3", calling(OURS)) is None
     up.script = NOTHING
     asking = [*probe._asking]
     for task in asking:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy import events
+from proxy.compaction import recall as module
 from proxy.compaction.facts import Identity, LastTime
 from proxy.compaction.recall import Memory, Recall
 from proxy.core.overlay import Block, Part
@@ -195,11 +196,11 @@ class Gone(MemoryStore):
     async def put(self, key, value, over=None):
         return await self._answer(super().put, key, value, over)
 
-    async def note(self, key, value, seconds):
-        return await self._answer(super().note, key, value, seconds)
+    async def note(self, key, value, seconds, over=None):
+        return await self._answer(super().note, key, value, seconds, over)
 
-    async def secret(self):
-        return await self._answer(super().secret)
+    async def secret(self, held=None):
+        return await self._answer(super().secret, held)
 
 
 async def test_a_store_that_does_not_answer_is_told_of_and_the_request_goes_on_as_a_strangers(told):
@@ -217,7 +218,28 @@ async def test_without_a_store_a_key_of_ones_own_serves_until_it_is_back(told):
     assert await recall.secret() == meanwhile
     assert len(told) == 2
     store.away = False
-    assert await recall.secret() == await MemoryStore.secret(store) != meanwhile
+    secret = await MemoryStore.secret(store)
+    assert await recall.secret() == secret != meanwhile
+
+
+async def test_a_key_that_the_store_lost_is_told_it_again_and_all_use_the_same(store, monkeypatch):
+    monkeypatch.setattr(module, "SECRET_SECONDS", 0)
+    one, two = Recall(store, lambda _: None), Recall(store, lambda _: None)
+    secret = await one.secret()
+    assert await two.secret() == secret
+    lost = MemoryStore()
+    one._store = two._store = lost
+    assert await one.secret() == await two.secret() == secret
+    assert await Recall(lost, lambda _: None).secret() == secret
+
+
+async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_second(store, monkeypatch):
+    recall = Recall(MemoryStore(), lambda _: None)
+    ours, theirs = await recall.secret(), await store.secret()
+    recall._store = store
+    assert await recall.secret() == ours
+    monkeypatch.setattr(module, "SECRET_SECONDS", 0)
+    assert await recall.secret() == theirs
 
 
 async def test_a_value_that_was_scribbled_over_is_a_fault_of_ours_and_not_of_the_store(tmp_path, told):

@@ -31,3 +31,36 @@ def test_a_pattern_that_could_be_slow_is_refused_with_its_place_and_a_reason(tmp
 def test_originals_stand_below_the_state_unless_they_have_a_place_of_their_own(tmp_path):
     assert str(Config().originals) == "state/originals"
     assert str(read(tmp_path, "dir: /somewhere").originals) == "/somewhere"
+
+
+# --- in an object store ---
+
+AFAR = {"transcripts": {"dir": "s3://bucket/originals"}}
+AWS = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "canary", "AWS_REGION": "eu-central-1"}
+
+
+def loaded(tmp_path, values, environ):
+    file = tmp_path / "proxy.yaml"
+    file.write_text(str(values))
+    return load(file, environ).config
+
+
+def test_an_object_store_is_opened_with_what_aws_tools_know(tmp_path):
+    config = loaded(tmp_path, AFAR, {**AWS, "AWS_ENDPOINT_URL": "http://minio:9000"})
+    told = config.transcripts
+    assert (told.key.value, told.secret.value, told.region) == ("AKIA", "canary", "eu-central-1")
+    assert told.endpoint == "http://minio:9000"
+    assert "canary" not in repr(config)
+    assert config.originals.name == "spool"
+
+
+def test_what_is_set_for_an_object_store_counts_for_more(tmp_path):
+    values = {"transcripts": {**AFAR["transcripts"], "key": "env:K", "secret": "env:S", "endpoint": "http://here"}}
+    told = loaded(tmp_path, values, {**AWS, "K": "mine", "S": "too", "AWS_ENDPOINT_URL": "http://there"}).transcripts
+    assert (told.key.value, told.secret.value, told.endpoint) == ("mine", "too", "http://here")
+
+
+@pytest.mark.parametrize(("values", "environ"), [(AFAR, {}), ({"transcripts": {"dir": "s3://"}}, AWS)])
+def test_an_object_store_that_cannot_be_opened_is_told_at_once(tmp_path, values, environ):
+    with pytest.raises(InvalidConfig, match="transcripts"):
+        loaded(tmp_path, values, environ)

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_below_the_stride_nobody_notices_and_nothing_is_kept(serve, fresh):
     async with serve(fresh.url, config=settings(default={"clear_at_least": 20_000})) as proxy:
         steps = await Agent(proxy, fresh, "sk-a").works(WORK)
-        assert [*proxy.state.iterdir()] == []
+        kept = {path.name.partition(".sqlite")[0] for path in proxy.state.iterdir()}
+        assert kept <= {"admin.key", "chronicle"}  # what the admin pages need; nothing of the work
     assert len(steps) == 25
     assert all(step.is_verbatim for step in steps)
     assert set(compactions(steps)) == {"none"}
@@ -281,7 +282,7 @@ async def test_the_originals_are_kept_before_the_upstream_answers_the_first_loss
     work = reading(24, task="Keep these very words.")
     assert (await agent.sends(work[:6])).is_verbatim
     up.script = hang()
-    async with streaming(agent.proxy, body(work)):
+    async with streaming(agent.proxy, body(work), headers={"authorization": f"Bearer {agent.key}"}):
         lossy = await up.received(2)
         await until(lambda: len(kept(agent.proxy.state, work)[1]) == len(work))
         assert not lossy.ended.is_set()

@@ -88,7 +88,7 @@ async def test_f16_after_a_tool_call_the_question_is_put_as_a_plain_transcript(t
         return tells(account()) if len(request.json["messages"]) == 1 else calls("Read", path="x")
 
     async with told(shy) as (up, agent, _):
-        over = await fills(up, agent)
+        over = await fills(up, agent, asking=2)
     aligned, plain = summary_calls(up)
     assert len(aligned.json["messages"]) > 1
     assert "tools" not in plain.json

@@ -20,7 +20,7 @@ from upstream import says as tells
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WINDOW = 12_000
-STRIDES, TRIGGER = {"clear_at_least": 3_000}, {"clear_at_least": 100_000}
+STRIDES, TRIGGER = {"clear_at_least": 3_000}, {"clear_at_least": 100_000, "summary": {"enabled": False}}
 WORK = reading(30)
 GO_ON = tells("Go on.")
 SILENT = answer({key: value for key, value in GO_ON.completion().items() if key != "usage"})

@@ -36,7 +36,7 @@ class ClearResults:
     """So many of the newest failures stay whole; when they go, what was cached behind them is written anew."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    outline: float = 0.2
+    outline: float = 0.24
     """At most this share of what was read or has failed stays as lines of its own; a quarter of it of the rest."""
     outline_bytes: int = 8_000
     """And at most so many bytes of them."""

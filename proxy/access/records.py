@@ -1,0 +1,93 @@
+"""The registry on disk, and the same in every replica.
+
+The file in the state directory is what this machine goes by: its workers look at it several times a second, commands
+write to it under a lock, and it is there when nothing else is. Where replicas share a state, one copy lies there too,
+and each replica merges both: whoever lost his gets it back from the others.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from proxy.access.registry import Registry
+from proxy.store.promises import Store, StoreUnavailable
+
+FILE = "registry.json"
+SHARED = "registry"
+TRIES = 8
+
+Change = Callable[[Registry], Registry]
+
+
+class RegistryUnreadable(Exception):
+    """The file holds something else: nothing in it may be taken for granted, so nobody comes in by it."""
+
+
+class Records:
+    """One file. `current` is what was read last; whoever wants to know what stands there now calls `look`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self.current = Registry()
+        self._seen: tuple[int, int, int] | None = None
+
+    def look(self) -> bool:
+        """Read it again if it is another than before; whether it was. RegistryUnreadable: what was read stays."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        before, self.current = self.current, self._read() if stamp else Registry()
+        return self.current != before
+
+    def change(self, change: Change) -> Registry:
+        """Under the lock, from what stands there now, written whole or not at all."""
+        with self._locked():
+            self._write(change(self._read() if self._stamp() else Registry()))
+        self.look()
+        return self.current
+
+    def _read(self) -> Registry:
+        try:
+            return Registry.from_bytes(self.path.read_bytes())
+        except ValueError as fault:
+            raise RegistryUnreadable(f"{self.path}: {fault}") from None
+
+    def _write(self, registry: Registry) -> None:
+        fresh = self.path.with_suffix(".new")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(registry.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            stat = self.path.stat()
+            return stat.st_ino, stat.st_mtime_ns, stat.st_size
+        return None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+async def synced(records: Records, store: Store) -> None:
+    """File and shared copy become the same. StoreUnavailable: the file is what counts until it is back."""
+    for _ in range(TRIES):
+        theirs = await store.document(SHARED)
+        shared = Registry.from_bytes(theirs) if theirs is not None else Registry()
+        if shared.merged(records.current) != records.current:
+            await asyncio.to_thread(records.change, shared.merged)
+        ours = records.current.to_bytes()
+        if theirs == ours or (theirs is None and records.current == Registry()):
+            return
+        if await store.swap(SHARED, theirs, ours):
+            return
+    raise StoreUnavailable("the registry changes faster than it can be merged")

@@ -1,0 +1,116 @@
+"""What operators have said while the proxy runs: which keys there are, what is switched off, which policies hold.
+
+It is one small document that every replica holds whole. Two of them merge without a judge, so a replica that was away,
+and a shared state that was emptied, are made whole again by any other: keys are only ever added, a revocation is for
+ever, and of two words about one switch the later counts.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from proxy.access.keys import TeamKey
+
+FORMAT = 1
+EVERYBODY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Whether compaction is on, since when."""
+
+    on: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Policies and attachments that came by the admin API: laid over those of the file."""
+
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    attachments: tuple[Mapping[str, Any], ...] = ()
+    at: float = 0.0
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    keys: Mapping[str, TeamKey] = field(default_factory=dict)
+    switches: Mapping[str, Switch] = field(default_factory=dict)
+    """By team; `EVERYBODY` is the switch of all."""
+    published: Published = Published()
+
+    def halts(self, team: str) -> bool:
+        """Is compaction switched off for this team, or for all?"""
+        return any(name in self.switches and not self.switches[name].on for name in {EVERYBODY, team})
+
+    def with_key(self, key: TeamKey) -> "Registry":
+        return replace(self, keys={**self.keys, key.id: key})
+
+    def revoked(self, key_id: str, now: float) -> "Registry":
+        """KeyError: there is no such key."""
+        key = self.keys[key_id]
+        return self if key.revoked else self.with_key(replace(key, revoked=now))
+
+    def switched(self, team: str, *, on: bool, now: float) -> "Registry":
+        return replace(self, switches={**self.switches, team: Switch(on, now)})
+
+    def publishing(self, published: Published) -> "Registry":
+        return replace(self, published=published)
+
+    def merged(self, other: "Registry") -> "Registry":
+        """Everything that either of them knows. The order does not matter, and twice is as good as once."""
+        return Registry(
+            keys={name: _stricter(self.keys.get(name), other.keys.get(name)) for name in {*self.keys, *other.keys}},
+            switches={
+                name: _later(self.switches.get(name), other.switches.get(name))
+                for name in {*self.switches, *other.switches}
+            },
+            published=max(self.published, other.published, key=_age),
+        )
+
+    def to_bytes(self) -> bytes:
+        value = {
+            "format": FORMAT,
+            "keys": [asdict(self.keys[name]) for name in sorted(self.keys)],
+            "switches": {name: asdict(self.switches[name]) for name in sorted(self.switches)},
+            "published": asdict(self.published),
+        }
+        return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Registry":
+        """ValueError: it is none, or one of a later release."""
+        value = json.loads(data)
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise ValueError(f"not a registry of format {FORMAT}")
+        try:
+            keys = [TeamKey(**key) for key in value["keys"]]
+            published = value["published"]
+            return cls(
+                keys={key.id: key for key in keys},
+                switches={name: Switch(**said) for name, said in value["switches"].items()},
+                published=Published(**{**published, "attachments": tuple(published["attachments"])}),
+            )
+        except (TypeError, KeyError, AttributeError) as fault:
+            raise ValueError(f"not a registry: {fault}") from None
+
+
+def _stricter(one: TeamKey | None, other: TeamKey | None) -> TeamKey:
+    known = [key for key in (one, other) if key is not None]
+    revoked = [key.revoked for key in known if key.revoked]
+    return replace(min(known, key=_order), revoked=min(revoked, default=0.0))
+
+
+def _order(key: TeamKey) -> str:
+    return repr(replace(key, revoked=0.0))
+
+
+def _later(one: Switch | None, other: Switch | None) -> Switch:
+    """Of two at the same moment the one that is off: it was pulled for a reason."""
+    return max((switch for switch in (one, other) if switch is not None), key=lambda switch: (switch.at, not switch.on))
+
+
+def _age(published: Published) -> tuple[float, str]:
+    return published.at, json.dumps(asdict(published), sort_keys=True)

@@ -1,0 +1,93 @@
+"""`keys`: who may come in. A key is shown once; only its hash is kept, and its public id names it from then on."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from proxy.access import keys
+from proxy.access.keys import TeamKey
+from proxy.access.registry import Registry
+from proxy.cli import options, registry
+from proxy.cli.table import table
+
+DAY_SECONDS = 24 * 3600
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("keys", help="team keys: create, list, revoke")
+    acts = parser.add_subparsers(metavar="ACT", required=True)
+    create = acts.add_parser("create", help="make a key and show it, this once")
+    create.add_argument("--team", required=True, metavar="T", help="whose it is: a team of the configuration")
+    create.add_argument("--days", type=float, default=0, metavar="N", help="how long it opens (default: for ever)")
+    create.add_argument("--label", default="", metavar="TEXT", help="what it is for, for whoever reads the list")
+    create.set_defaults(run=_create)
+    listing = acts.add_parser("list", help="every key there is; never the keys themselves")
+    listing.set_defaults(run=_list)
+    revoke = acts.add_parser("revoke", help="close a key for ever, within seconds and on every replica")
+    revoke.add_argument("id", metavar="ID", help="its public id, as the list shows it")
+    revoke.set_defaults(run=_revoke)
+    for each in (create, listing, revoke):
+        options.add_config(each)
+        options.add_state(each)
+
+
+def _create(args: argparse.Namespace) -> int:
+    config = options.loaded(args, options.state(args)).config
+    if args.team not in config.teams:
+        known = ", ".join(config.teams) or "none yet"
+        return _complain(f"there is no team {args.team!r}; add it to `teams` of the configuration (there: {known})")
+    now = time.time()
+    expires = now + args.days * DAY_SECONDS if args.days else 0.0
+    text, key = keys.minted(args.team, now, expires=expires, label=args.label)
+    registry.change(config, lambda known: known.with_key(key))
+    print(text)  # noqa: T201
+    print(f"Shown once. It is known as {key.id} from now on; {_lasts(key)}.", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    found = registry.current(options.loaded(args, options.state(args)).config).keys.values()
+    if not found:
+        return _complain("there are no team keys; `compaction-proxy keys create --team T` makes one")
+    print(table(("id", "team", "state", "created", "expires", "label"), _rows(sorted(found, key=_age))))  # noqa: T201
+    return 0
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    config = options.loaded(args, options.state(args)).config
+
+    def revoke(known: Registry) -> Registry:
+        return known.revoked(args.id, time.time())
+
+    try:
+        registry.change(config, revoke)
+    except KeyError:
+        return _complain(f"there is no key {args.id}; `compaction-proxy keys list` shows them")
+    print(f"{args.id} opens nothing any more.")  # noqa: T201
+    return 0
+
+
+def _rows(found: Sequence[TeamKey]) -> list[tuple[str, ...]]:
+    now = time.time()
+    return [
+        (key.id, key.team, key.fault(now) or "open", _day(key.created), _day(key.expires), key.label) for key in found
+    ]
+
+
+def _age(key: TeamKey) -> tuple[str, float]:
+    return key.team, key.created
+
+
+def _lasts(key: TeamKey) -> str:
+    return f"it opens until {_day(key.expires)}" if key.expires else "it opens until it is revoked"
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "never"
+
+
+def _complain(why: str) -> int:
+    print(why, file=sys.stderr)  # noqa: T201
+    return 1

@@ -1,0 +1,85 @@
+"""What is told of a request once its answer is through: figures and names, no word of what anybody said.
+
+What it would have cost without us is told carefully: whatever the client had sent before, within the life of a cache,
+counts as read from the cache, by the rule that each provider keeps.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.compaction.ground import Decided
+from proxy.core import economics
+from proxy.core.groups import last_assistant
+from proxy.events import TurnEnded
+from proxy.tokenizer import reported
+from proxy.windows import Prices, Window
+from proxy.wire.headers import find
+
+MILLION = 1_000_000
+
+
+def account(decided: Decided, usage: Mapping[str, Any] | None) -> TurnEnded:
+    case, ready, caller = decided.case, decided.ready, decided.case.call.caller
+    notes, told = decided.notes, dict(usage or {})
+    after = ready.before if decided.rehearsed else ready.after
+    prompt, cached = reported(told) or 0, _cached(told)
+    paid = None if cached is None or not prompt else _dollars(case.window, prompt, cached)
+    changed = paid is not None and after != ready.before
+    return TurnEnded(
+        conversation=decided.identity.conversation,
+        tenant=decided.identity.tenant,
+        link=decided.identity.links[-1].hex(),
+        team=caller.team,
+        key=caller.key_id,
+        tag=caller.tag[:64],
+        model=case.request.model[:128],
+        upstream=case.upstream,
+        policy=case.rules.policy,
+        version=case.rules.version,
+        action=find(notes, "x-compaction") or "",
+        reason=find(notes, "x-compaction-reason") or "",
+        messages=len(case.request.body),
+        before=ready.before,
+        after=after,
+        prompt=prompt,
+        cached=cached,
+        written=_number(told.get("completion_tokens")) or 0,
+        paid=paid,
+        plain=_dollars(case.window, ready.before, _warm(decided)) if changed else paid,
+    )
+
+
+def _warm(decided: Decided) -> int:
+    """Tokens of the history as it was sent that the upstream would have had in its cache."""
+    case, last = decided.case, decided.memory.last
+    if last is not None and economics.cold(time.time() - last.at, case.facts().prices):
+        return 0
+    links, body = decided.identity.links, case.request.body
+    known = last is not None and last.anchor.link in links
+    place = links.index(last.anchor.link) if last is not None and known else last_assistant(body) or 0
+    count = case.count(decided.memory.calibration)
+    return decided.ready.before - sum(count(message.raw) for message in body[place:])
+
+
+def _cached(usage: Mapping[str, Any]) -> int | None:
+    """Of the prompt; None where the upstream does not say."""
+    details = usage.get("prompt_tokens_details")
+    return _number(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _dollars(window: Window, size: int, cached: int) -> float | None:
+    """For a prompt of this size; over a cliff all of it costs what it says. None where prices are not known."""
+    tier: Prices | None = window.prices
+    for cliff in sorted(window.cliffs, key=lambda cliff: cliff.above):
+        tier = cliff.prices if size > cliff.above else tier
+    if tier is None:
+        return None
+    read = tier.input if tier.cache_read is None else tier.cache_read
+    fresh = tier.input if tier.cache_write is None else tier.cache_write
+    warm = min(max(0, cached), size)
+    return (warm * read + (size - warm) * fresh) / MILLION

@@ -1,0 +1,75 @@
+"""Secrets are named, not written: `env:NAME` or `file:PATH`. Only that reference is ever shown."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
+
+FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
+SHORTEST = 16
+# What people leave in place, whatever stands around it.
+WEAK = ("password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "qwerty", "example", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret stands, and what it is. Only the first is ever shown."""
+
+    reference: str
+    value: str
+
+    def __repr__(self) -> str:
+        return self.reference
+
+    __str__ = __repr__
+
+
+def _secret(reference: object, info: ValidationInfo) -> Secret | None:
+    if reference is None or isinstance(reference, Secret):
+        return reference
+    kind, _, name = str(reference).partition(":")
+    if kind == "env":
+        value = (info.context or {}).get(name, "")
+    elif kind == "file":
+        value = _read_secret(name)
+    else:
+        raise ValueError("a secret is named, not written: say env:NAME or file:PATH")
+    where = f"{'variable' if kind == 'env' else 'file'} {name}"
+    if not value.strip():
+        raise ValueError(f"{where} is empty or missing")
+    if not FIELD_VALUE.fullmatch(value.strip()):
+        raise ValueError(f"{where} holds characters that no header can carry")
+    return Secret(str(reference), value.strip())
+
+
+def _read_secret(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def plain_or_secret(value: object, info: ValidationInfo) -> object:
+    named = isinstance(value, str) and value.startswith(("env:", "file:"))
+    return _secret(value, info) if named else value
+
+
+def shown(value: Secret | str | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def strong(secret: Secret | None) -> Secret | None:
+    """One that nobody guesses: long, and nothing that comes with a manual."""
+    if secret is None:
+        return None
+    plain = secret.value.lower()
+    if len(plain) < SHORTEST or len(set(plain)) < SHORTEST // 2:
+        raise ValueError(f"too weak: it needs {SHORTEST} characters or more that were drawn at random")
+    if any(word in plain for word in WEAK):
+        raise ValueError("too weak: it holds a word that everybody tries first")
+    return secret
+
+
+SecretReference = Annotated[Secret | None, BeforeValidator(_secret), PlainSerializer(shown)]

@@ -1,0 +1,145 @@
+"""Who the teams are, where policies apply, and who may administer.
+
+A policy says *what*; an attachment says *where*. The first attachment that fits a request decides, the highest priority
+first; without one the team's own policy does, and without that the upstream's.
+"""
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from proxy.config.block import Block
+from proxy.config.secrets import SecretReference, strong
+
+FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
+TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+EVERYBODY = 100.0
+_GLOBS = ("team", "key", "model", "upstream", "tag")
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("not an address or a network such as 10.0.0.0/8") from None
+    return text
+
+
+TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
+Network = Annotated[str, AfterValidator(_network)]
+AdminKey = Annotated[SecretReference, AfterValidator(strong)]
+
+
+class Access(Block):
+    """Who may come in. With `teams`, only their keys open; without, everybody passes with a key for the upstream."""
+
+    team_header: str = Field(
+        "", pattern=FIELD_NAME, description="Header in which a gateway in front names the team; empty is none."
+    )
+    trusted: tuple[Network, ...] = Field(
+        ("127.0.0.0/8", "::1/128"), description="Addresses and networks from which that header is believed."
+    )
+
+
+class Team(Block):
+    """Some people, their keys (`compaction-proxy keys create --team NAME`), and what they get."""
+
+    policy: str = Field("", description="Their policy where no attachment says otherwise; empty: the upstream's.")
+    upstream: str = Field("", description="The upstream of all their requests; empty: the first that serves the model.")
+    key: SecretReference = Field(None, description="Their own key for it, as env:NAME or file:PATH; none: its own.")
+
+
+class Attachment(Block):
+    """Where a policy applies: to requests that fit all of these globs."""
+
+    policy: str = Field("default", description="The policy.")
+    team: str = Field("*", description="Teams.")
+    key: str = Field("*", description="Public ids of team keys.")
+    model: str = Field("*", description="Models.")
+    upstream: str = Field("*", description="Upstreams.")
+    tag: str = Field("*", description="What the request's x-compaction-tag header says; without one it is empty.")
+    priority: int = Field(0, description="The highest that fits decides; of two equal ones, the first.")
+    rollout: float = Field(
+        EVERYBODY,
+        ge=0,
+        le=EVERYBODY,
+        description="Percentage of conversations it applies to; others go on to the next.",
+    )
+    mode: Literal["", "auto", "observe", "off"] = Field(
+        "", description="Instead of the policy's own mode; observe only reports what it would do."
+    )
+
+    def fits(self, occasion: "Occasion") -> bool:
+        return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
+
+    def covers(self, other: "Attachment") -> bool:
+        """Whatever fits the other one fits this one first: the other one is never reached."""
+        return self.rollout == EVERYBODY and all(
+            fnmatchcase(getattr(other, name), getattr(self, name)) for name in _GLOBS
+        )
+
+
+class Admin(Block):
+    """The pages below /admin/ and their API."""
+
+    enabled: bool = Field(default=True, description="Whether they are there.")
+    key: AdminKey = Field(
+        None, description="What opens them, as env:NAME or file:PATH; none: one is made at the first start, and shown."
+    )
+    hosts: tuple[str, ...] = Field(
+        (), description="Names under which browsers may reach them, beside localhost and the address that is bound."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What attachments look at."""
+
+    team: str = ""
+    key: str = ""
+    model: str = ""
+    upstream: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy that may apply, to so many percent of conversations, and who says so."""
+
+    policy: str
+    mode: str = ""
+    rollout: float = EVERYBODY
+    place: tuple[str | int, ...] = ()
+
+
+def in_order(attachments: Sequence[Attachment]) -> list[tuple[int, Attachment]]:
+    """With their places in the list, the one that decides first in front."""
+    return sorted(enumerate(attachments), key=lambda pair: -pair[1].priority)
+
+
+def choices(
+    attachments: Sequence[Attachment], occasion: Occasion, team: Team | None, fallback: Choice
+) -> Iterator[Choice]:
+    """What may apply, up to the first that applies to everybody."""
+    for place, attachment in in_order(attachments):
+        if attachment.fits(occasion) and attachment.rollout > 0:
+            yield Choice(attachment.policy, attachment.mode, attachment.rollout, ("attachments", place))
+            if attachment.rollout == EVERYBODY:
+                return
+    if team is not None and team.policy:
+        yield Choice(team.policy, place=("teams", occasion.team, "policy"))
+    else:
+        yield fallback
+
+
+def unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
+    """Attachments that can never decide, each with the one that always decides before it."""
+    ordered = in_order(attachments)
+    for later, (place, attachment) in enumerate(ordered):
+        first = next((at for at, earlier in ordered[:later] if earlier.covers(attachment)), None)
+        if first is not None:
+            yield place, first

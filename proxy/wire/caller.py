@@ -1,0 +1,24 @@
+"""Who calls, once the door has made sure: a team, or nobody in particular (then its credential tells it apart)."""
+
+from dataclasses import dataclass
+
+NO_TEAM = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    team: str = NO_TEAM
+    key_id: str = ""
+    """The public part of its team key; empty where a trusted gateway spoke for it, and where there are no teams."""
+    tag: str = ""
+    """What it says this call is for."""
+    halted: bool = False
+    """Somebody has switched compaction off for it: nothing new is made, what stands goes on standing."""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of a team. The dot keeps it apart from the hash of any credential."""
+        return f"team.{self.team}" if self.team else ""
+
+
+ANYBODY = Caller()

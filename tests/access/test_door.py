@@ -1,0 +1,124 @@
+"""The door: who may come in, as whom, and what goes no further."""
+
+import pytest
+
+from proxy.access.door import Door
+from proxy.access.keys import minted
+from proxy.access.registry import EVERYBODY, Registry
+from proxy.config import Access, Team
+from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
+from proxy.wire.caller import ANYBODY, Caller
+
+NOW = 1_800_000_000.0
+HERE, AWAY = "127.0.0.1", "203.0.113.9"
+TEXT, KEY = minted("red", NOW)
+KNOWN = Registry().with_key(KEY)
+TEAMS = {"red": Team(), "blue": Team()}
+OPEN, KEYED = Door(Access()), Door(Access(), TEAMS)
+SPOKEN = Door(Access(team_header="X-Team"), TEAMS)
+
+
+def bearer(text):
+    return (("Authorization", f"Bearer {text}"), ("accept", "*/*"))
+
+
+def admit(door, headers, registry=KNOWN, peer=HERE, now=NOW):
+    return door.admit(headers, peer, registry, now)
+
+
+def test_without_teams_everybody_passes_with_what_he_shows():
+    admitted = admit(OPEN, bearer("sk-any"))
+    assert admitted.caller == ANYBODY
+    assert admitted.headers == bearer("sk-any")
+    assert admit(OPEN, ()).caller == ANYBODY
+
+
+@pytest.mark.parametrize(
+    "headers", [bearer(TEXT), (("authorization", f"bearer {TEXT}"),), (("api-key", TEXT),), (("x-api-key", TEXT),)]
+)
+def test_a_team_key_opens_however_a_client_shows_it(headers):
+    assert admit(KEYED, headers).caller == Caller("red", KEY.id)
+
+
+def test_a_team_key_goes_no_further():
+    headers = (*bearer(TEXT), ("cookie", "a=b"), ("x-goog-api-key", "k"))
+    assert admit(KEYED, headers).headers == (("accept", "*/*"),)
+
+
+@pytest.mark.parametrize(
+    "headers", [(), bearer(""), bearer("sk-provider"), bearer(TEXT[:-1]), bearer("cp-" + "é" * 43)]
+)
+def test_where_there_are_teams_nothing_else_opens(headers):
+    with pytest.raises(Unauthorized) as refused:
+        admit(KEYED, headers)
+    assert refused.value.status == 401
+    assert "keys create" in refused.value.message
+    assert "sk-provider" not in refused.value.message
+
+
+def test_a_key_of_the_right_id_with_another_secret_does_not_open():
+    with pytest.raises(Unauthorized, match="not known"):
+        admit(KEYED, bearer(TEXT[:-32] + "a" * 32))
+
+
+def test_a_revoked_key_and_one_that_has_run_out_say_so():
+    with pytest.raises(Unauthorized, match=f"{KEY.id} is revoked"):
+        admit(KEYED, bearer(TEXT), KNOWN.revoked(KEY.id, NOW))
+    text, key = minted("red", NOW, expires=NOW + 5)
+    known = Registry().with_key(key)
+    assert admit(KEYED, bearer(text), known).caller.team == "red"
+    with pytest.raises(Unauthorized, match="expired"):
+        admit(KEYED, bearer(text), known, now=NOW + 5)
+
+
+def test_a_key_of_a_team_that_is_no_more_does_not_open():
+    with pytest.raises(UnknownTeam):
+        admit(Door(Access(), {"blue": Team()}), bearer(TEXT))
+
+
+def test_a_trusted_gateway_names_the_team_and_its_header_goes_no_further():
+    admitted = admit(SPOKEN, (("x-team", "blue"), *bearer("sk-gateway")))
+    assert admitted.caller == Caller("blue")
+    assert admitted.headers == bearer("sk-gateway")
+
+
+def test_nobody_else_names_a_team():
+    with pytest.raises(UntrustedGateway):
+        admit(SPOKEN, (("X-Team", "blue"),), peer=AWAY)
+    with pytest.raises(UntrustedGateway):
+        admit(SPOKEN, (("X-Team", "blue"),), peer="")
+
+
+def test_where_no_gateway_is_believed_its_header_is_one_like_any_other():
+    assert admit(OPEN, (("x-team", "blue"),)).caller == ANYBODY
+
+
+@pytest.mark.parametrize("name", ["green", "", "../red", "red/..", "r" * 65, "röt"])
+def test_a_gateway_cannot_make_up_a_team(name):
+    with pytest.raises(UnknownTeam):
+        admit(SPOKEN, (("x-team", name),))
+
+
+@pytest.mark.parametrize("name", ["", "../red", "a/b", "r" * 65, "röt", ".hidden", "a b"])
+def test_without_a_list_of_teams_a_name_must_be_one_all_the_same(name):
+    with pytest.raises(UnknownTeam):
+        admit(Door(Access(team_header="x-team")), (("x-team", name),))
+
+
+def test_without_a_list_of_teams_whom_the_gateway_names_is_one():
+    assert admit(Door(Access(team_header="x-team")), (("x-team", "purple"),)).caller == Caller("purple")
+
+
+def test_beside_a_gateway_team_keys_open_too():
+    assert admit(SPOKEN, bearer(TEXT), peer=AWAY).caller == Caller("red", KEY.id)
+
+
+def test_what_is_switched_off_is_told_of_the_caller():
+    assert admit(KEYED, bearer(TEXT), KNOWN.switched("red", on=False, now=1)).caller.halted
+    assert admit(KEYED, bearer(TEXT), KNOWN.switched(EVERYBODY, on=False, now=1)).caller.halted
+    assert not admit(KEYED, bearer(TEXT), KNOWN.switched("blue", on=False, now=1)).caller.halted
+    assert admit(OPEN, (), Registry().switched(EVERYBODY, on=False, now=1)).caller.halted
+
+
+def test_the_tag_is_what_the_request_says_it_is_for():
+    assert admit(OPEN, (("X-Compaction-Tag", "nightly"),)).caller.tag == "nightly"

@@ -1,0 +1,120 @@
+"""The registry's file, and the copy that replicas share."""
+
+import asyncio
+import stat
+import threading
+
+import pytest
+
+from proxy.access.keys import minted
+from proxy.access.records import SHARED, Records, RegistryUnreadable, synced
+from proxy.access.registry import EVERYBODY, Registry
+from proxy.store.memory import MemoryStore
+from proxy.store.promises import StoreUnavailable
+
+
+def off(known):
+    return known.switched(EVERYBODY, on=False, now=1)
+
+
+def test_without_a_file_nothing_was_said(tmp_path):
+    records = Records(tmp_path / "state")
+    assert not records.look()
+    assert records.current == Registry()
+
+
+def test_a_change_is_seen_by_whoever_looks(tmp_path):
+    one, other = Records(tmp_path), Records(tmp_path)
+    one.change(off)
+    assert one.current.halts(EVERYBODY)
+    assert other.look()
+    assert other.current == one.current
+    assert not other.look()
+
+
+def test_the_file_is_its_owners_alone(tmp_path):
+    records = Records(tmp_path / "state")
+    records.change(off)
+    assert stat.S_IMODE(records.path.stat().st_mode) == 0o600
+
+
+def test_of_many_who_write_at_once_nobodys_word_is_lost(tmp_path):
+    def add():
+        for _ in range(10):
+            _, key = minted("red", 1.0)
+            Records(tmp_path).change(lambda known, key=key: known.with_key(key))
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    records = Records(tmp_path)
+    records.look()
+    assert len(records.current.keys) == 40
+
+
+def test_a_broken_file_lets_nobody_in_anew_and_is_not_written_over(tmp_path):
+    records = Records(tmp_path)
+    records.change(off)
+    records.path.write_bytes(b"{")
+    with pytest.raises(RegistryUnreadable, match=r"registry\.json"):
+        records.look()
+    assert records.current.halts(EVERYBODY)
+    with pytest.raises(RegistryUnreadable):
+        records.change(off)
+    assert records.path.read_bytes() == b"{"
+
+
+async def test_replicas_come_to_know_the_same(tmp_path):
+    store = MemoryStore()
+    one, other = Records(tmp_path / "a"), Records(tmp_path / "b")
+    text, key = minted("red", 1.0)
+    one.change(lambda known: known.with_key(key))
+    other.change(off)
+    for records in (one, other, one):
+        await synced(records, store)
+    assert one.current == other.current
+    assert one.current.keys[key.id].is_of(text)
+    assert one.current.halts(EVERYBODY)
+
+
+async def test_a_shared_state_that_was_emptied_is_made_whole_again(tmp_path):
+    records = Records(tmp_path)
+    records.change(off)
+    await synced(records, MemoryStore())
+    emptied = MemoryStore()
+    await synced(records, emptied)
+    assert Registry.from_bytes(await emptied.document(SHARED)) == records.current
+
+
+async def test_a_replica_that_lost_its_disk_gets_it_back(tmp_path):
+    store, records = MemoryStore(), Records(tmp_path / "a")
+    records.change(off)
+    await synced(records, store)
+    fresh = Records(tmp_path / "b")
+    await synced(fresh, store)
+    assert fresh.current == records.current
+
+
+async def test_many_replicas_at_once_agree(tmp_path):
+    store = MemoryStore()
+    all_of_them = [Records(tmp_path / str(place)) for place in range(5)]
+    for records in all_of_them:
+        _, key = minted("red", 1.0)
+        records.change(lambda known, key=key: known.with_key(key))
+    for _ in range(2):
+        await asyncio.gather(*(synced(records, store) for records in all_of_them))
+    assert len({records.current.to_bytes() for records in all_of_them}) == 1
+    assert len(all_of_them[0].current.keys) == 5
+
+
+async def test_a_registry_that_cannot_be_swapped_says_so(tmp_path):
+    class Restless(MemoryStore):
+        async def swap(self, key, old, new):
+            return False
+
+    records = Records(tmp_path)
+    records.change(off)
+    with pytest.raises(StoreUnavailable):
+        await synced(records, Restless())

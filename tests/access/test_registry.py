@@ -1,0 +1,83 @@
+"""The registry: what operators have said, merged without a judge."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.access.keys import TeamKey
+from proxy.access.registry import EVERYBODY, Published, Registry
+
+TIMES = st.integers(0, 5).map(float)
+KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), st.just(1.0), st.just(0.0), TIMES)
+ACTS = st.one_of(
+    KEYS.map(lambda key: lambda known: known.with_key(key)),
+    st.builds(
+        lambda team, on, at: lambda known: known.switched(team, on=on, now=at),
+        st.sampled_from(["", "red", "blue"]), st.booleans(), TIMES,
+    ),
+    st.builds(
+        lambda at, name: lambda known: known.publishing(Published({name: {}}, ({"policy": name},), at, name)),
+        TIMES, st.sampled_from("xy"),
+    ),
+)  # fmt: skip
+
+
+@st.composite
+def registries(draw):
+    known = Registry()
+    for act in draw(st.lists(ACTS, max_size=6)):
+        known = act(known)
+    return known
+
+
+@given(registries(), registries(), registries())
+def test_merging_does_not_depend_on_order_or_repetition(one, other, third):
+    assert one.merged(other) == other.merged(one)
+    assert one.merged(other).merged(third) == one.merged(other.merged(third))
+    assert one.merged(other).merged(other) == one.merged(other)
+    assert one.merged(one) == one.merged(Registry()) == one
+
+
+@given(registries(), registries())
+def test_a_revocation_is_for_ever(one, other):
+    merged = one.merged(other)
+    revoked = {name for known in (one, other) for name, key in known.keys.items() if key.revoked}
+    assert all(merged.keys[name].revoked for name in revoked)
+
+
+@given(registries())
+def test_it_is_read_as_it_was_written(known):
+    assert Registry.from_bytes(known.to_bytes()) == known
+    assert Registry.from_bytes(known.to_bytes()).to_bytes() == known.to_bytes()
+
+
+def test_the_switch_of_all_counts_for_every_team_and_a_team_has_its_own():
+    known = Registry().switched("red", on=False, now=1)
+    assert known.halts("red")
+    assert not known.halts("blue")
+    assert not known.halts(EVERYBODY)
+    known = known.switched(EVERYBODY, on=False, now=2)
+    assert known.halts("blue")
+    known = known.switched(EVERYBODY, on=True, now=3)
+    assert known.halts("red")
+    assert not known.halts("blue")
+
+
+def test_of_two_words_about_a_switch_the_later_counts():
+    early, late = Registry().switched("red", on=True, now=1), Registry().switched("red", on=False, now=2)
+    assert early.merged(late).halts("red")
+    assert late.merged(early.switched("red", on=True, now=3)).halts("red") is False
+
+
+def test_a_key_that_is_not_there_cannot_be_revoked():
+    with pytest.raises(KeyError):
+        Registry().revoked("nobody", 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b'{"format": 2}', b'{"format": 1}', b'{"format": 1, "keys": [{}], "switches": {}, "published": {}}'],
+)
+def test_what_is_no_registry_is_told_so(data):
+    with pytest.raises(ValueError, match=r"."):
+        Registry.from_bytes(data)
