@@ -18,6 +18,7 @@ class RequestFinished:
     route: str
     status: int
     outcome: str  # completed | refused | failed | client-left | upstream-broke
+    team: str
     upstream: str | None
     reason: str | None
     compaction: str | None
@@ -60,6 +61,47 @@ class OurFault:
     request_id: str
     kind: str
     where: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """One request of a conversation that was looked at, once its answer is through: what it was, what became of it.
+
+    Beneath notice nothing of this is known, and nothing is told.
+    """
+
+    conversation: str
+    tenant: str
+    link: str  # of its last message; the transcript knows it by this
+    team: str
+    key: str  # the public id of a team key
+    tag: str
+    model: str
+    upstream: str
+    policy: str
+    version: str
+    action: str
+    reason: str
+    messages: int
+    before: int
+    after: int
+    prompt: int  # as the upstream counted it; 0: it did not say
+    cached: int | None
+    written: int
+    paid: float | None  # dollars for the prompt as it was read, and
+    plain: float | None  # for the history as it was sent, had nothing stood in between
+
+
+@dataclass(frozen=True, slots=True)
+class AdminActed:
+    """Somebody has changed something by the admin pages, or has come in there, or was refused."""
+
+    who: str
+    address: str
+    act: str
+    subject: str
+    outcome: str
+    details: tuple[tuple[str, str | int | float | bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +190,13 @@ class StoreFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreBack:
+    """What had failed is well again, or says how it leaves things."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigReloaded:
     """The configuration was read again; with a reason, the old one stays in force."""
 
@@ -174,6 +223,8 @@ Event = (
     | UpstreamRetried
     | PathNotCompacted
     | OurFault
+    | TurnEnded
+    | AdminActed
     | CompactionStarted
     | CompactionEnded
     | SummaryEnded
@@ -182,6 +233,7 @@ Event = (
     | CutSilently
     | FailedOpen
     | StoreFailed
+    | StoreBack
     | ConfigReloaded
     | Lifecycle
     | LoopLagged

@@ -12,6 +12,7 @@ from proxy import events
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError
 from proxy.gateway import Gateway, Passage
 from proxy.server import intake
+from proxy.server.admin.door import is_admin
 from proxy.server.delivery import Delivery
 from proxy.server.protocol import REQUEST_ID, error_response, new_id
 from proxy.telemetry.metrics import CONTENT_TYPE, Board, Metrics
@@ -30,7 +31,9 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class App:
     """Everything a worker answers. A new configuration is a new `gateway`; calls keep the one they began with."""
 
-    def __init__(self, gateway: Gateway, emit: events.Listener, metrics: Metrics, board: Board | None) -> None:
+    def __init__(
+        self, gateway: Gateway, emit: events.Listener, metrics: Metrics, board: Board | None, admin: Handler
+    ) -> None:
         self.gateway = gateway
         self.draining = False
         self.in_flight = 0
@@ -39,6 +42,7 @@ class App:
         self._emit = emit
         self._metrics = metrics
         self._board = board
+        self._admin = admin
         self._own: dict[str, Handler] = {
             "/health/live": self._live,
             "/health/ready": self._ready,
@@ -46,7 +50,10 @@ class App:
         }
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        own = self._own.get(request.raw_path.partition("?")[0])
+        path = request.raw_path.partition("?")[0]
+        if is_admin(path):
+            return await self._admin(request)
+        own = self._own.get(path)
         return await (self._api(request) if own is None else self._page(own, request))
 
     async def empty(self) -> None:

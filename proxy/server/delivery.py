@@ -5,11 +5,12 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from time import perf_counter
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
 from proxy.gateway import Answer, Passage
 from proxy.wire import sse
+from proxy.wire.headers import Headers, find
 
 
 class Relayed(web.StreamResponse):
@@ -43,7 +44,7 @@ class Delivery:
         self._silence = silence
         self._last_at = 0.0
         kind = Whole if answer.watch is None else Relayed
-        self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=answer.headers)
+        self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=_headers(request, answer))
         passage.status = answer.reply.status
 
     async def send(self, *, last: bool) -> web.StreamResponse:
@@ -106,3 +107,10 @@ class Delivery:
                 if beat := watch.heartbeat:
                     with suppress(ConnectionError):  # whoever relays will notice
                         await self._response.write(beat)
+
+
+def _headers(request: web.BaseRequest, answer: Answer) -> Headers:
+    """Nginx asks by HTTP/1.0, and collects what ends with its connection unless the answer asks it not to."""
+    if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
+        return answer.headers
+    return (*answer.headers, ("X-Accel-Buffering", "no"))

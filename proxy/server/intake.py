@@ -7,9 +7,10 @@ from aiohttp import web
 
 from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
 from proxy.gateway import Gateway, Passage
-from proxy.upstream import Call
+from proxy.upstream import Body, Call
 from proxy.wire import bodies, paths
-from proxy.wire.headers import are_text
+from proxy.wire import headers as wire_headers
+from proxy.wire.headers import Headers, are_text
 
 MIB = 1024 * 1024
 _NOT_AS_ANNOUNCED = "the request's body is not what its headers announce"
@@ -21,20 +22,26 @@ async def receive(request: web.BaseRequest, gateway: Gateway, passage: Passage) 
     headers = tuple(request.headers.items())
     if not are_text(headers):
         raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
+    admitted = gateway.admit(headers, request.remote or "", passage)
+    headers = admitted.headers
+    body = await _body(request, path, headers, gateway, passage)
+    if isinstance(body, bytes) and wire_headers.find(headers, "content-encoding"):
+        headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
+    return Call(request.method, path, query, headers, body, admitted.caller, gateway.credential_of(admitted.caller))
+
+
+async def _body(request: web.BaseRequest, path: str, headers: Headers, gateway: Gateway, passage: Passage) -> Body:
     if not request.body_exists:
-        return Call(request.method, path, query, headers, None)
+        return None
     if "100-continue" in request.headers.get("Expect", "").lower():
         _continue(request)
     if not gateway.must_read(request.method, path, headers):
-        return Call(request.method, path, query, headers, _counted(request, passage))
+        return _counted(request, passage)
     limit = int(gateway.config.listen.max_body_mib * MIB)
     body = await _read(request, limit)
     passage.bytes_in = len(body)
     encoding = request.headers.get("Content-Encoding")
-    if encoding:
-        body = await _opened(body, encoding, limit)
-        headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
-    return Call(request.method, path, query, headers, body)
+    return await _opened(body, encoding, limit) if encoding else body
 
 
 def _continue(request: web.BaseRequest) -> None:

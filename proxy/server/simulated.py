@@ -1,23 +1,31 @@
-"""A simulated OpenAI-compatible API on loopback: what it says is the demo's model's, how it says it is HTTP."""
+"""A simulated OpenAI-compatible API on loopback: what it says is a simulated model's, how it says it is HTTP."""
 
 import asyncio
 from collections.abc import Iterable
-from typing import Self
+from typing import Protocol, Self
 
 from aiohttp import web
 
 from proxy.demo import speech
-from proxy.demo.model import Model
 
 _LARGEST = 64 * 1024 * 1024
 
 
-class Simulated:
-    """The server. `model.heard` grows with every request."""
+class Speaker(Protocol):
+    """What is simulated: the demo's model, or the one that only repeats what was recorded."""
 
-    def __init__(self, model: Model) -> None:
+    @property
+    def window(self) -> int: ...
+    async def answer(self, body: bytes) -> speech.Said: ...
+
+
+class Simulated:
+    """The server, on a free port unless one is named."""
+
+    def __init__(self, model: Speaker, port: int = 0) -> None:
         self.model = model
         self.url = ""
+        self._port = port
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_LARGEST)
@@ -25,7 +33,7 @@ class Simulated:
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
         return self
@@ -35,7 +43,7 @@ class Simulated:
 
     async def _models(self, _: web.Request) -> web.Response:
         """Asked for its window, it tells it, as vLLM and its kin do."""
-        row = {"id": "simulated", "object": "model", "max_model_len": self.model.manner.window}
+        row = {"id": "simulated", "object": "model", "max_model_len": self.model.window}
         return web.json_response({"object": "list", "data": [row]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

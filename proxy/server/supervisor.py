@@ -16,7 +16,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
 from proxy.config import Config, InvalidConfig
-from proxy.server.worker import Source, Worker, board_folder
+from proxy.server.stores import board_folder
+from proxy.server.worker import Source, Worker
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0

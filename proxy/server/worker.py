@@ -7,7 +7,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -15,20 +15,28 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy import __version__, events
+from proxy.access.records import RegistryUnreadable, synced
+from proxy.access.registry import Published
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.keeping import Keeper
 from proxy.config import Config, InvalidConfig, Loaded
 from proxy.gateway import Gateway
+from proxy.server import stores
+from proxy.server.admin import exchange
+from proxy.server.admin.door import Admin
+from proxy.server.admin.exchange import Exchange
+from proxy.server.admin.routes import Desk
+from proxy.server.admin.shelf import shelf
+from proxy.server.admin.witness import Witness
 from proxy.server.app import App
 from proxy.server.protocol import Door
-from proxy.store.memory import MemoryStore
-from proxy.store.originals import Keeping, Originals, Retention
-from proxy.store.promises import MEBIBYTE, Bounds, Store
-from proxy.store.sqlite import SqliteStore
-from proxy.telemetry import hooks, log, metrics
-from proxy.wire.redaction import Redaction, redaction
+from proxy.store.chronicle import Chronicle
+from proxy.store.promises import StoreUnavailable
+from proxy.telemetry import audit, hooks, log, metrics
 
 _LOOK_SECONDS = 0.5
+# What operators switch is in force within a second, on other replicas too.
+_RECORDS_SECONDS = 0.1
+_SYNC_SECONDS = 0.25
 _LAG_SECONDS = 0.1
 _BOARD_SECONDS = 1.0
 # A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.
@@ -45,6 +53,8 @@ class Source:
 
     read: Callable[[], Loaded]
     file: Path | None
+    tried: Callable[[Published], Loaded] | None = None
+    """How it would read with this published; None: nothing can be."""
 
 
 class Worker:
@@ -54,16 +64,43 @@ class Worker:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics()
-        told = log.listener(config.log.level, config.log.format), hooks.Hooks(config.hooks, self._warn)
-        self._emit = events.to_all(self._metrics, *told)
-        self._board = metrics.Board(board_folder(config), slot) if slot is not None else None
+        self._chronicle = Chronicle(Path(config.state.dir), warn=self._warn)
+        self._emit = events.to_all(self._metrics, *self._listeners(config))
+        self._board = metrics.Board(stores.board_folder(config), slot) if slot is not None else None
         if self._board is not None:
             self._board.take_up(self._metrics)
-        keeper = _keeper(config, slot, self._warn)
-        self._compactor = Compactor(_store(config, self._warn), keeper, self._emit, _redaction(config))
-        self._app = App(Gateway(config, self._compactor, self._emit), self._emit, self._metrics, self._board)
+        self._store = stores.store(config, self._warn)
+        keeper = stores.keeper(config, slot, self._warn, self._tell)
+        self._compactor = Compactor(self._store, keeper, self._emit, stores.redacting(config))
+        self._records = stores.records(config)
+        self._records.look()
+        self._shares = bool(config.state.url) and not slot
+        gateway = Gateway(config, self._compactor, self._records, self._emit)
+        self._exchange = Exchange(self._chronicle, self._store)
+        self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._desk(config)))
         self._leaving = asyncio.Event()
         self._reread = asyncio.Event()
+
+    def _listeners(self, config: Config) -> Iterator[events.Listener]:
+        yield log.listener(config.log.level, config.log.format)
+        yield hooks.Hooks(config.hooks, self._warn)
+        yield audit.Audit(Path(config.state.dir), self._warn)
+        if config.admin.enabled:
+            yield Witness(self._chronicle)
+
+    def _desk(self, config: Config) -> Desk:
+        """What the admin pages work with."""
+        return Desk(
+            config=lambda: self._app.gateway.config,
+            read=self._source.read,
+            tried=self._source.tried,
+            file=self._source.file,
+            records=self._records,
+            store=self._store,
+            originals=shelf(config),
+            chronicle=self._chronicle,
+            emit=self._emit,
+        )
 
     async def run(self, sock: socket.socket) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -77,7 +114,9 @@ class Worker:
         await runner.setup()
         await web.SockSite(runner, sock, ssl_context=_tls(self._app.gateway.config), backlog=1024).start()
         self._emit(_listening(self._app.gateway.config, sock))
-        beside = [loop.create_task(work()) for work in (self._watch_config, self._measure_lag, self._leave_snapshots)]
+        works = (self._watch_config, self._watch_records, self._share_records, self._share_chronicle,
+                 self._measure_lag, self._leave_snapshots)  # fmt: skip
+        beside = [loop.create_task(work()) for work in works]
         await self._leaving.wait()
         await self._drain(runner)
         for task in beside:
@@ -85,6 +124,7 @@ class Worker:
         for client in self._app.gateway.clients.values():
             await client.retire()
         await self._compactor.close()
+        await asyncio.to_thread(self._chronicle.close)
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
     def _door(self) -> Door:
@@ -132,11 +172,40 @@ class Worker:
         before = self._app.gateway
         if config == before.config:
             return
-        self._app.gateway = Gateway(config, self._compactor, self._emit, before.clients)
+        self._app.gateway = Gateway(config, self._compactor, self._records, self._emit, before.clients)
         for name, client in before.clients.items():
             if self._app.gateway.clients.get(name) is not client:
                 await client.retire()
         self._emit(events.ConfigReloaded())
+
+    async def _watch_records(self) -> None:
+        """Keys and switches count at once; published policies are a new configuration."""
+        before = self._records.current.published
+        while True:
+            await asyncio.sleep(_RECORDS_SECONDS)
+            try:
+                self._records.look()
+            except (RegistryUnreadable, OSError) as fault:
+                self._emit(events.StoreFailed(str(fault)))
+            if self._records.current.published != before:  # also where our own admin pages have changed it
+                before = self._records.current.published
+                self._reread.set()
+
+    async def _share_records(self) -> None:
+        """One worker of a machine sees to it that all machines know the same."""
+        while self._shares:
+            try:
+                await synced(self._records, self._store)
+            except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+                self._emit(events.StoreFailed(str(fault)))
+            await asyncio.sleep(_SYNC_SECONDS)
+
+    async def _share_chronicle(self) -> None:
+        """That it fails is told by those who share the records."""
+        while self._shares:
+            with contextlib.suppress(StoreUnavailable):
+                await self._exchange.round()
+            await asyncio.sleep(exchange.SECONDS)
 
     async def _measure_lag(self) -> None:
         while True:
@@ -153,6 +222,10 @@ class Worker:
         """The store and the disk warn from threads of their own."""
         self._loop.call_soon_threadsafe(self._emit, events.StoreFailed(why))
 
+    def _tell(self, what: str) -> None:
+        """Good news, from the same threads."""
+        self._loop.call_soon_threadsafe(self._emit, events.StoreBack(what))
+
     def _died(self, thread: threading.ExceptHookArgs) -> None:
         """What Python would print of a thread that fails is told by kind and place only, too."""
         if thread.exc_value is not None:
@@ -164,37 +237,6 @@ class Worker:
         exc = context.get("exception")
         if isinstance(exc, BaseException):
             self._emit(events.OurFault("none", *events.kind_and_place(exc)))
-
-
-def board_folder(config: Config) -> Path:
-    return Path(config.state.dir) / "workers"
-
-
-def _store(config: Config, warn: Callable[[str], None]) -> Store:
-    bounds = Bounds(promises=config.state.mib * MEBIBYTE, seconds=config.state.days * 24 * 3600)
-    if config.state.store == "memory":
-        return MemoryStore(bounds)
-    return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)
-
-
-def _redaction(config: Config) -> Redaction:
-    told = config.transcripts
-    return redaction(told.patterns) if told.redact else Redaction()
-
-
-def _keeper(config: Config, slot: int | None, warn: Callable[[str], None]) -> Keeper:
-    """Each process writes files of its own: two that share one would tear each other's lines. One sees to their age."""
-    told = config.transcripts
-    if told.keep == "off":
-        return Keeper()
-    keeping = Keeping(
-        rotate=int(told.rotate_mib * MEBIBYTE),
-        sync=told.fsync,
-        redaction=_redaction(config),
-        retention=Retention(told.days, told.mib * MEBIBYTE) if not slot else None,
-    )
-    originals = Originals(config.originals, f"w{slot or 0}", keeping, warn)
-    return Keeper(originals, everything=told.keep == "all", required=told.required)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

@@ -86,6 +86,8 @@ def _request(event: events.RequestFinished) -> Line:
         "bytes_in": event.bytes_in,
         "bytes_out": event.bytes_out,
     }
+    if event.team:
+        fields["team"] = event.team
     if event.reason:
         fields["reason"] = event.reason
     if event.compaction:
@@ -137,6 +139,11 @@ def _breaker(event: events.BreakerOpened) -> Line:
     return "warning", "breaker-opened", {**asdict(event), "effect": effect}
 
 
+def _admin(event: events.AdminActed) -> Line:
+    fields = {**asdict(event), "details": dict(event.details)}
+    return ("info" if event.outcome == "done" else "warning"), "admin", fields
+
+
 def _failed_open(event: events.FailedOpen) -> Line:
     return "error", "failed-open", {**asdict(event), "effect": "the client's own bytes went on"}
 
@@ -153,7 +160,9 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.BreakerOpened: _breaker,
     events.Refused: _refused,
     events.CutSilently: _cut,
+    events.AdminActed: _admin,
     events.FailedOpen: _failed_open,
     events.StoreFailed: lambda event: ("warning", "store-failed", asdict(event)),
+    events.StoreBack: lambda event: ("info", "store-back", asdict(event)),
     events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
 }

@@ -69,6 +69,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests = Series("requests_total", "Requests that left, by outcome.", ("route", "status", "outcome"))
+        self.teams = Series("team_requests_total", "Requests by team, by outcome.", ("team", "outcome"))
+        self.team_tokens = Series("team_tokens_total", "Tokens by team, as sent and as forwarded.", ("team", "kind"))
         self.overhead = Series(
             "overhead_seconds", "Time spent in the proxy before the first byte of an answer.", ("route",), _FINE
         )
@@ -148,6 +150,10 @@ class Metrics:
     def _finished(self, event: events.RequestFinished) -> None:
         status = str(event.status)
         self.requests.add(event.route, status, event.outcome)
+        if event.team:
+            self.teams.add(event.team, event.outcome)
+            self.team_tokens.add(event.team, "before", by=event.tokens_before)
+            self.team_tokens.add(event.team, "after", by=event.tokens_after)
         self.bytes_in.add(event.route, by=event.bytes_in)
         self.bytes_out.add(event.route, by=event.bytes_out)
         self.duration.observe(event.seconds, event.route)

@@ -1,0 +1,98 @@
+"""What became of each message: of a history and the block that stands for it, as they were when it was forwarded.
+
+Pure. The view follows from both, as it did then; so each message is kept as it was sent, or stands there shortened by
+a step, or is told by a note, or by a summary, or not at all.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core.fold import is_of_summary
+from proxy.core.messages import NOTE, Message, Request, understood
+from proxy.core.overlay import Block
+from proxy.core.pipeline import quarter
+from proxy.core.rules import Facts, Rules
+from proxy.core.scene import Scene
+
+KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
+FATES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Of one message."""
+
+    fate: str
+    step: str = ""
+    """Which step wrote what stands there instead."""
+    instead: tuple[Message, ...] = ()
+    """What stands there; of several messages that one note tells, each has it."""
+
+    @property
+    def is_gone(self) -> bool:
+        """It does not stand there any more, neither as it was nor shortened."""
+        return self.fate in (FOLDED, SUMMARISED)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A history as the model saw it."""
+
+    fates: tuple[Fate, ...]
+    """One for each message of the body."""
+    messages: tuple[Message, ...]
+    block: Block | None
+
+    @property
+    def summary(self) -> str:
+        """The newest, as the model wrote it."""
+        told = self.block.summary if self.block is not None else None
+        return told.text if told is not None else ""
+
+
+def untouched(request: Request) -> View:
+    """Nothing stands for it."""
+    return View((Fate(KEPT),) * len(request.body), request.body, None)
+
+
+def seen(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
+    """`rules`: those of the policy that made the block, for what it pins."""
+    facts = Facts(usable=block.window)
+    scene = Scene.of(request, links, (block,), replace(rules, new_blocks=False), count=quarter, facts=facts)
+    if not scene.stands:
+        return untouched(request)
+    passages = scene.passages
+    fates = [_fate(scene, place, message, passages) for place, message in enumerate(scene.body)]
+    return View(tuple(fates), scene.view, block)
+
+
+def speaker(raw: bytes) -> tuple[str, str]:
+    """Who speaks, and what it says: its text, and what it calls. What nobody can read is shown as it stands."""
+    try:
+        message = understood(json.loads(raw), raw)
+        calls = [f"{call.name}({call.arguments})" for call in message.calls]
+        return message.role, "\n".join(filter(None, [message.text, *calls]))
+    except (ValueError, RecursionError):
+        return "?", raw.decode("utf-8", "replace")
+
+
+def _fate(scene: Scene, place: int, message: Message, passages: Sequence[str]) -> Fate:
+    there = [each for each in scene.view if each.start <= place < max(each.stop, each.start + 1)]
+    if any(not each.literal and each.start == place for each in there):
+        return Fate(PINNED if _is_pinned(message, passages) else KEPT)
+    steps = [each for each in there if each.literal and each.made != NOTE]
+    if steps:
+        return Fate(CLEARED, steps[0].made, tuple(steps))
+    notes = tuple(each for each in there if each.literal)
+    summary = scene.block.summary
+    told = any(map(is_of_summary, notes)) or (summary is not None and place < summary.covers)
+    return Fate(SUMMARISED if told else FOLDED, NOTE if notes else "", notes)
+
+
+def _is_pinned(message: Message, passages: Sequence[str]) -> bool:
+    return (
+        bool(passages)
+        and (message.is_user or message.role == "system")
+        and any(passage in message.text for passage in passages)
+    )

@@ -1,0 +1,45 @@
+// Elements, made by hand. Whatever is told becomes a text node: nothing a conversation holds can ever be markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const h = (name, properties, ...children) => fill(document.createElement(name), properties, children);
+export const svg = (name, properties, ...children) => fill(document.createElementNS(SVG, name), properties, children);
+
+function fill(element, properties, children) {
+  for (const [key, value] of Object.entries(properties ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  element.append(...told(children));
+  return element;
+}
+
+const told = (children) =>
+  children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+
+export function show(place, ...children) {
+  place.replaceChildren(...told(children));
+  return place;
+}
+
+// Where people look first when a page has nothing to show yet: what to do about it.
+export const empty = (title, ...advice) => h("div", { class: "empty" }, h("h2", null, title), advice);
+
+// `stacked`: on a phone each row becomes a card, its cells named.
+export const table = (head, rows, caption, stacked) =>
+  h("div", { class: stacked ? "scroll stacked" : "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", null,
+      h("thead", null, h("tr", null, head.map((each) => cell("th", each)))),
+      h("tbody", null, rows.map((row) => h("tr", null, row.map((each, place) => cell("td", each, head[place]))))),
+    ));
+
+// A cell is a text or an element; figures stand to the right.
+function cell(name, content, named) {
+  return h(name, { class: isFigure(content) && "figure", scope: name === "th" && "col", "data-name": named && bare(named) }, bare(content));
+}
+export const figure = (content) => ({ figure: content });
+const isFigure = (content) => Boolean(content) && typeof content === "object" && "figure" in content;
+const bare = (content) => (isFigure(content) ? content.figure : content);
+
+export const badge = (text, kind) => h("span", { class: `badge ${kind ?? ""}` }, text);

@@ -1,0 +1,108 @@
+// Teams, their keys, and the switches.
+
+import { get, post, put, remove } from "./api.js";
+import { complaint } from "./app.js";
+import { badge, empty, figure, h, show, table } from "./dom.js";
+import { ago, moment } from "./format.js";
+
+export async function teams(place) {
+  const [{ teams: all }, { keys }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
+  const again = () => teams(place);
+  const off = new Set(switches.filter((each) => !each.on).map((each) => each.team));
+  show(place,
+    h("h1", null, "Teams"),
+    h("section", null,
+      h("h2", null, "Switches"),
+      h("p", { class: "note" }, "Off means: no new blocks, within a second, on every machine. Standing ones stay, so nothing overflows."),
+      toggle("", "Everybody", !off.has(""), again),
+      all.map((each) => toggle(each.name, each.name, !off.has(each.name), again))),
+    all.length ? [h("section", null, h("h2", null, "Teams"), teamsTable(all)), h("section", null, h("h2", null, "Keys"), creating(all, again), keysTable(keys, again))]
+      : empty("No teams yet", h("p", null, "Without teams everybody passes with a key of his own for the upstream. Name teams in the configuration file, and only their keys open:"),
+        h("pre", null, "teams:\n  platform:\n    policy: default")));
+}
+
+function toggle(team, name, on, again) {
+  const said = h("span");
+  const change = async (event) => {
+    const button = event.currentTarget;
+    button.disabled = true;
+    try {
+      await put("/switches", { team, on: !on });
+      dispatchEvent(new Event("switched"));
+      await again();
+      document.querySelector(`[data-team="${CSS.escape(team)}"]`)?.focus();
+    } catch (fault) {
+      button.disabled = false;
+      show(said, complaint(fault));
+    }
+  };
+  return h("div", { class: "toggle" },
+    h("button", { type: "button", role: "switch", "aria-checked": String(on), "aria-label": `Compaction for ${name}`, "data-team": team, onclick: change }, h("i")),
+    h("span", null, h("b", null, name), on ? " compacts" : " makes no new blocks"), said);
+}
+
+const teamsTable = (all) => table(["Team", "Policy", "Upstream", figure("Open keys"), ""], all.map((each) => [
+  h("a", { href: `#/conversations?team=${encodeURIComponent(each.name)}` }, each.name),
+  each.policy || h("span", { class: "dim" }, "the upstream's"),
+  each.upstream || h("span", { class: "dim" }, "by model"),
+  figure(String(each.open_keys)),
+  each.halted ? badge("off", "warning") : null,
+]), "Teams");
+
+function creating(all, again) {
+  const said = h("div", { "aria-live": "polite" });
+  const make = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    try {
+      const made = await post("/keys", { team: form.get("team"), days: Number(form.get("days") || 0), label: form.get("label") });
+      show(said, fresh(made, again));
+    } catch (fault) {
+      show(said, complaint(fault));
+    }
+  };
+  return [h("form", { class: "filters", onsubmit: make },
+    h("select", { name: "team", "aria-label": "Team" }, all.map((each) => h("option", null, each.name))),
+    h("input", { name: "label", placeholder: "what it is for", "aria-label": "Label", maxlength: 200 }),
+    h("input", { name: "days", type: "number", min: 0, max: 36500, step: "any", placeholder: "days (none: for ever)", "aria-label": "Days it opens" }),
+    h("button", { class: "primary" }, "Make a key")), said];
+}
+
+function fresh(made, again) {
+  const copied = h("span", { role: "status" });
+  return h("div", { class: "fresh" },
+    h("p", null, h("b", null, "Shown this once."), ` From now on it is known as ${made.told.id}.`),
+    h("pre", { tabindex: 0 }, made.key),
+    h("div", { class: "acts" },
+      h("button", { onclick: async () => { await navigator.clipboard?.writeText(made.key).catch(() => null); show(copied, "copied"); } }, "Copy"), copied,
+      h("button", { onclick: again }, "Done")));
+}
+
+function keysTable(keys, again) {
+  if (!keys.length) return h("p", { class: "note" }, "No keys yet: nobody can come in.");
+  return table(["Id", "Team", "Label", "State", "Made", "Ends", ""], keys.map((each) => [
+    h("code", null, each.id), each.team, each.label,
+    badge(each.state, each.state === "open" ? "live" : ""),
+    h("span", { title: moment(each.created) }, ago(each.created)),
+    each.revoked ? moment(each.revoked) : each.expires ? moment(each.expires) : "never",
+    each.state === "open" ? revoking(each, again) : null,
+  ]), "Keys");
+}
+
+function revoking(key, again) {
+  const said = h("span");
+  const revoke = async () => {
+    try {
+      await remove(`/keys/${encodeURIComponent(key.id)}`);
+      await again();
+    } catch (fault) {
+      show(said, complaint(fault));
+    }
+  };
+  const ask = () => {
+    show(said, h("span", { class: "acts" }, "For ever? ", h("button", { class: "danger", onclick: revoke }, "Revoke"), h("button", { onclick: rest }, "Keep")));
+    said.querySelector("button").focus();
+  };
+  const rest = () => show(said, h("button", { class: "quiet", "aria-label": `Revoke ${key.id}`, onclick: ask }, "Revoke"));
+  return rest();
+}

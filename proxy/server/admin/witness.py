@@ -1,0 +1,78 @@
+"""A listener that writes the chronicle: of each event the line, and the count, that the admin pages show later."""
+
+import msgspec
+
+from proxy import events
+from proxy.store.chronicle import Chronicle, Happening, Tally
+from proxy.telemetry.log import line_of
+from proxy.windows import resolve
+
+MICRO = 1_000_000
+"""Money is counted in so manieth parts of a dollar."""
+_OUTCOMES = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
+_COUNTED = {
+    events.BreakerOpened: "breakers",
+    events.FailedOpen: "failed-open",
+    events.OurFault: "our-faults",
+    events.StoreFailed: "store-faults",
+    events.CutSilently: "cut",
+}
+_UNTOLD = (events.RequestFinished, events.TurnEnded, events.AdminActed, events.CompactionStarted, events.LoopLagged)
+
+
+class Witness:
+    def __init__(self, chronicle: Chronicle) -> None:
+        self._chronicle = chronicle
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.RequestFinished():
+                self._finished(event)
+            case events.TurnEnded():
+                self._chronicle.tell(event)
+                self._chronicle.tell(Tally(_counts(event), event.team))
+            case events.SummaryEnded():
+                self._chronicle.tell(Tally({"summaries": 1, "spent": _price_of(event)}))
+            case events.Refused():
+                self._chronicle.tell(Tally({"overflows-helped" if event.helped else "overflows": 1}))
+            case _ if type(event) in _COUNTED:
+                self._chronicle.tell(Tally({_COUNTED[type(event)]: 1}))
+            case _:
+                pass
+        if not isinstance(event, _UNTOLD):
+            self._told(event)
+
+    def _finished(self, event: events.RequestFinished) -> None:
+        counts = {"requests": 1}
+        if event.compaction is not None:
+            counts["chats"] = 1
+        if event.outcome in _OUTCOMES:
+            counts[_OUTCOMES[event.outcome]] = 1
+        self._chronicle.tell(Tally(counts, event.team))
+
+    def _told(self, event: events.Event) -> None:
+        line = line_of(event)
+        if line is not None and line[0] != "debug":
+            severity, name, fields = line
+            conversation = str(fields.get("conversation", ""))
+            told = msgspec.json.encode(fields, enc_hook=str).decode()
+            self._chronicle.tell(Happening(severity, name, conversation, told))
+
+
+def _counts(turn: events.TurnEnded) -> dict[str, int]:
+    counts = {"turns": 1, "raw": turn.before, "forwarded": turn.after, "blocks": int(turn.action == "created")}
+    if turn.cached is not None:
+        counts |= {"prompt": turn.prompt, "cached": turn.cached}
+    if turn.paid is not None and turn.plain is not None:
+        counts |= {"priced": 1, "paid": round(turn.paid * MICRO), "plain": round(turn.plain * MICRO)}
+    return counts
+
+
+def _price_of(event: events.SummaryEnded) -> int:
+    """What a summary cost, where the prices of its model are known."""
+    tier = resolve(event.model).prices
+    if tier is None:
+        return 0
+    read = tier.input if tier.cache_read is None else tier.cache_read
+    fresh = event.tokens_read - event.tokens_cached
+    return round(event.tokens_cached * read + fresh * tier.input + event.tokens_written * (tier.output or 0.0))

@@ -1,0 +1,39 @@
+"""A house with a history for the tests of the admin pages."""
+
+import pytest
+import pytest_asyncio
+from operating import Desk, configured, team_key, until_open
+from serving import serving
+
+from proxy.demo.agent import Agent
+from proxy.demo.model import NAME, Manner, Model
+from proxy.demo.run import sample
+from proxy.server.simulated import Simulated
+from proxy.tokenizer import Tokenizers
+
+TURNS = 45
+WINDOW = 36_000
+
+
+@pytest.fixture(scope="module")
+def run():
+    return sample(TURNS)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def worked(run, tmp_path_factory):
+    """A proxy in which two teams' agents have worked, before a window that was too small for them."""
+    model = Model(run, Tokenizers().of(NAME), Manner(window=WINDOW))
+    place = tmp_path_factory.mktemp("admin")
+    async with Simulated(model) as upstream, serving(None, place=place, config=configured(upstream.url)) as proxy:
+        texts = {team: team_key(proxy, team) for team in ("platform", "search")}
+        for text in texts.values():
+            await until_open(proxy, text)
+            async for turn in Agent(run, proxy.url, NAME, 0, text).works():
+                assert turn.ok, turn
+        yield Desk(proxy)
+
+
+@pytest.fixture
+def window():
+    return WINDOW

@@ -1,0 +1,235 @@
+"""The admin API: what conversations did, and what operators can do about it, on a real proxy with a real history."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
+
+
+@pytest.fixture
+def desk(worked):
+    return worked
+
+
+async def listed(desk, team):
+    """The conversation of a team's agent, once it is written down."""
+    return (await desk.until(f"/conversations?team={team}", lambda told: told["conversations"]))[0]
+
+
+def named(told):
+    return {each["name"] for each in told["policies"]}
+
+
+async def test_the_overview_adds_up_what_came_and_what_went_on(desk):
+    await asyncio.sleep(0.5)
+    day = (await desk.told("/overview"))["day"]
+    assert day["requests"] >= 90
+    assert 0 < day["tokens_forwarded"] < day["tokens_raw"]
+    assert day["blocks"] > 0
+    assert day["summaries"] > 0
+    assert 0 < day["cached_share"] < 1
+    assert day["paid"] + day["saved"] + day["spent"] == pytest.approx(day["plain"])
+
+
+async def test_the_moments_of_the_overview_are_the_same_total(desk):
+    told = await desk.told("/overview?hours=2")
+    assert sum(each["tokens_raw"] for each in told["moments"]) == told["all"]["tokens_raw"]
+
+
+async def test_the_overview_tells_teams_apart(desk):
+    teams = (await desk.told("/overview"))["teams"]
+    assert teams.keys() == {"platform", "search"}
+
+
+async def test_conversations_are_found_by_team_and_by_any_name_of_theirs(desk):
+    one, other = await listed(desk, "platform"), await listed(desk, "search")
+    assert one["conversation"] != other["conversation"]
+    assert [one["team"], other["team"]] == ["platform", "search"]
+    by_name = await desk.told(f"/conversations?text={other['conversation'][:8]}")
+    assert [each["conversation"] for each in by_name["conversations"]] == [other["conversation"]]
+    assert (await desk.told("/conversations?text=nobody-is-called-so"))["conversations"] == []
+
+
+async def test_a_list_goes_on_where_its_page_ended(desk):
+    await listed(desk, "search")
+    first = await desk.told("/conversations?limit=1")
+    second = await desk.told(f"/conversations?limit=1&before={first['next']}")
+    assert first["conversations"][0]["last"] >= second["conversations"][0]["last"]
+    assert first["conversations"] != second["conversations"]
+    assert second["next"] is None
+
+
+async def test_a_title_is_what_the_user_asked_for_first(desk):
+    assert (await listed(desk, "search"))["title"].startswith("Customers complain that some of them")
+
+
+async def test_a_conversation_is_told_request_by_request(desk, window):
+    name = (await listed(desk, "search"))["conversation"]
+    told = await desk.told(f"/conversations/{name}")
+    actions = [turn["action"] for turn in told["turns"]]
+    assert {"created", "applied"} <= set(actions)
+    assert all(re.fullmatch(r"patient@[0-9a-f]{8}", turn["policy"]) for turn in told["turns"])
+    assert all(turn["tokens_read"] <= window for turn in told["turns"])
+
+
+async def test_every_message_has_a_fate(desk):
+    name = (await listed(desk, "search"))["conversation"]
+    told = await desk.told(f"/conversations/{name}")
+    fates = {piece["fate"] for piece in told["pieces"]}
+    assert {"kept", "pinned"} < fates <= {"kept", "pinned", "cleared", "summarised", "folded"}
+    assert len(told["pieces"]) == told["turns"][-1]["messages"]
+    assert all(piece["step"] for piece in told["pieces"] if piece["fate"] == "cleared")
+    assert told["summary"].startswith("## Goals and constraints")
+    assert told["block"]["policy"].startswith("patient@")
+
+
+async def test_what_is_newer_than_the_block_is_kept(desk):
+    name = (await listed(desk, "search"))["conversation"]
+    told = await desk.told(f"/conversations/{name}")
+    assert {piece["fate"] for piece in told["pieces"][told["block"]["covers"] :]} <= {"kept", "cleared"}
+
+
+async def test_a_message_is_shown_beside_what_is_forwarded_instead(desk):
+    name = (await listed(desk, "search"))["conversation"]
+    pieces = (await desk.told(f"/conversations/{name}"))["pieces"]
+    shortest = min(pieces, key=lambda piece: piece["bytes_sent"] / piece["bytes"])
+    opened = await desk.told(f"/conversations/{name}/messages/{shortest['place']}")
+    assert opened["fate"] in ("cleared", "summarised")
+    assert json.loads(opened["raw"])["role"] == shortest["role"]
+    assert opened["original"].startswith(shortest["preview"][:10])
+    assert opened["instead"] != [opened["original"]]
+    assert await desk.refused(404, "GET", f"/conversations/{name}/messages/99999")
+    assert await desk.refused(404, "GET", f"/conversations/{name}/messages/first")
+
+
+async def test_an_earlier_request_is_shown_as_it_was(desk):
+    name = (await listed(desk, "search"))["conversation"]
+    turns = (await desk.told(f"/conversations/{name}"))["turns"]
+    early = await desk.told(f"/conversations/{name}?at={turns[3]['link']}")
+    assert early["at"] == turns[3]["link"]
+    assert len(early["pieces"]) == turns[3]["messages"]
+
+
+async def test_blocks_and_summaries_stand_in_the_timeline(desk):
+    name = (await listed(desk, "search"))["conversation"]
+    happened = (await desk.told(f"/conversations/{name}"))["happened"]
+    assert {"compaction-ended", "summary-ended"} <= {each["name"] for each in happened}
+
+
+async def test_words_are_found_in_what_is_kept(desk):
+    found = await desk.told("/search?text=hb-20417&limit=3")
+    assert [hit["found"] for hit in found["hits"]] == ["HB-20417"] * 3
+    assert (await desk.told("/search?text=hb-20417&case=true"))["hits"] == []
+    assert await desk.told("/search?text=nobody+ever+said+this") == {"hits": [], "whole": True}
+
+
+async def test_what_if_replays_what_is_kept_through_two_policies(desk, window):
+    wanted = {"policy": "default", "values": {"mode": "off"}, "against": "patient", "window": window}
+    told = await desk.told("/what-if", method="POST", body=wanted)
+    assert told["conversations"] == 2
+    assert told["tried"]["tokens_forwarded"] == told["tried"]["tokens_sent"]
+    assert told["today"]["tokens_forwarded"] < told["today"]["tokens_sent"]
+    assert told["tried"]["over_window"] > told["today"]["over_window"]
+
+
+async def test_policies_are_told_with_who_wrote_them(desk):
+    kinds = {each["name"]: each["kind"] for each in (await desk.told("/policies"))["policies"]}
+    assert (kinds["default"], kinds["observe"], kinds["patient"]) == ("default", "shipped", "file")
+    values = {each["path"]: each for each in (await desk.told("/policies/patient"))["values"]}
+    assert values["clear_at_least"]["value"] == 30_000
+    assert values["clear_at_least"]["origin"].endswith("(policy patient)")
+    assert values["horizon"]["origin"] == "default"
+
+
+async def test_an_attachment_that_is_never_reached_says_behind_which(desk):
+    found = (await desk.told("/policies"))["attachments"]
+    assert [(each["policy"], each["unreachable_behind"]) for each in found] == [("observe", None), ("default", 0)]
+
+
+async def test_a_published_policy_is_in_force_within_two_seconds(desk):
+    await desk.told("/policies/bold", method="PUT", body={"clear_at_least": 5_000})
+    await desk.until("/policies", lambda told: "bold" in named(told), within=2)
+    assert (await desk.told("/policies/bold"))["kind"] == "published"
+    assert (await desk.told("/policies/bold", method="DELETE"))["policies"] == []
+    await desk.until("/policies", lambda told: "bold" not in named(told), within=2)
+
+
+async def test_an_invalid_policy_changes_nothing_and_says_all_that_is_wrong(desk):
+    fault = await desk.refused(422, "PUT", "/policies/bold", body={"clear_at_least": -1, "trigger": 9, "nope": 1})
+    assert {each["path"].rpartition(".")[2] for each in fault["faults"]} == {"clear_at_least", "trigger", "nope"}
+    assert "bold" not in named(await desk.told("/policies"))
+
+
+@pytest.mark.parametrize("summary", [{"prompt": "/etc/passwd"}, {"upstream": "simulated"}])
+async def test_what_reaches_out_of_the_proxy_cannot_be_published(desk, summary):
+    fault = await desk.refused(422, "PUT", "/policies/bold", body={"summary": summary})
+    assert [each["path"] for each in fault["faults"]] == [f"summary.{next(iter(summary))}"]
+    assert await desk.refused(422, "POST", "/what-if", body={"policy": "bold", "values": {"summary": summary}})
+
+
+async def test_attachments_are_published_as_a_whole_or_not_at_all(desk):
+    wrong = [{"policy": "patient", "team": "search"}, {"policy": "nobody"}]
+    assert await desk.refused(422, "PUT", "/attachments", body=wrong)
+    assert (await desk.told("/attachments", method="PUT", body=wrong[:1]))["attachments"] == 1
+    await desk.until("/policies", lambda told: told["attachments"][0]["published"], within=2)
+    await desk.told("/attachments", method="DELETE")
+
+
+async def test_a_key_is_shown_once_and_opens_until_it_is_revoked(desk):
+    made = await desk.told("/keys", method="POST", body={"team": "platform", "label": "for a test", "days": 1})
+    assert made["key"] not in json.dumps(await desk.told("/keys"))
+    assert made["told"]["expires"] - made["told"]["created"] == 86_400
+    assert (await desk.told(f"/keys/{made['told']['id']}", method="DELETE"))["state"] == "revoked"
+    assert made["key"] not in desk.proxy.output
+    assert made["key"] not in (desk.proxy.state / "audit.jsonl").read_text()
+
+
+async def test_a_key_is_for_a_team_that_there_is(desk):
+    fault = await desk.refused(422, "POST", "/keys", body={"team": "nobody"})
+    assert fault["faults"][0]["path"] == "team"
+    assert await desk.refused(404, "DELETE", "/keys/0123456789")
+
+
+async def test_a_switch_is_turned_for_a_team_and_for_all(desk):
+    off = await desk.told("/switches", method="PUT", body={"on": False, "team": "search"})
+    assert [(each["team"], each["on"]) for each in off["switches"]] == [("search", False)]
+    halted = {each["name"]: each["halted"] for each in (await desk.told("/teams"))["teams"]}
+    assert halted == {"platform": False, "search": True}
+    await desk.told("/switches", method="PUT", body={"on": False})
+    assert all(each["halted"] for each in (await desk.told("/teams"))["teams"])
+    for team in ("", "search"):
+        await desk.told("/switches", method="PUT", body={"on": True, "team": team})
+    assert not any(each["halted"] for each in (await desk.told("/teams"))["teams"])
+
+
+async def test_what_is_done_stands_in_the_audit_log_for_this_user_only(desk):
+    await desk.told("/switches", method="PUT", body={"on": True, "team": "search"})
+    act = (await desk.told("/audit?limit=1"))["acts"][0]
+    assert (act["who"], act["address"], act["act"], act["subject"]) == ("admin", "127.0.0.1", "switch on", "search")
+    file = desk.proxy.state / "audit.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert desk.key not in file.read_text()
+
+
+async def test_a_refused_configuration_says_why_until_it_is_right_again(desk):
+    file = desk.proxy.place / "proxy.yaml"
+    before, version = file.read_text(), (await desk.told("/configuration"))["version"]
+    file.write_text(before + "nonsense: 1\n")
+    refused = await desk.until("/configuration", lambda told: told["refused"])
+    assert "nonsense: there is no such setting" in refused["why"]
+    assert (await desk.told("/configuration"))["version"] == version
+    assert any(each["name"] == "config-refused" for each in (await desk.told("/events?least=error"))["events"])
+    file.write_text(before.replace("30000", "31000"))
+    assert await desk.until("/configuration", lambda told: told["refused"] is None and told["version"] != version)
+    file.write_text(before)
+
+
+async def test_no_secret_is_in_any_answer(desk):
+    told = ""
+    for path in ("/overview", "/conversations", "/policies", "/teams", "/keys", "/configuration", "/audit", "/events"):
+        told += json.dumps(await desk.told(path))
+    assert desk.key not in told
+    assert "digest" not in told

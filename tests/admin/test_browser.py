@@ -1,0 +1,101 @@
+"""The dashboard in a real Chromium: what it shows, what strangers' words do in it, and that it needs no mouse."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from agent_talk import Agent
+from chat import call, history, says, user
+from operating import Desk, configured, team_key, until_open
+from serving import QUIET, serving
+from upstream import Upstream
+from upstream import says as tells
+
+from admin import install
+
+HERE = Path(__file__).parent
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("admin"),
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not install.is_installed(), reason="python tests/admin/install.py puts a browser's driver here"),
+]
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>"
+
+
+async def looked(desk, scene):
+    """What was seen on a way through the pages; pictures of it lie beside the proxy's state."""
+    folder = desk.proxy.place / "pictures"
+    folder.mkdir(exist_ok=True)
+    command = [str(install.PYTHON), str(HERE / "looking.py"), f"http://localhost:{desk.proxy.port}", desk.key, scene]
+    process = await asyncio.create_subprocess_exec(*command, str(folder), stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    seen = json.loads(said)
+    for each in seen.values() if scene == "tour" else [seen]:
+        assert (each["foreign"], each["wrong"], each["hit"]) == ([], [], 0)
+    return seen
+
+
+async def test_every_page_fits_in_light_in_dark_and_on_a_phone(worked):
+    seen = await looked(worked, "tour")
+    assert set(seen["light"]["widths"].values()) == {1280}
+    assert set(seen["phone"]["widths"].values()) == {390}
+    assert seen["light"]["paper"] != seen["dark"]["paper"]
+
+
+async def test_nothing_needs_a_mouse(worked):
+    seen = await looked(worked, "keyboard")
+    assert seen["first"] == "Skip to the page"
+    assert seen["main"] == "main"
+    assert seen["stops"] == 1
+    assert seen["second"].startswith("Message 2,")
+    assert seen["outline"] != "none"
+    assert seen["slid"][0] != seen["slid"][1]
+
+
+async def test_operators_do_their_work_in_it(worked):
+    seen = await looked(worked, "work")
+    assert seen["key"].startswith("cp-")
+    assert "switched off for everybody" in seen["banner"]
+    assert "clear_at_least" in seen["refused"]
+    assert "Rewrites" in seen["trial"]
+    assert seen["lost"] == "Overview"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strangers(tmp_path_factory):
+    """A proxy by which only hostile words have come: as messages, tools, models, tags and labels."""
+    place, config = tmp_path_factory.mktemp("hostile"), {"clear_at_least": 2_000, "keep": {"tokens": 500}}
+    long = "a line\n" * 400
+    reads = [call(MARKUP, out=f"{number} {MARKUP}\n{long}", path=MARKUP) for number in range(8)]
+    work = history(user(MARKUP), *reads, says(MARKUP), user(MARKUP))
+    async with Upstream(tells(MARKUP)) as up:
+        settings = configured(up.url, policies={"default": config, "patient": {}}, access={"team_header": "x-team"})
+        settings["upstreams"][0] |= QUIET
+        async with serving(None, place=place, config=settings) as proxy:
+            desk, text = Desk(proxy), team_key(proxy, "platform")
+            await desk.told("/keys", method="POST", body={"team": "platform", "label": MARKUP})
+            await until_open(proxy, text)
+            agent = Agent(proxy, up, text)
+            await agent.works(work, model=MARKUP, headers={"x-compaction-tag": MARKUP})
+            yield desk
+
+
+async def test_what_strangers_wrote_is_text_and_nothing_else(strangers):
+    seen = await looked(strangers, "hostile")
+    assert seen["elements"] == 0
+    assert seen["title"].startswith("<img src=x onerror=alert(1)>")
+    assert sum(MARKUP in each for each in seen["shown"]) > 8
+
+
+async def test_where_there_is_nothing_yet_it_says_what_to_do(tmp_path):
+    async with serving("http://127.0.0.1:9/v1", place=tmp_path) as proxy:
+        seen = await looked(Desk(proxy), "empty")
+    assert "OPENAI_BASE_URL" in seen["overview"]
+    assert "clear_at_least" in seen["conversations"]
+    assert "teams:" in seen["teams"]
+    assert "Nowhere" in seen["search"]

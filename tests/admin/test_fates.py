@@ -1,0 +1,79 @@
+"""What became of each message, told from a history and the block that stands for it, as it was forwarded."""
+
+import json
+
+from chat import KEY, TENANT, call, request, says, system, user
+
+from proxy.core.identity import chain
+from proxy.core.overlay import Block, Part
+from proxy.core.pins import Pins
+from proxy.core.plan import Ready, decide
+from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.core.summary import Summaries
+from proxy.server.admin.fates import seen, speaker, untouched
+
+LONG = "a line of output\n" * 400
+WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]
+PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_000, summary=Summaries(enabled=False))
+
+
+def told(asked, rules, facts=NOTHING_KNOWN):
+    """What the heart forwards, and the fates that are told of it."""
+    links = chain(asked, TENANT, KEY)
+    ready = decide(asked, links, (), rules, facts=facts)
+    assert isinstance(ready, Ready)
+    return ready, seen(asked, links, ready.block, rules)
+
+
+def fates(view):
+    return [fate.fate for fate in view.fates]
+
+
+def test_where_nothing_stands_everything_is_kept():
+    assert fates(untouched(request(user("hi"), says("hello")))) == ["kept", "kept"]
+
+
+def test_the_view_is_what_was_forwarded():
+    ready, view = told(request(system("You help."), user("Go."), *WORK), PLAIN)
+    assert ready.reason == "stride"
+    assert [message.raw for message in view.messages] == [message.raw for message in ready.view[1:]]
+
+
+def test_a_cleared_result_tells_the_step_and_what_stands_there():
+    _, view = told(request(user("Go."), *WORK), PLAIN)
+    cleared = [fate for fate in view.fates if fate.fate == "cleared"]
+    assert {fate.step for fate in cleared} == {"clear_results"}
+    assert all(fate.instead[0].text.startswith("[Cleared: Read(src/") for fate in cleared)
+    assert fates(view)[0] == "kept"
+    assert fates(view)[-1] == "kept"
+
+
+def test_what_holds_a_pin_is_pinned():
+    rules = Rules(
+        keep=PLAIN.keep, clear_at_least=2_000, horizon=1_000, summary=PLAIN.summary, pins=Pins(markers=("Never",))
+    )
+    _, view = told(request(user("Never push."), says("Well."), user("Go."), *WORK), rules)
+    assert fates(view)[:3] == ["pinned", "kept", "kept"]
+
+
+def test_what_is_folded_is_told_by_notes_or_not_at_all():
+    talk = [piece for number in range(40) for piece in (says(f"{number} {LONG}"), user(f"And {number}?"))]
+    _, view = told(request(user("Go."), *talk), PLAIN, Facts(usable=20_000))
+    folded = [fate for fate in view.fates if fate.fate == "folded"]
+    assert folded
+    assert any(fate.instead for fate in folded)
+    assert all(fate.is_gone for fate in folded)
+
+
+def test_a_block_that_does_not_fit_stands_for_nothing():
+    asked = request(user("Go."))
+    block = Block(5, (Part(0, 5),))
+    assert fates(seen(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
+
+
+def test_a_message_that_nobody_can_read_is_shown_as_it_stands():
+    assert speaker(b"[1, 2]") == ("?", "[1, 2]")
+    assert speaker(b'{"role": "user", "content": "hi"}') == ("user", "hi")
+    made = call("Read", path="x")[0]
+    made["tool_calls"][0]["id"] = "1"
+    assert speaker(json.dumps(made).encode()) == ("assistant", 'Read({"path": "x"})')
