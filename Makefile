@@ -10,6 +10,8 @@ help: ## list what can be done
 run: $(VENV)/.runs ## start the proxy on 127.0.0.1:8800 in front of OPENAI_UPSTREAM (or the OpenAI API)
 	@exec $(BIN)/compaction-proxy serve $(ARGS)
 
+setup: $(VENV)/.tests ## the environment that everything else here uses
+
 test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,8 +33,17 @@ agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps thro
 	$(BIN)/pytest -q -s tests/test_agents.py
 	cd tests && ../$(BIN)/python -m agents.page
 
-economy: $(VENV)/.tests ## what each policy costs and keeps, on the recorded conversations
-	$(BIN)/python bench/economy.py $(ARGS)
+servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and LiteLLM around the proxy
+	$(BIN)/python tests/servers/install.py
+	$(BIN)/pytest -q tests/test_servers.py tests/servers
+
+scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR: on the conversations there
+	@$(BIN)/python -m proxy replay --all $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz),--sample) $(ARGS)
+
+peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
+	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
+
+economy: scorecard ## the same by its older name
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, every recorded conversation
 	$(BIN)/python bench/soak.py $(ARGS)
@@ -59,4 +70,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run test fidelity clients agents bench economy soak config format clean
+.PHONY: help run setup test fidelity clients agents servers bench scorecard peers economy soak config format clean

@@ -127,7 +127,7 @@ def contestants(kinds: tuple[Kind, ...], upstream: str, place: Path) -> Iterator
 
 
 def started(kind: Kind, upstream: str, place: Path) -> Contestant:
-    port = _free_port()
+    port = free_port()
     origin = f"http://127.0.0.1:{port}"
     server = Server(kind.command(place, port, upstream), place / f"{kind.name}.log")
     live = origin + kind.live
@@ -135,6 +135,6 @@ def started(kind: Kind, upstream: str, place: Path) -> Contestant:
     return Contestant(kind.name, origin, live, (), server, ready, server.rss, kind.slower)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return taken.getsockname()[1]

@@ -8,6 +8,7 @@ from longwork import Work
 from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.keeping import Keeper
+from proxy.compaction.offer import Offer
 from proxy.config import Policy, Upstream
 from proxy.store.promises import Found
 from proxy.store.sqlite import SqliteStore
@@ -52,7 +53,7 @@ async def _asked(place: Path, policy: Policy, body: bytes) -> int:
     compactor = Compactor(store, Keeper(), lambda _: None)
     client = Client(ANY, lambda _: None)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
-    await compactor.prepare(call, body, client, Ruled.by("default", policy))
+    await compactor.prepare(call, body, client, Offer.to_all(Ruled.by("default", policy)))
     await compactor.close()
     await client.retire()
     return store.looked

@@ -10,9 +10,11 @@ The map, from the heart outwards; each part imports only what stands above it:
     store/        promises (blocks) and originals (transcripts)
     upstream      the one door to the model's API
     telemetry/    listeners on events: log lines and metrics
+    access/       who may come in, and as whom: team keys, switches, the key of the admin pages
     compaction/   the heart meets the world: gather what it must know, carry out what it decides
     gateway       THE ONE PATH a request takes, and the one place that fails open
     demo/         a sample run of our own making: an agent, its work, and a model that plays along
+    replay/       recorded conversations through a policy or a proxy, and what came of them
     server/       sockets and processes: HTTP in, lifecycle, workers
     cli/          one command, one file; the only reader of the environment
 

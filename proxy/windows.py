@@ -24,7 +24,7 @@ MARGIN = 0.05  # counts are estimates; a twentieth of the window forgives them
 FLOOR = 8  # a budget is never less than an eighth of the window, whatever a client asks to be written
 UNTOLD_OUTPUT = 8_192  # reserved where neither the client nor the model says how long an answer may be
 LONGEST_ANSWER = 32_000  # reserved at most where the client does not say: models allow 128k and write 2k
-LEARNED_BAND = range(8_000, 10_000_001)  # a number outside is not a window but a misread sentence
+LEARNED_BAND = range(2_048, 10_000_001)  # a number outside is not a window but a misread sentence
 LEARNED_SECONDS = 24 * 3600
 
 

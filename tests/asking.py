@@ -142,8 +142,13 @@ async def connected(proxy: Proxy) -> AsyncIterator[Line]:
 
 
 @asynccontextmanager
-async def streaming(proxy: Proxy, body: bytes | None = None, path: str = "/chat/completions") -> AsyncIterator[Line]:
+async def streaming(
+    proxy: Proxy,
+    body: bytes | None = None,
+    path: str = "/chat/completions",
+    headers: Mapping[str, str] | None = None,
+) -> AsyncIterator[Line]:
     """A connection on which a stream has been asked for; nothing of the answer is read yet."""
     async with connected(proxy) as line:
-        await line.says(request(target=f"/v1{path}", body=body or chat(stream=True)))
+        await line.says(request(target=f"/v1{path}", headers=headers, body=body or chat(stream=True)))
         yield line

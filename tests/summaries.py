@@ -80,11 +80,11 @@ async def asked(up, times=1, within=5.0):
     await asyncio.sleep(0.1)
 
 
-async def fills(up, agent):
+async def fills(up, agent, asking=1):
     """The history grows over the trigger, with time for a summary on the way."""
     await agent.sends(SEEN)
     await agent.sends(NEAR)
-    await asked(up)
+    await asked(up, asking)
     return await agent.sends(OVER)
 
 

@@ -84,7 +84,7 @@ def test_what_is_learned_is_the_limit_and_never_from_an_answer_too_long():
     assert taught(Fault("input", 33_280, covers="total")) == Learned(33_280, "total")
     assert taught(Fault("tpm-hard", 30_000)) == Learned(30_000, "total")
     assert taught(Fault("output", 32_768, room=9_000)) is None
-    assert taught(Fault("input", 4_096)) is None
+    assert taught(Fault("input", 1_024)) is None
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from chat import body
 from serving import Proxy, _ready, _written, free_port
 from transcribed import texts, transcripts
 from upstream import Request, Upstream, paced, says
-from validity import breaches
 
+from proxy.replay.validity import breaches
 from proxy.store.transcripts.proof import proven
 
 AGENTS = 3

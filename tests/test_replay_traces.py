@@ -23,9 +23,9 @@ import traces
 from agent_talk import turns
 from asking import ask, log_of, page, until
 from upstream import Upstream, says
-from validity import breaches
 
 from proxy.core.rules import OBSERVATIONS
+from proxy.replay.validity import breaches
 
 pytestmark = [traces.needed, pytest.mark.asyncio]
 

@@ -98,6 +98,11 @@ class Model:
         self._last: Sequence[bytes] = ()
         self._turnouts = cycle(manner.summaries)
 
+    @property
+    def window(self) -> int:
+        """Tokens it can take."""
+        return self.manner.window
+
     async def answer(self, body: bytes) -> Said:
         """What it says to a request."""
         at = perf_counter()

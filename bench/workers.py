@@ -1,0 +1,175 @@
+"""How throughput grows with `--workers`, and what a request costs in processor time: what sizing needs.
+
+    python bench/workers.py --markdown docs/bench-workers.md
+
+So many agents at once, each with a history of its own, send it again and again as fast as they are answered; blocks
+stand, so every request is shortened (`applied`), as nearly all are at long work. The machine's cores are shared by
+the workers, the clients and the upstream, so the growth shown here is less than what separate machines would give.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import load
+import yaml
+from contestants import free_port
+from longwork import Work
+from process import PATIENCE, PROC
+from standin import Pace, StandIn
+from tables import figure, provenance, table
+
+SIZES = {"10 kB": 10_000, "100k tokens (400 kB)": 400_000, "1 MB": 1_000_000}
+CLIENTS = 8
+SECONDS = 6.0
+ROUNDS = 3
+WORKERS = (1, 2)
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Found:
+    """Of one number of workers and one size: requests a second, and processor time a request, round by round."""
+
+    rates: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    rss: float = 0.0
+
+
+@contextmanager
+def proxy(workers: int, upstream: str, place: Path) -> Iterator[tuple[str, int]]:
+    """Its origin and its process; it may use every core."""
+    port, config = free_port(), place / f"{workers}.yaml"
+    config.write_text(yaml.safe_dump({"upstreams": [{"base_url": upstream, "window": 10_000_000}]}))
+    command = [sys.executable, "-m", "proxy", "serve", "--config", str(config), "--port", str(port)]
+    command += ["--workers", str(workers), "--state", str(place / f"state-{workers}")]
+    with (place / f"{workers}.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        origin = f"http://127.0.0.1:{port}"
+        try:
+            _ready(f"{origin}/health/ready")
+            yield origin, process.pid
+        finally:
+            process.terminate()
+
+
+def _ready(url: str) -> None:
+    last = time.monotonic() + PATIENCE
+    while time.monotonic() < last:
+        try:
+            with urlopen(url, timeout=1):
+                return
+        except (URLError, ConnectionError):
+            time.sleep(0.02)
+    raise TimeoutError(url)
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for each in found:
+        for task in (PROC / str(each) / "task").glob("*/children"):
+            found.extend(map(int, task.read_text().split()))
+    return found
+
+
+def _cpu(pid: int) -> float:
+    stats = [(PROC / str(each) / "stat").read_text().rpartition(")")[2].split() for each in _tree(pid)]
+    return sum(int(told[11]) + int(told[12]) for told in stats) / TICKS
+
+
+def _rss(pid: int) -> float:
+    pages = (int((PROC / str(each) / "statm").read_text().split()[1]) for each in _tree(pid))
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+async def measured(origin: str, pid: int, bodies: list[bytes], found: Found) -> None:
+    """As fast as they are answered, for a while."""
+    over, before, began = asyncio.Event(), _cpu(pid), time.perf_counter()
+    asking = [
+        asyncio.create_task(load.keep_asking(f"{origin}/v1/chat/completions", body, clients=1, until=over))
+        for body in bodies
+    ]
+    await asyncio.sleep(SECONDS)
+    over.set()
+    answered = sum(len(sample.latencies) for sample in await asyncio.gather(*asking))
+    seconds = time.perf_counter() - began
+    found.rates.append(answered / seconds)
+    found.cpu.append((_cpu(pid) - before) / answered)
+    found.rss = max(found.rss, _rss(pid))
+
+
+async def run(place: Path) -> dict[tuple[str, int], Found]:
+    found = {(size, workers): Found() for size in SIZES for workers in WORKERS}
+    async with StandIn(Pace()) as upstream:
+        with proxy(1, upstream.url, place) as one, proxy(2, upstream.url, place) as two:
+            for size, length in SIZES.items():
+                bodies = [Work(seed).up_to(length).body() for seed in range(CLIENTS)]
+                for _ in range(ROUNDS):
+                    for workers, (origin, pid) in zip(WORKERS, (one, two), strict=True):
+                        for body in bodies:  # whoever comes first makes the block
+                            await load.ask(f"{origin}/v1/chat/completions", body, times=2, clients=1)
+                        await measured(origin, pid, bodies, found[size, workers])
+    return found
+
+
+INTRO = """\
+# What a machine carries
+
+{provenance}.
+
+{clients} agents at once, as fast as they are answered, histories shortened by blocks that stand; medians of {rounds}
+rounds of {seconds:g} s, the two numbers of workers in turn. Clients and upstream use the same cores.
+`python bench/workers.py --markdown FILE` writes this page.
+"""
+
+
+def report(found: dict[tuple[str, int], Found]) -> str:
+    rows = []
+    for size in SIZES:
+        one, two = found[size, 1], found[size, 2]
+        growth = median(b / a for a, b in zip(one.rates, two.rates, strict=True))
+        cpu = median(one.cpu + two.cpu) * 1_000
+        rows.append(
+            (
+                size,
+                figure(median(one.rates), 0),
+                figure(median(two.rates), 0),
+                f"{growth:.2f}x",
+                figure(cpu, 2),
+                figure(cpu, 0),
+                figure(one.rss, 0),
+                figure(two.rss, 0),
+            )
+        )
+    names = (
+        "history", "1 worker, requests/s", "2 workers", "growth", "CPU ms a request",
+        "cores for 1,000/s", "MB with 1", "MB with 2",
+    )  # fmt: skip
+    intro = INTRO.format(provenance=provenance(), clients=CLIENTS, rounds=ROUNDS, seconds=SECONDS)
+    return f"{intro}\n{table(names, rows)}\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the table there too")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        text = report(asyncio.run(run(Path(place))))
+    print(text)
+    if args.markdown:
+        args.markdown.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
