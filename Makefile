@@ -45,10 +45,11 @@ peers: $(VENV)/.tests ## others beside ours on the same conversations and as rel
 
 economy: scorecard ## the same by its older name
 
-soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, every recorded conversation
+soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, every recorded conversation, a fleet in trouble
 	$(BIN)/python bench/soak.py $(ARGS)
 	cd tests && ../$(BIN)/python test_kill.py --points 200
 	$(BIN)/pytest -q -m soak
+	cd tests && ../$(BIN)/python -m fleet --markdown ../docs/fleet.md
 
 config: $(VENV)/.runs ## write proxy.yaml anew from the code
 	$(BIN)/compaction-proxy check --defaults > proxy.yaml

@@ -31,8 +31,12 @@ from proxy.replay.scoring import Upstream, total
 from proxy.replay.summaries import StandIn
 from proxy.replay.values import AGES, Result, Scores
 
-STRIDES = (12_000, 13_000, 15_000)
-OUTLINES = (0.2, 0.22, 0.24)
+# Stride and outline. What lies further off was tried on parts of the set and left.
+POINTS = (
+    *product((12_000, 15_000), (0.15, 0.2, 0.25)),
+    *product((13_000,), (0.2, 0.22, 0.24)),
+    *product((20_000,), (0.15, 0.2, 0.25)),
+)
 WINDOW = 128_000
 KEPT = (0.95, 0.97, 0.995)
 COLUMNS = (*(f"cost {name}" for name in PRICES), "in context", "named", "fresh")
@@ -49,7 +53,7 @@ def candidates(cache: str) -> list[Trial]:
             summarizer=StandIn(),
             times=cache == "provider",
         )
-        for stride, outline in product(STRIDES, OUTLINES)
+        for stride, outline in POINTS
     ]
 
 

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from proxy.cli import options
-from proxy.config import Choice, Config, Loaded, Occasion
+from proxy.config import Choice, Config, Loaded, Occasion, origins
 from proxy.config.block import Block
-from proxy.config.shipped import policies as shipped
 from proxy.config.teams import EVERYBODY
 
 Row = tuple[str, str, str]
@@ -78,28 +77,8 @@ def _rows(loaded: Loaded, block: Block, place: tuple[str | int, ...]) -> Iterato
 
 def _of_policy(loaded: Loaded, name: str) -> Iterator[Row]:
     """Each value with the policy that sets it, which may be an ancestor, and where that one stands."""
-    for field, value in loaded.config.policy(name):
-        if field == "inherit":
-            continue
-        parts = value if isinstance(value, Block) else None
-        for part, said in parts or [("", value)]:
-            path = (field, part) if part else (field,)
-            yield f"policy {name}.{'.'.join(path)}", _shown(said), _setter(loaded, name, path)
-
-
-def _setter(loaded: Loaded, name: str, path: tuple[str, ...]) -> str:
-    config = loaded.config
-    for ancestor in config.lineage(name):
-        at: Block | None = config.all_policies.get(ancestor)
-        for step in path:
-            at = getattr(at, step) if isinstance(at, Block) and step in at.model_fields_set else None
-        if at is None:
-            continue
-        if ancestor in config.policies:
-            return f"{loaded.origin('policies', ancestor, *path)} (policy {ancestor})"
-        if ancestor in shipped():
-            return f"shipped policy {ancestor}"
-    return "default"
+    for path, value, origin in origins(loaded, name):
+        yield f"policy {name}.{'.'.join(path)}", _shown(value), origin
 
 
 def _shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from proxy.config.defaults import as_yaml
 from proxy.config.doubts import doubts
 from proxy.config.loading import Fault, InvalidConfig, Loaded, load
+from proxy.config.origins import origins
 from proxy.config.policies import Policy
 from proxy.config.secrets import Secret
 from proxy.config.settings import Config, Listen, Log, State, Transcripts, Upstream
@@ -29,4 +30,5 @@ __all__ = [
     "as_yaml",
     "doubts",
     "load",
+    "origins",
 ]

@@ -1,0 +1,48 @@
+"""The fixed set that everybody is played: few enough for slow peers, chosen by no eye.
+
+A short history tells nothing about compaction, so of the recorded conversations those of at least 30,000 tokens count,
+and of these each so manieth, in the order of the files. Every one of them is said to be of one model, which all peers
+know and to which they give the same window: what a model's name makes a peer do is not what is compared.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from proxy.core.pipeline import quarter
+from proxy.replay import sample, sessions
+from proxy.replay.history import written
+from proxy.replay.values import Conversation, Recorded
+
+MODEL = "gpt-4o"
+WINDOW = 128_000
+LEAST = 30_000
+EVERY = 12
+
+
+def chosen(files: Sequence[Path], every: int = EVERY) -> list[Conversation]:
+    """An even share of what is recorded there; the generated sample where no file is named."""
+    if not files:
+        return [of_one_model(each) for each in sample.conversations()]
+    return [of_one_model(each) for each in share(read(files), every)]
+
+
+def read(files: Sequence[Path]) -> Iterable[Conversation]:
+    return (each for path in files for each in sessions.read(path))
+
+
+def share(found: Iterable[Conversation], every: int) -> list[Conversation]:
+    return [each for each in found if tokens(each) >= LEAST][::every]
+
+
+def tokens(conversation: Conversation) -> int:
+    return sum(quarter(written(message)) for message in conversation.messages)
+
+
+def of_one_model(conversation: Conversation) -> Conversation:
+    """Without the usage of the model that it really was."""
+    return replace(conversation, model=MODEL, recorded=times(conversation.recorded))
+
+
+def times(recorded: Mapping[int, Recorded]) -> dict[int, Recorded]:
+    return {place: Recorded(at=each.at) for place, each in recorded.items()}

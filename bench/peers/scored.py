@@ -1,0 +1,98 @@
+"""Everybody on the same conversations: policies in the heart, policies of their own, and processes on a socket.
+
+All are judged by `proxy.replay.scoring`, the way docs/scorecard.md defines it. A process is played turn by turn with a
+recorder as its upstream, and answers are the recorded ones; what it forwarded is what is judged.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from peers.conversations import WINDOW
+from peers.environments import NotInstalled, installed
+from peers.listening import Listener
+from peers.policies import POLICIES, trials
+from peers.processes import PEERS, Absent, Peer, start
+from proxy.cli.progress import Bar
+from proxy.replay.history import History
+from proxy.replay.run import Ledger, key, run
+from proxy.replay.scoring import Case, Judge, Upstream
+from proxy.replay.through import Door, played
+from proxy.replay.values import Conversation, Result
+from proxy.server.simulated import Simulated
+
+UPSTREAM = Upstream(window=WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Who was played, what came of it, and who could not be."""
+
+    results: Sequence[Result]
+    absent: Sequence[Absent]
+
+
+def simulated(conversations: Sequence[Conversation], ledger: Ledger) -> list[Result]:
+    """The policies: first those that are rules of the heart, then the others."""
+    bar = Bar(sys.stderr, "conversations under each policy")
+    found = run(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
+    known = ledger.known()
+    by_conversation = [_under_their_own(each, known, ledger) for each in conversations]
+    return found + [results[name] for name in POLICIES for results in by_conversation]
+
+
+def _under_their_own(conversation: Conversation, known: dict[str, Result], ledger: Ledger) -> dict[str, Result]:
+    keys = {name: key(conversation, (name, UPSTREAM)) for name in POLICIES}
+    if all(each in known for each in keys.values()):
+        return {name: known[each] for name, each in keys.items()}
+    case = Case(History(conversation), UPSTREAM)
+    results = {name: judged(case, name) for name in POLICIES}
+    ledger.note((keys[name], result) for name, result in results.items())
+    return results
+
+
+def judged(case: Case, name: str) -> Result:
+    """One conversation under a policy that is no rule of the heart."""
+    policy, judge = POLICIES[name](), Judge(case)
+    for turn in case.turns:
+        judge.take(turn, policy.forward(turn))
+    return judge.result(name)
+
+
+async def real(conversations: Sequence[Conversation], place: Path, ledgers: Path) -> Field:
+    """The processes, one after the other; who does not install or start is left out, and why is kept."""
+    results, absent = list[Result](), list[Absent]()
+    for peer in PEERS:
+        try:
+            results += await _played(peer, conversations, place, Ledger(ledgers / f"{peer.kind.name}.jsonl"))
+        except (NotInstalled, RuntimeError, TimeoutError, OSError) as fault:
+            absent.append(Absent(peer.name, told(fault)))
+            print(f"{peer.name}: {absent[-1].why}", file=sys.stderr)
+    return Field(results, absent)
+
+
+async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path, ledger: Ledger) -> list[Result]:
+    installed(peer.environment)
+    recorder = Listener(UPSTREAM, asks=peer.asks)
+    async with Simulated(recorder) as upstream:
+        contestant = await asyncio.to_thread(start, peer, upstream.url.removesuffix("/v1"), place)
+        try:
+            door = Door(f"{contestant.origin}/v1", peer.name)
+            bar = Bar(sys.stderr, f"conversations through {peer.name}")
+            return await played(conversations, door, recorder, ledger=ledger, progress=bar)
+        finally:
+            await asyncio.to_thread(contestant.stop)
+
+
+def told(fault: Exception) -> str:
+    """The last thing that was said: a log's last line, or the fault itself."""
+    return next((line for line in reversed(str(fault).splitlines()) if line.strip()), type(fault).__name__)[:200]
+
+
+def kept(results: Sequence[Result], place: Path) -> None:
+    """All of it, for whoever wants to look closer."""
+    place.write_bytes(msgspec.json.encode(results))

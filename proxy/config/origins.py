@@ -1,0 +1,38 @@
+"""Where each value of a policy comes from: the policy that sets it, which may be an ancestor, and who wrote that."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from proxy.config.block import Block
+from proxy.config.loading import Loaded
+from proxy.config.settings import Config
+from proxy.config.shipped import policies as shipped
+
+Path = tuple[str, ...]
+
+
+def origins(loaded: Loaded, policy: str) -> Iterator[tuple[Path, Any, str]]:
+    """Every effective value of a policy, with its origin in words."""
+    for field, value in loaded.config.policy(policy):
+        if field == "inherit":
+            continue
+        for part, said in value if isinstance(value, Block) else [("", value)]:
+            path = (field, part) if part else (field,)
+            yield path, said, _setter(loaded, policy, path)
+
+
+def _setter(loaded: Loaded, policy: str, path: Path) -> str:
+    for ancestor in loaded.config.lineage(policy):
+        if _sets(loaded.config, ancestor, path):
+            if ancestor in loaded.config.policies:
+                return f"{loaded.origin('policies', ancestor, *path)} (policy {ancestor})"
+            if ancestor in shipped():
+                return f"shipped policy {ancestor}"
+    return "default"
+
+
+def _sets(config: Config, policy: str, path: Path) -> bool:
+    at: Any = config.all_policies.get(policy)
+    for step in path:
+        at = getattr(at, step) if isinstance(at, Block) and step in at.model_fields_set else None
+    return at is not None
