@@ -124,8 +124,8 @@ class Worker:
         for client in self._app.gateway.clients.values():
             await client.retire()
         await self._compactor.close()
-        await asyncio.to_thread(self._chronicle.close)
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
+        await asyncio.to_thread(self._chronicle.close)
 
     def _door(self) -> Door:
         return Door(

@@ -6,7 +6,7 @@ from chat import KEY, TENANT, body, call, history, parsed, request, says, system
 from histories import any_history
 from hypothesis import given
 
-from proxy.core.identity import canonical, chain, promise_key
+from proxy.core.identity import beginning, canonical, chain, promise_key
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -25,6 +25,22 @@ def test_a_longer_history_goes_on_from_the_links_of_a_shorter_one(messages):
 
 def test_there_is_a_link_for_the_beginning_and_one_for_each_message_after_the_head():
     assert len(links(request(system("head"), user("a"), says("b")))) == 3
+
+
+@given(any_history)
+def test_a_conversation_begins_with_its_first_message(messages):
+    made = parsed(body(messages))
+    assert beginning(made, TENANT, KEY, "x") == links(made, conversation="x")[:2][-1]
+
+
+def test_what_has_no_message_begins_with_its_names():
+    made = request(system("head"))
+    assert beginning(made, TENANT, KEY) == links(made)[0]
+
+
+def test_a_marked_message_begins_the_same_conversation():
+    one, other = request(user("a")), request([{**user("a")[0], **MARK}])
+    assert beginning(one, TENANT, KEY) == beginning(other, TENANT, KEY)
 
 
 def test_the_head_may_change():

@@ -1,5 +1,7 @@
 """A listener that writes the chronicle: of each event the line, and the count, that the admin pages show later."""
 
+from collections import Counter
+
 import msgspec
 
 from proxy import events
@@ -17,17 +19,32 @@ _COUNTED = {
     events.StoreFailed: "store-faults",
     events.CutSilently: "cut",
 }
-_UNTOLD = (events.RequestFinished, events.TurnEnded, events.AdminActed, events.CompactionStarted, events.LoopLagged)
+_UNTOLD = (events.TurnEnded, events.AdminActed, events.CompactionStarted, events.LoopLagged)
 
 
 class Witness:
+    """Requests are counted here and handed over ten times a second, with the beat of the loop: there are many."""
+
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
+        self._finished: dict[str, Counter[str]] = {}
 
     def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.RequestFinished):
+            self._count(event)
+        else:
+            self._other(event)
+
+    def hand_over(self) -> None:
+        """What was counted since."""
+        counted, self._finished = self._finished, {}
+        for team, counts in counted.items():
+            self._chronicle.tell(Tally(counts, team))
+
+    def _other(self, event: events.Event) -> None:
         match event:
-            case events.RequestFinished():
-                self._finished(event)
+            case events.LoopLagged() | events.Lifecycle():
+                self.hand_over()
             case events.TurnEnded():
                 self._chronicle.tell(event)
                 self._chronicle.tell(Tally(_counts(event), event.team))
@@ -42,13 +59,15 @@ class Witness:
         if not isinstance(event, _UNTOLD):
             self._told(event)
 
-    def _finished(self, event: events.RequestFinished) -> None:
-        counts = {"requests": 1}
+    def _count(self, event: events.RequestFinished) -> None:
+        counts = self._finished.get(event.team)
+        if counts is None:
+            counts = self._finished[event.team] = Counter()
+        counts["requests"] += 1
         if event.compaction is not None:
-            counts["chats"] = 1
+            counts["chats"] += 1
         if event.outcome in _OUTCOMES:
-            counts[_OUTCOMES[event.outcome]] = 1
-        self._chronicle.tell(Tally(counts, event.team))
+            counts[_OUTCOMES[event.outcome]] += 1
 
     def _told(self, event: events.Event) -> None:
         line = line_of(event)
