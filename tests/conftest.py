@@ -12,7 +12,7 @@ from upstream import Upstream
 
 # A busy machine is no finding; CI asks for more examples with --hypothesis-profile=ci.
 settings.register_profile("ci", deadline=None, max_examples=450)
-settings.register_profile("default", deadline=None, max_examples=30)
+settings.register_profile("default", deadline=None, max_examples=20)
 settings.load_profile("default")
 
 Serve = Callable[..., AbstractAsyncContextManager[Proxy]]

@@ -267,6 +267,7 @@ async def test_after_everything_was_lost_all_replicas_agree_on_one_secret_again(
     assert redis.get("cp/1/secret") == before
 
 
+@pytest.mark.slow
 async def test_who_was_started_without_a_redis_has_the_secret_of_all_soon_after_it_is_back(serve, houses):
     redis, work = houses.redis, WORK[:30]
     for agent in houses.agents("sk-a"):

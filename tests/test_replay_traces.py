@@ -234,6 +234,7 @@ async def replayed(serve, recordings, place, every=3):
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_sample_of_the_corpus_leaves_as_valid_as_it_came_and_alike_whoever_serves(serve, tmp_path):
     await replayed(serve, [*corpus(every=25, at_most=250_000)], tmp_path)

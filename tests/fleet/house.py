@@ -97,7 +97,6 @@ async def _half_an_hour(made: Fleet, seconds: float, agents: int, pause: float) 
 async def _tidy(made: Fleet) -> None:
     """What passed by the weather is not wanted here, and half an hour of it would fill the memory."""
     while not made.crowd.over:
-        made.sky.carried.clear()
         made.sky.asked.clear()
         await asyncio.sleep(5)
 
