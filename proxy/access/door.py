@@ -46,8 +46,8 @@ class Door:
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float) -> Admitted:
         """ProxyError: it may not come in, and why."""
         caller, headers = self._who(headers, peer, registry, now)
-        tag = find(headers, TAG) or ""
-        return Admitted(replace(caller, tag=tag, halted=registry.halts(caller.team)), headers)
+        tag, halted = find(headers, TAG) or "", registry.halts(caller.team)
+        return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
 
     def _who(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
         named = find(headers, self.access.team_header.lower()) if self.access.team_header else None

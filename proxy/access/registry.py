@@ -43,7 +43,9 @@ class Registry:
 
     def halts(self, team: str) -> bool:
         """Is compaction switched off for this team, or for all?"""
-        return any(name in self.switches and not self.switches[name].on for name in {EVERYBODY, team})
+        return bool(self.switches) and any(
+            name in self.switches and not self.switches[name].on for name in {EVERYBODY, team}
+        )
 
     def with_key(self, key: TeamKey) -> "Registry":
         return replace(self, keys={**self.keys, key.id: key})

@@ -51,7 +51,8 @@ class Aftermath:
     async def accepted(self, prepared: Prepared, answer: Headers) -> Recording | None:
         """The upstream took it. Where its history is kept, the answer that begins now is recorded."""
         decided = prepared.decided
-        self._keeper.known.meet(prepared.call)
+        if prepared.case is not None:
+            self._keeper.known.meet(prepared.call)
         if decided is not None:
             decided = await self._kept_now(decided)
             await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=decided.rehearsed)

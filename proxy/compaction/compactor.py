@@ -63,7 +63,8 @@ class Compactor:
 
     async def prepare(self, call: Call, body: bytes, client: Client, offer: Offer) -> Prepared:
         ruled = offer.only or offer.at(await self._place(call, await _parsed(body)))
-        return replace(await self._prepared(call, body, client, ruled), keeps=ruled.policy.transcripts)
+        prepared = await self._prepared(call, body, client, ruled)
+        return prepared if ruled.policy.transcripts else replace(prepared, keeps=False)
 
     async def _place(self, call: Call, request: Request | None) -> float:
         """Of a conversation, where several policies may apply."""
