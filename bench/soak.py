@@ -149,8 +149,9 @@ def _read(url: str) -> str:
 
 def growth(samples: list[Sample]) -> tuple[float, float]:
     """Memory early and late, in MB: medians of the third part of the run and of the last one, of five."""
-    fifth = max(len(samples) // 5, 1)
-    return median(it.rss for it in samples[2 * fifth : 3 * fifth]), median(it.rss for it in samples[-fifth:])
+    at = [len(samples) * part // 5 for part in range(6)]
+    middle, end = samples[at[2] : max(at[3], at[2] + 1)], samples[min(at[4], len(samples) - 1) :]
+    return median(it.rss for it in middle), median(it.rss for it in end)
 
 
 def verdict(done: Run) -> list[Check]:
