@@ -144,6 +144,8 @@ SHIPPED = (
     Rule("private-key", ("-----BEGIN ",), _KEY_BLOCK, reach=64 * 1024),
     _rule("api-key", "sk-", _HAS_DIGIT + r"[A-Za-z0-9_-]{12,250}"),
     _rule("api-key", "gsk_ hf_ r8_ fw_ pplx- xai- nvapi- tvly- csk- fal_", _HAS_DIGIT + r"[A-Za-z0-9_-]{20,250}"),
+    _rule("api-key", "cp-", r"[0-9a-f]{10}-[A-Za-z0-9_-]{32}"),  # our own: a team's, and the admin pages'
+    _rule("api-key", "cpa-", r"[A-Za-z0-9_-]{32}"),
     _rule("google-key", "AIza", r"[A-Za-z0-9_-]{35}"),
     _rule("google-key", "GOCSPX- ya29.", r"[A-Za-z0-9_-]{20,250}"),
     _rule("aws-key", "AKIA ASIA", rf"[A-Z0-9]{{16}}(?![{_LETTERS}])"),

@@ -24,6 +24,8 @@ SECRETS = {
         f"xai-{MIXED[:80]}",
         f"nvapi-{MIXED[:64]}",
         f"r8_{MIXED[:37]}",
+        f"cp-0a1b2c3d4e-{MIXED[:32]}",
+        f"cpa-{MIXED[:32]}",
     ],
     "google-key": [f"AIza{MIXED[:35]}", f"ya29.{MIXED[:60]}"],
     "aws-key": ["AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE"],
