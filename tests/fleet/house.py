@@ -52,8 +52,8 @@ def configuration(model: Model, redis: RedisServer, sky: Sky) -> dict[str, Any]:
         "transcripts": {
             "dir": f"s3://{BUCKET}/fleet",
             "endpoint": sky.url,
-            "key": "env:S3_KEY",
-            "secret": "env:S3_SECRET",
+            "required": True,  # written to the replica's disk before it is folded: so a kill loses none of it
+            **SECRETS,
         },
         "listen": {"drain_seconds": 20},
         "log": {"format": "json"},
