@@ -112,7 +112,14 @@ async def _look_for_originals(made: Fleet) -> None:
             if "message" in (told := json.loads(line)):
                 kept[tenant, conversation].add(_same(told["message"]))
     bucket.close()
-    by_task = {_task_of(lines): (tenant, lines) for (tenant, _), lines in kept.items()}
+    waiting = [file for replica in made.replicas for file in (replica.place / "state" / "spool").glob("*/*/*.jsonl*")]
+    for file in waiting:  # the next process on this disk would send it
+        for line in file.read_bytes().splitlines():
+            if "message" in (told := json.loads(line)):
+                kept[file.parts[-3], file.parts[-2]].add(_same(told["message"]))
+    by_task: dict[str, tuple[str, set[str]]] = {}
+    for (tenant, _), lines in kept.items():  # with another key of the chain it has another name
+        by_task.setdefault(_task_of(lines), (tenant, set()))[1].update(lines)
     for task, (team, history) in made.crowd.folded.items():
         tenant, lines = by_task.get(task, ("", set()))
         whole = tenant == f"team.{team}" and all(_same(each) in lines for each in history if each["role"] != "system")
