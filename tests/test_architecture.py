@@ -34,9 +34,9 @@ NOT_CODE = {"__init__", "data", "py.typed"}
 
 # One library, one door (or one family of them).
 DOORS = {
-    "aiohttp": ("server/", "upstream.py"),
-    "multidict": ("server/", "upstream.py"),
-    "yarl": ("upstream.py",),
+    "aiohttp": ("server/", "upstream/"),
+    "multidict": ("server/", "upstream/"),
+    "yarl": ("upstream/",),
     "tiktoken": ("tokenizer.py",),
     "pydantic": ("config/",),
     "yaml": ("config/",),

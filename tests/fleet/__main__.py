@@ -15,7 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--agents", type=int, default=AGENTS)
-    parser.add_argument("--pause", type=float, default=8.0, help="seconds between two turns of an agent, on average")
+    parser.add_argument("--pause", type=float, default=25.0, help="seconds between two turns of an agent, on average")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the result there too")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:

@@ -1,10 +1,12 @@
 """The fleet: what stands, the half hour itself, and the look for every original at its end."""
 
 import asyncio
+import itertools
 import json
 import random
 from collections import Counter, defaultdict
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,29 +104,40 @@ async def _tidy(made: Fleet) -> None:
 
 
 async def _look_for_originals(made: Fleet) -> None:
-    """Every history of which something was folded away and accepted must stand in the object store, whole."""
+    """Every history of which something was folded away and accepted must stand under one name, whole."""
     made.verified = await asyncio.to_thread(made.replicas[0].says, "transcripts", "verify")
-    bucket = made.s3.bucket(prefix="fleet")
-    kept: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for found in await asyncio.to_thread(lambda: [each for each in bucket.objects() if "/" in each.name]):
-        tenant, conversation, *_ = found.name.split("/")
-        for line in (await asyncio.to_thread(bucket.get, found.name)).splitlines():
-            if "message" in (told := json.loads(line)):
-                kept[tenant, conversation].add(_same(told["message"]))
-    bucket.close()
-    waiting = [file for replica in made.replicas for file in (replica.place / "state" / "spool").glob("*/*/*.jsonl*")]
-    for file in waiting:  # the next process on this disk would send it
-        for line in file.read_bytes().splitlines():
-            if "message" in (told := json.loads(line)):
-                kept[file.parts[-3], file.parts[-2]].add(_same(told["message"]))
-    by_task: dict[str, tuple[str, set[str]]] = {}
-    for (tenant, _), lines in kept.items():  # with another key of the chain it has another name
-        by_task.setdefault(_task_of(lines), (tenant, set()))[1].update(lines)
+    standing = await asyncio.to_thread(_standing, made)
+    by_task: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
+    for (tenant, _), lines in standing.items():
+        by_task[tenant, _task_of(lines)].append(lines)
     for task, (team, history) in made.crowd.folded.items():
-        tenant, lines = by_task.get(task, ("", set()))
-        whole = tenant == f"team.{team}" and all(_same(each) in lines for each in history if each["role"] != "system")
+        wanted = {_same(each) for each in history if each["role"] != "system"}
+        whole = any(wanted <= lines for lines in by_task[f"team.{team}", task])
         made.lost += not whole
         made.kept += whole
+
+
+def _standing(made: Fleet) -> dict[tuple[str, str], set[str]]:
+    """The messages of each conversation, by tenant and name: in the bucket, or on a disk for the next process."""
+    kept: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for whose, line in itertools.chain(_in_bucket(made), _in_spools(made)):
+        if "message" in (told := json.loads(line)):
+            kept[whose].add(_same(told["message"]))
+    return kept
+
+
+def _in_bucket(made: Fleet) -> Iterator[tuple[tuple[str, str], bytes]]:
+    with closing(made.s3.bucket(prefix="fleet")) as bucket:
+        for found in [each for each in bucket.objects() if "/" in each.name]:
+            tenant, conversation, *_ = found.name.split("/")
+            yield from (((tenant, conversation), line) for line in bucket.get(found.name).splitlines())
+
+
+def _in_spools(made: Fleet) -> Iterator[tuple[tuple[str, str], bytes]]:
+    for replica in made.replicas:
+        for file in (replica.place / "state" / "spool").glob("*/*/*.jsonl"):
+            whose = file.parts[-3], file.parts[-2]
+            yield from ((whose, line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
 
 
 def _same(message: dict[str, Any]) -> str:

@@ -53,6 +53,9 @@ in the middle. Every {kill:.0f} s a replica is killed (SIGKILL) and started agai
 
 A connection that fails before an answer has begun is tried again at the next replica, as client libraries and balancers
 do. An answer that had begun when its replica was killed is cut, and the agent asks again. Nothing else may fail.
+Originals are `required` here: they stand on the replica's disk before anything is folded, so a kill takes none of them.
+At the end each conversation of which something was folded is looked for in the bucket, and in what the killed left on
+their disks for their next process; it has to stand there whole, under one name.
 
 `cd tests && python -m fleet --markdown ../docs/fleet.md` makes this page (`make soak` runs it).
 """

@@ -1,0 +1,164 @@
+"""All connections to one upstream: a call goes out, and the first answer worth handing on comes back."""
+
+import asyncio
+import ssl
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+from yarl import URL
+
+from proxy import events
+from proxy.config import Upstream
+from proxy.errors import UpstreamUnreachable
+from proxy.upstream import faults
+from proxy.upstream.address import Address
+from proxy.upstream.call import Body, Call
+from proxy.upstream.reply import Reply
+from proxy.wire import headers as wire_headers
+from proxy.wire.headers import Headers
+
+_ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+# Below what servers keep an idle connection for would be safest; 15 s is what most clients do.
+_IDLE_SECONDS = 15
+_READ_BUFFER = 256 * 1024
+_LINE_LIMIT = 64 * 1024
+# A body of this size leaves in one packet with its headers.
+_ONE_PACKET = 16 * 1024
+
+
+class Client:
+    """All connections to one upstream."""
+
+    def __init__(self, settings: Upstream, emit: events.Listener) -> None:
+        self.settings = settings
+        self._emit = emit
+        self._address = Address.of(settings)
+        self._in_use = 0
+        self._retired = False
+        # Some servers hang up after a stream without saying so before (llama.cpp's does), and the next request meets
+        # that. So a stream is the last on its connection where a new one costs nothing, and where it has happened.
+        self._hangs_up = settings.base_url.startswith("http:")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=settings.max_connections, keepalive_timeout=_IDLE_SECONDS, ssl=_tls(settings)
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
+            read_bufsize=_READ_BUFFER,
+            max_line_size=_LINE_LIMIT,
+            max_field_size=_LINE_LIMIT,
+        )
+
+    async def send(self, call: Call, model: str | None, *, beside: bool = False) -> Reply:
+        """The first answer worth handing on. A body that is a stream can be sent only once.
+
+        `beside`: the path stands beside the API's, at the server's root, as some servers' own pages do.
+        """
+        url = self._address.beside(call) if beside else self._address.url(call, model)
+        headers = self._address.headers(call)
+        reply = None
+        self._in_use += 1
+        try:
+            reply = await self._first_worth_handing_on(call.method, url, headers, call.body)
+            return reply
+        finally:
+            if reply is None:
+                await self._done()
+
+    async def _first_worth_handing_on(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+        for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
+            try:
+                reply = await self._once(method, url, headers, body)
+            except UpstreamUnreachable as fault:
+                await self._again(fault.code, attempt, 0.1 * attempt)
+                continue
+            wait = self._wait_for(reply)
+            if wait is None:
+                return reply
+            reply.discard()
+            await self._again(str(reply.status), attempt, wait)
+        return await self._once(method, url, headers, body)
+
+    async def _done(self) -> None:
+        self._in_use -= 1
+        if self._retired and not self._in_use:
+            await self._session.close()
+
+    async def retire(self) -> None:
+        """No longer in the configuration: closes when the last request is through."""
+        self._retired = True
+        if not self._in_use:
+            await self._session.close()
+
+    async def _once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+        try:
+            response = await self._session.request(
+                method,
+                url,
+                headers=headers,
+                skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
+                data=_Bytes(body) if isinstance(body, bytes) else body,
+                allow_redirects=False,
+                proxy=self._address.proxy,
+            )
+        except (aiohttp.ClientError, OSError) as fault:
+            self._hangs_up = self._hangs_up or isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError)
+            raise faults.in_our_words(fault, self.settings) from None
+        return Reply(response, self.settings, self._done, is_last=self._hangs_up)
+
+    def _wait_for(self, reply: Reply) -> float | None:
+        """How long to wait before asking again; None: hand this answer on."""
+        if reply.status not in self.settings.retry_statuses:
+            return None
+        wait = _retry_after(reply.headers)
+        return wait if wait <= self.settings.retry_wait_seconds else None
+
+    async def _again(self, why: str, attempt: int, wait: float) -> None:
+        self._emit(events.UpstreamRetried(self.settings.name, why, attempt))
+        await asyncio.sleep(wait)
+
+
+class _Bytes(Payload):
+    """A body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
+
+    _autoclose = True
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self._size = len(value)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await writer.write(self._value)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
+        """The length is always the body's own: `Content-Length` of a client is never handed on."""
+        if self._size is not None and self._size > _ONE_PACKET:
+            writer.send_headers()  # else the library would copy a megabyte to put its headers in front of it
+        await writer.write(self._value)
+
+
+def _tls(settings: Upstream) -> ssl.SSLContext | bool:
+    if not (settings.ca_file or settings.client_cert):
+        return True
+    context = ssl.create_default_context(cafile=settings.ca_file)
+    if settings.client_cert:
+        context.load_cert_chain(settings.client_cert)
+    return context
+
+
+def _retry_after(headers: Headers) -> float:
+    """Seconds, from either header that clients read. A date, or nonsense, waits for nobody."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = wire_headers.find(headers, name)
+        if value is not None:
+            try:
+                return max(0.0, float(value) * unit)
+            except ValueError:
+                return float("inf")
+    return 0.5

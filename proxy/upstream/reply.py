@@ -1,0 +1,121 @@
+"""An answer: its headers are in, its body comes chunk for chunk, and a silence that lasts too long ends it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from http import HTTPStatus
+
+import aiohttp
+
+from proxy.config import Upstream
+from proxy.errors import UpstreamBroke, UpstreamTimeout
+from proxy.wire import headers as wire_headers
+
+
+class Reply:
+    """An answer whose headers are in and whose body is still to come."""
+
+    __slots__ = ("_ahead", "_closed", "_is_last", "_response", "_settings", "headers", "is_good", "reason", "status")
+
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        settings: Upstream,
+        closed: Callable[[], Awaitable[None]],
+        *,
+        is_last: bool,
+    ) -> None:
+        self._response = response
+        self._settings = settings
+        self._closed = closed
+        self._is_last = is_last
+        self._ahead = b""
+        self.status = response.status
+        self.is_good = response.status == HTTPStatus.OK
+        self.reason = response.reason or ""
+        self.headers = wire_headers.to_client(tuple(response.headers.items()))
+
+    async def ahead(self, enough: Callable[[bytes], bool]) -> bytes | None:
+        """The answer as far as somebody must know it before it is handed on; `chunks` begins with it all the same.
+
+        None: it broke off. Whoever goes on reading runs into that again.
+        """
+        read = b""
+        try:
+            async with aclosing(self.chunks()) as chunks:
+                async for chunk in chunks:
+                    read += chunk
+                    if enough(read):
+                        break
+        except (UpstreamBroke, UpstreamTimeout):
+            return None
+        finally:
+            self._ahead = read
+        return read
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """Chunk for chunk as the socket delivered it."""
+        if self._ahead:
+            yield self._ahead
+        if self._is_last:
+            self._hang_up_afterwards()
+        content, who = self._response.content, f'upstream "{self._settings.name}"'
+        silence, now = _Silence(self._response, self._settings.silence_seconds), asyncio.get_running_loop().time
+        try:
+            while chunk := await content.readany():
+                silence.since = None
+                yield chunk
+                silence.since = now()
+        except aiohttp.SocketTimeoutError:
+            raise UpstreamTimeout(f"{who} fell silent in the middle of its answer") from None
+        except (aiohttp.ClientError, OSError):
+            raise UpstreamBroke(f"{who} broke off in the middle of its answer") from None
+        finally:
+            silence.stop()
+
+    def _hang_up_afterwards(self) -> None:
+        """Once a stream is through; nobody else is to use this connection."""
+        connection = self._response.connection
+        kind = wire_headers.find(self.headers, "content-type") or ""
+        if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
+            connection.protocol.force_close()
+
+    async def close(self) -> None:
+        """Let go of the connection: one whose answer was read whole has gone back to the pool by itself."""
+        self.discard()
+        await self._closed()
+
+    def discard(self) -> None:
+        self._response.close()
+
+
+class _Silence:
+    """Breaks off an answer that says nothing for too long, with one timer for all of it.
+
+    aiohttp's own `sock_read` sets a timer anew for each chunk, a tenth of what a chunk costs. It serves until the
+    headers are in. `since` is None while a client takes its time: that is not the upstream's silence.
+    """
+
+    __slots__ = ("_content", "_loop", "_seconds", "_timer", "since")
+
+    def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._content = response.content
+        self._seconds = seconds
+        self.since: float | None = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = self._seconds + (now if self.since is None else self.since)
+        if due > now:
+            self._timer = self._loop.call_at(due, self._look)
+        else:
+            self._content.set_exception(aiohttp.SocketTimeoutError())
