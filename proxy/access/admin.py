@@ -13,13 +13,15 @@ PREFIX = "cpa-"
 
 def made(config: Config) -> str | None:
     """Make the key if none is configured and none lies there; the fresh one, which is shown this once."""
-    path = Path(config.state.dir) / FILE
-    if config.admin.key is not None or not config.admin.enabled or path.exists():
+    if config.admin.key is not None or not config.admin.enabled:
         return None
-    text = PREFIX + secrets.token_urlsafe(24)
+    path, text = Path(config.state.dir) / FILE, PREFIX + secrets.token_urlsafe(24)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+    except FileExistsError:  # from an earlier start, or from another one at this moment
+        return None
     return text
 
 

@@ -1,24 +1,24 @@
 """Who is it? A request becomes a `Caller`, or it is refused before anything else happens to it.
 
 Without teams everybody passes with a credential of his own, which the upstream judges. Where there are teams, only
-their keys open, and a gateway that is trusted may speak for them. What was shown here goes no further: a team key is
-no credential of any upstream.
+their keys open, and a gateway that is trusted may speak for them. A team key of ours goes no further, whoever shows it
+wherever: it is no credential of any upstream.
 """
 
 import ipaddress
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from proxy.access import keys
 from proxy.access.registry import Registry
 from proxy.config import Access, Config, Team
-from proxy.config.teams import TEAM_NAME
+from proxy.config.teams import is_team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.caller import ANYBODY, Caller
 from proxy.wire.headers import CREDENTIALS, Headers, find
 
 TAG = "x-compaction-tag"
-_NAME = re.compile(TEAM_NAME)
 _BEARER = "bearer "
 _SHOWN_IN = ("authorization", "api-key", "x-api-key")
 HOW = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
@@ -50,23 +50,34 @@ class Door:
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
 
     def _who(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
-        named = find(headers, self.access.team_header.lower()) if self.access.team_header else None
-        if named is not None:
-            return self._spoken_for(named, peer), _without(headers, {self.access.team_header.lower()})
-        if not self.teams:
-            return ANYBODY, headers
-        return self._by_key(headers, registry, now), _without(headers, CREDENTIALS)
+        header = self.access.team_header.lower()
+        if header and (named := [value for name, value in headers if name.lower() == header]):
+            stays = CREDENTIALS if _is_ours(headers, registry) else frozenset[str]()
+            return self._spoken_for(named, peer), _without(headers, stays | {header})
+        if self.teams:
+            return self._by_key(headers, registry, now), _without(headers, CREDENTIALS)
+        if _is_ours(headers, registry):
+            raise Unauthorized(
+                "this is a team key, and the proxy's configuration has no `teams`: it opens nothing, "
+                "and is not for the upstream to see. Its operator has to put them back"
+            )
+        return ANYBODY, headers
 
-    def _spoken_for(self, team: str, peer: str) -> Caller:
+    def _spoken_for(self, named: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):
             raise UntrustedGateway(
                 "the header that names a team is believed only from the addresses in `access.trusted`, "
                 "and this request came from another"
             )
-        return Caller(self._known(team))
+        if len(named) > 1:
+            raise UntrustedGateway(
+                "the header that names a team is there more than once: the gateway has to replace what clients send, "
+                "not to add its own"
+            )
+        return Caller(self._known(named[0]))
 
     def _by_key(self, headers: Headers, registry: Registry, now: float) -> Caller:
-        text = _shown(headers)
+        text = next(_shown(headers), None)
         public = keys.public_id(text) if text else None
         if text is None or public is None:
             raise Unauthorized(f"this proxy opens with a team key (cp-...), and none was shown: {HOW}")
@@ -78,27 +89,33 @@ class Door:
         return Caller(self._known(key.team), key.id)
 
     def _known(self, team: str) -> str:
-        """Without a list, any name that can be one: it becomes part of keys and of folders."""
-        if team in self.teams or (not self.teams and _NAME.fullmatch(team)):
+        if is_team(team, self.teams, self.access):
             return team
         raise UnknownTeam("the team of this request is not in `teams` of the proxy's configuration")
 
 
-def _shown(headers: Headers) -> str | None:
+def _shown(headers: Headers) -> Iterator[str]:
     """What a client shows as its key; OpenAI's libraries send it as a bearer token, Azure's as `api-key`."""
     for name in _SHOWN_IN:
         if value := find(headers, name):
-            return value[len(_BEARER) :].strip() if value.lower().startswith(_BEARER) else value.strip()
-    return None
+            yield value[len(_BEARER) :].strip() if value.lower().startswith(_BEARER) else value.strip()
 
 
-def _without(headers: Headers, names: set[str] | frozenset[str]) -> Headers:
+def _is_ours(headers: Headers, registry: Registry) -> bool:
+    """Is anything that it shows a team key that was made here?"""
+    return bool(registry.keys) and any(keys.public_id(text) in registry.keys for text in _shown(headers))
+
+
+def _without(headers: Headers, names: frozenset[str]) -> Headers:
     return tuple(pair for pair in headers if pair[0].lower() not in names)
 
 
+@lru_cache(maxsize=256)
 def _is_within(peer: str, networks: tuple[str, ...]) -> bool:
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
         return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:  # as a socket for both tells it
+        address = address.ipv4_mapped
     return any(address in ipaddress.ip_network(network) for network in networks)

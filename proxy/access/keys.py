@@ -51,5 +51,10 @@ def public_id(text: str) -> str | None:
     return found[1] if found else None
 
 
+def named(text: str) -> str:
+    """The public id that somebody means who shows an id, or the whole key: that one is not to be said again."""
+    return public_id(text) or text
+
+
 def digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-team-key").hexdigest()

@@ -8,6 +8,7 @@ and each replica merges both: whoever lost his gets it back from the others.
 import asyncio
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ Change = Callable[[Registry], Registry]
 
 
 class RegistryUnreadable(Exception):
-    """The file holds something else: nothing in it may be taken for granted, so nobody comes in by it."""
+    """What stands there is something else: nothing in it may be taken for granted, so nobody comes in by it."""
 
 
 class Records:
@@ -33,15 +34,27 @@ class Records:
         self.path = folder / FILE
         self.current = Registry()
         self._seen: tuple[int, int, int] | None = None
+        self._looking = threading.Lock()
+        self.agreed: tuple[bytes | None, Registry] | None = None
+        """A shared copy, and what stood here when both were found to say the same."""
 
     def look(self) -> bool:
-        """Read it again if it is another than before; whether it was. RegistryUnreadable: what was read stays."""
-        stamp = self._stamp()
-        if stamp == self._seen:
-            return False
-        self._seen = stamp
-        before, self.current = self.current, self._read() if stamp else Registry()
-        return self.current != before
+        """Read it again if it is another than before; whether it was. RegistryUnreadable, OSError: what was read stays.
+
+        One thread at a time: what the slower of two had read would stand where the newer belongs, and a key that was
+        just revoked would open. What could not be read now is tried again at the next look.
+        """
+        with self._looking:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return False
+            try:
+                fresh = self._read() if stamp else Registry()
+            except RegistryUnreadable:
+                self._seen = stamp  # said once: by itself it gets no better
+                raise
+            before, self.current, self._seen = self.current, fresh, stamp
+            return fresh != before
 
     def change(self, change: Change) -> Registry:
         """Under the lock, from what stands there now, written whole or not at all."""
@@ -59,6 +72,7 @@ class Records:
     def _write(self, registry: Registry) -> None:
         fresh = self.path.with_suffix(".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            self._hand_over(file.fileno())
             file.write(registry.to_bytes())
             file.flush()
             os.fsync(file.fileno())
@@ -74,20 +88,36 @@ class Records:
     def _locked(self) -> Iterator[None]:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("a") as lock:
+            self._hand_over(lock.fileno())
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def _hand_over(self, file: int) -> None:
+        """What root writes belongs to whoever the proxy runs as, or it could read no word of it."""
+        if os.geteuid() == 0:
+            folder = self.path.parent.stat()
+            with suppress(PermissionError):  # a disk over the network may know better
+                os.fchown(file, folder.st_uid, folder.st_gid)
+
 
 async def synced(records: Records, store: Store) -> None:
-    """File and shared copy become the same. StoreUnavailable: the file is what counts until it is back."""
+    """File and shared copy become the same. StoreUnavailable, RegistryUnreadable: till then the file is what counts."""
     for _ in range(TRIES):
         theirs = await store.document(SHARED)
-        shared = Registry.from_bytes(theirs) if theirs is not None else Registry()
+        if records.agreed == (theirs, records.current):  # four times a second, and nothing new
+            return
+        shared = _shared(theirs)
         if shared.merged(records.current) != records.current:
             await asyncio.to_thread(records.change, shared.merged)
-        ours = records.current.to_bytes()
-        if theirs == ours or (theirs is None and records.current == Registry()):
-            return
-        if await store.swap(SHARED, theirs, ours):
+        ours = records.current
+        if ours == shared or await store.swap(SHARED, theirs, ours.to_bytes()):
+            records.agreed = (theirs, ours) if ours == shared else None
             return
     raise StoreUnavailable("the registry changes faster than it can be merged")
+
+
+def _shared(data: bytes | None) -> Registry:
+    try:
+        return Registry() if data is None else Registry.from_bytes(data)
+    except ValueError as fault:
+        raise RegistryUnreadable(f"the copy in the shared state: {fault}") from None

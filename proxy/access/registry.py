@@ -2,7 +2,8 @@
 
 It is one small document that every replica holds whole. Two of them merge without a judge, so a replica that was away,
 and a shared state that was emptied, are made whole again by any other: keys are only ever added, a revocation is for
-ever, and of two words about one switch the later counts.
+ever, and of two words about one switch the later counts. Clocks differ: whoever speaks with the last word before him in
+sight speaks later, whatever his own clock says.
 """
 
 import json
@@ -14,6 +15,7 @@ from proxy.access.keys import TeamKey
 
 FORMAT = 1
 EVERYBODY = ""
+_A_MOMENT = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ class Registry:
         return self if key.revoked else self.with_key(replace(key, revoked=now))
 
     def switched(self, team: str, *, on: bool, now: float) -> "Registry":
-        return replace(self, switches={**self.switches, team: Switch(on, now)})
+        before = self.switches.get(team)
+        at = now if before is None else _after(before.at, now)
+        return replace(self, switches={**self.switches, team: Switch(on, at)})
 
     def publishing(self, published: Published) -> "Registry":
-        return replace(self, published=published)
+        return replace(self, published=replace(published, at=_after(self.published.at, published.at)))
 
     def merged(self, other: "Registry") -> "Registry":
         """Everything that either of them knows. The order does not matter, and twice is as good as once."""
@@ -97,6 +101,10 @@ class Registry:
             )
         except (TypeError, KeyError, AttributeError) as fault:
             raise ValueError(f"not a registry: {fault}") from None
+
+
+def _after(before: float, now: float) -> float:
+    return max(now, before + _A_MOMENT)
 
 
 def _stricter(one: TeamKey | None, other: TeamKey | None) -> TeamKey:

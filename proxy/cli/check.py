@@ -13,6 +13,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument(
         "config", metavar="FILE", nargs="?", type=Path, help="without one, the defaults and the environment are checked"
     )
+    options.add_state(parser)
     parser.add_argument("--defaults", action="store_true", help="print every setting with its default instead")
     parser.set_defaults(run=run)
 
@@ -21,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     if args.defaults:
         print(as_yaml(), end="")  # noqa: T201
         return 0
-    config = options.loaded(args).config
+    config = options.loaded(args, options.state(args)).config
     for where, why in doubts(config, _is_known):
         print(f"warning: {where}: {why}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)

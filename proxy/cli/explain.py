@@ -1,11 +1,12 @@
 """`explain`: what is in force for a request, and where each value came from."""
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 
+from proxy.access.keys import named
 from proxy.cli import options
-from proxy.config import Choice, Config, Loaded, Occasion, origins
+from proxy.cli.complaint import complain
+from proxy.config import Choice, Loaded, Occasion, Upstream, origins
 from proxy.config.block import Block
 from proxy.config.teams import EVERYBODY
 
@@ -27,39 +28,48 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     loaded = options.loaded(args, options.state(args))
     config = loaded.config
-    team = args.team or _team_of(config, args.key)
-    if team and team not in config.teams:
-        return _complain(f"there is no team {team!r}; there are {', '.join(config.teams) or 'none'}")
+    key = options.recorded(config).current.keys.get(named(args.key))
+    if args.key and key is None:
+        return complain("there is no key of this id; `compaction-proxy keys list` shows them")
+    if key is not None and args.team not in ("", key.team):
+        return complain(f"the key {key.id} is of team {key.team!r}")
+    team = args.team if key is None else key.team
+    if team and not config.knows_team(team):
+        return complain(f"there is no team {team!r}; there are {', '.join(config.teams) or 'none'}")
     settings = config.upstream_for(args.model, team)
     if settings is None:
-        return _complain(f"no upstream serves {args.model}: its requests get a 404. Add it to `upstreams.models`.")
-    choices = config.choices(Occasion(team, args.key, args.model or "", settings.name, args.tag))
-    policy = args.policy or choices[0].policy
-    if policy not in config.all_policies:
-        return _complain(f"there is no policy {policy!r}; there are {', '.join(config.all_policies)}")
-    rows = [
-        *_chosen(loaded, choices),
-        *_rows(loaded, settings, ("upstreams", config.upstreams.index(settings))),
-        *_of_policy(loaded, policy),
-    ]
-    for name in ("listen", "access", "state", "transcripts", "admin", "log"):
-        rows += _rows(loaded, getattr(config, name), (name,))
-    _show(rows)
+        return complain(f"no upstream serves {args.model}: its requests get a 404. Add it to `upstreams.models`.")
+    if args.policy and args.policy not in config.all_policies:
+        return complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
+    public = "" if key is None else key.id
+    choices = config.choices(Occasion(team, public, args.model or "", settings.name, args.tag))
+    _show([*_chosen(loaded, choices), *_in_force(loaded, choices, team, settings, args.policy)])
     return 0
 
 
-def _team_of(config: Config, key_id: str) -> str:
-    key = options.recorded(config).current.keys.get(key_id)
-    return key.team if key is not None else ""
-
-
 def _chosen(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
-    """Which policy applies, and to whom: the first in full, unless it is being rolled out."""
+    """Which policy applies, and to how many: several, while one of them is being rolled out."""
+    taken = 0.0
     for choice in choices:
-        share = "applies" if choice.rollout == EVERYBODY else f"applies to {choice.rollout:g} % of conversations"
+        share = choice.rollout - taken
+        taken = choice.rollout
+        applies = "applies" if share == EVERYBODY else f"applies to {share:g} % of conversations"
         version = loaded.config.policy(choice.policy, choice.mode).version
         shown = f"{choice.policy}@{version}" + (f" (mode {choice.mode})" if choice.mode else "")
-        yield share, shown, f"{loaded.origin(*choice.place)} ({'.'.join(map(str, choice.place))})"
+        yield applies, shown, f"{loaded.origin(*choice.place)} ({'.'.join(map(str, choice.place))})"
+
+
+def _in_force(
+    loaded: Loaded, choices: Sequence[Choice], team: str, upstream: Upstream, policy: str | None
+) -> Iterator[Row]:
+    config = loaded.config
+    yield from _rows(loaded, upstream, ("upstreams", config.upstreams.index(upstream)))
+    if team in config.teams:
+        yield from _rows(loaded, config.teams[team], ("teams", team))
+    for name in [policy] if policy else dict.fromkeys(choice.policy for choice in choices):
+        yield from _of_policy(loaded, name)
+    for name in ("listen", "access", "state", "transcripts", "admin", "log"):
+        yield from _rows(loaded, getattr(config, name), (name,))
 
 
 def _show(rows: Sequence[Row]) -> None:
@@ -82,11 +92,6 @@ def _of_policy(loaded: Loaded, name: str) -> Iterator[Row]:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None or value == {} else str(value)
-
-
-def _complain(why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201
-    return 1

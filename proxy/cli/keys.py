@@ -10,9 +10,11 @@ from proxy.access import keys
 from proxy.access.keys import TeamKey
 from proxy.access.registry import Registry
 from proxy.cli import options, registry
+from proxy.cli.complaint import complain
 from proxy.cli.table import table
 
 DAY_SECONDS = 24 * 3600
+MOST_DAYS = 36_500
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -20,13 +22,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     acts = parser.add_subparsers(metavar="ACT", required=True)
     create = acts.add_parser("create", help="make a key and show it, this once")
     create.add_argument("--team", required=True, metavar="T", help="whose it is: a team of the configuration")
-    create.add_argument("--days", type=float, default=0, metavar="N", help="how long it opens (default: for ever)")
+    create.add_argument("--days", type=_days, default=0, metavar="N", help="how long it opens (default 0: for ever)")
     create.add_argument("--label", default="", metavar="TEXT", help="what it is for, for whoever reads the list")
     create.set_defaults(run=_create)
     listing = acts.add_parser("list", help="every key there is; never the keys themselves")
     listing.set_defaults(run=_list)
     revoke = acts.add_parser("revoke", help="close a key for ever, within seconds and on every replica")
-    revoke.add_argument("id", metavar="ID", help="its public id, as the list shows it")
+    revoke.add_argument("id", metavar="ID", help="its public id, as the list shows it; the key itself will do")
     revoke.set_defaults(run=_revoke)
     for each in (create, listing, revoke):
         options.add_config(each)
@@ -37,7 +39,7 @@ def _create(args: argparse.Namespace) -> int:
     config = options.loaded(args, options.state(args)).config
     if args.team not in config.teams:
         known = ", ".join(config.teams) or "none yet"
-        return _complain(f"there is no team {args.team!r}; add it to `teams` of the configuration (there: {known})")
+        return complain(f"there is no team {args.team!r}; add it to `teams` of the configuration (there: {known})")
     now = time.time()
     expires = now + args.days * DAY_SECONDS if args.days else 0.0
     text, key = keys.minted(args.team, now, expires=expires, label=args.label)
@@ -50,7 +52,7 @@ def _create(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     found = registry.current(options.loaded(args, options.state(args)).config).keys.values()
     if not found:
-        return _complain("there are no team keys; `compaction-proxy keys create --team T` makes one")
+        return complain("there are no team keys; `compaction-proxy keys create --team T` makes one")
     print(table(("id", "team", "state", "created", "expires", "label"), _rows(sorted(found, key=_age))))  # noqa: T201
     return 0
 
@@ -58,15 +60,24 @@ def _list(args: argparse.Namespace) -> int:
 def _revoke(args: argparse.Namespace) -> int:
     config = options.loaded(args, options.state(args)).config
 
+    public = keys.named(args.id)
+
     def revoke(known: Registry) -> Registry:
-        return known.revoked(args.id, time.time())
+        return known.revoked(public, time.time())
 
     try:
         registry.change(config, revoke)
-    except KeyError:
-        return _complain(f"there is no key {args.id}; `compaction-proxy keys list` shows them")
-    print(f"{args.id} opens nothing any more.")  # noqa: T201
+    except KeyError:  # what was shown may be half a key: it stays unsaid
+        return complain("there is no key of this id; `compaction-proxy keys list` shows them")
+    print(f"{public} opens nothing any more.")  # noqa: T201
     return 0
+
+
+def _days(text: str) -> float:
+    days = float(text)
+    if not 0 <= days <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"between 0 (for ever) and {MOST_DAYS:,}")
+    return days
 
 
 def _rows(found: Sequence[TeamKey]) -> list[tuple[str, ...]]:
@@ -86,8 +97,3 @@ def _lasts(key: TeamKey) -> str:
 
 def _day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "never"
-
-
-def _complain(why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201
-    return 1

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from proxy.access.records import Change, Records, synced
+from proxy.access.records import Change, Records, RegistryUnreadable, synced
 from proxy.access.registry import Registry
 from proxy.cli import options
 from proxy.config import Config
@@ -12,31 +12,37 @@ from proxy.store.promises import StoreUnavailable
 
 
 def current(config: Config) -> Registry:
+    """As far as it can be known here and now."""
     records = options.recorded(config)
-    _share(config, records)
+    if why := _unshared(config, records):
+        _warn(f"this is what this machine knows of: {why}")
     return records.current
 
 
 def change(config: Config, change: Change) -> Registry:
     """In force on this machine at once, on the others as soon as they look."""
     records = options.recorded(config)
-    _share(config, records)
-    records.change(change)
-    _share(config, records)
+    why = _unshared(config, records)
+    with options.at_hand(records):
+        records.change(change)
+    if why := why or _unshared(config, records):
+        _warn(f"other replicas hear of it from this machine's proxy once the shared state is back: {why}")
     return records.current
 
 
-def _share(config: Config, records: Records) -> None:
+def _unshared(config: Config, records: Records) -> str:
+    """Why the shared state could not be asked; empty where it was, or where there is none."""
     if not config.state.url:
-        return
+        return ""
     try:
         asyncio.run(_synced(config, records))
-    except StoreUnavailable as fault:
-        _warn(f"other replicas hear of it once the shared state is back: {fault}")
+    except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+        return str(fault)
+    return ""
 
 
 async def _synced(config: Config, records: Records) -> None:
-    store = stores.store(config, _warn)
+    store = stores.store(config, lambda _: None)  # why it did not answer is told by whoever asked
     try:
         await synced(records, store)
     finally:

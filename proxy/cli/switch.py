@@ -4,11 +4,11 @@ Off means that nothing new is folded; what was folded stays folded, for the whol
 """
 
 import argparse
-import sys
 import time
 
 from proxy.access.registry import EVERYBODY
 from proxy.cli import options, registry
+from proxy.cli.complaint import complain
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -22,13 +22,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(args: argparse.Namespace) -> int:
     config = options.loaded(args, options.state(args)).config
-    if args.team and args.team not in config.teams:
-        known = ", ".join(config.teams) or "none"
-        print(f"there is no team {args.team!r}; there are: {known}", file=sys.stderr)  # noqa: T201
-        return 1
+    if args.team and not config.knows_team(args.team):
+        return complain(f"there is no team {args.team!r}; there are {', '.join(config.teams) or 'none'}")
     if args.to != "show":
         registry.change(config, lambda known: known.switched(args.team, on=args.to == "on", now=time.time()))
     said = registry.current(config)
-    for team in (EVERYBODY, *config.teams):
+    for team in dict.fromkeys((EVERYBODY, *config.teams, *said.switches)):
         print(f"{team or 'everybody'}: {'off' if said.halts(team) else 'on'}")  # noqa: T201
     return 0

@@ -16,6 +16,7 @@ from proxy.core.messages import Request
 from proxy.upstream import Client
 
 REMEMBERED = 1_000
+LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,16 @@ class Offers:
         self._config = config
         self._clients = clients
         self._ruled: dict[tuple[str, str], Ruled] = {}
-        self.of = lru_cache(maxsize=REMEMBERED)(self._of)
+        self._remembered = lru_cache(maxsize=REMEMBERED)(self._of)
+
+    def of(self, occasion: Occasion) -> Offer:
+        """Model and tag are the client's own words: who makes them long shall not fill the memory with them."""
+        is_short = len(occasion.model) + len(occasion.tag) <= LONGEST
+        return self._remembered(occasion) if is_short else self._of(occasion)
+
+    @property
+    def remembered(self) -> int:
+        return self._remembered.cache_info().currsize
 
     def _of(self, occasion: Occasion) -> Offer:
         return Offer(tuple((choice.rollout, self._by(choice)) for choice in self._config.choices(occasion)))

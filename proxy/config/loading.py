@@ -91,37 +91,51 @@ def _overrides(
         yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
         if name.startswith(PREFIX):
-            path = tuple(int(p) if p.isdigit() else p for p in name[len(PREFIX) :].lower().split("__"))
+            path = _place(name[len(PREFIX) :].lower(), "__")
             yield path, _scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
 
 
+def _place(text: str, between: str) -> Place:
+    return tuple(int(part) if part.isdecimal() else part for part in text.split(between))
+
+
 def _lay_over(values: dict[str, Any], origins: dict[Place, str], published: Mapping[str, Any]) -> None:
-    """Published policies take the place of those of the same name; published attachments stand before the file's."""
-    if policies := published.get("policies"):
-        values["policies"] = {**values.get("policies", {}), **policies}
+    """Published policies take the place of those of the same name; published attachments stand before the file's.
+
+    A file that holds something else there stays as it is: that is its fault, and it is told.
+    """
+    policies, attachments = published.get("policies"), published.get("attachments")
+    of_file, listed = values.get("policies", {}), values.get("attachments", [])
+    if policies and isinstance(of_file, dict):
+        values["policies"] = {**of_file, **policies}
+        for place in [place for place in origins if place[0] == "policies" and place[1:2] and place[1] in policies]:
+            del origins[place]
         origins |= {("policies", name): PUBLISHED for name in policies}
-        for place in [place for place in origins if place[0] == "policies" and len(place) > 2 and place[1] in policies]:  # noqa: PLR2004
-            del origins[place]
-    if attachments := published.get("attachments"):
-        ours = {place: origin for place, origin in origins.items() if place[0] == "attachments" and len(place) > 1}
-        for place in ours:
-            del origins[place]
+    if attachments and isinstance(listed, list):
+        values["attachments"] = [*attachments, *listed]
+        ours = {place: origins.pop(place) for place in [*origins] if place[0] == "attachments" and place[1:2]}
         origins |= {("attachments", at): PUBLISHED for at in range(len(attachments))}
-        origins |= {("attachments", int(at) + len(attachments), *rest): ours[(_, at, *rest)] for _, at, *rest in ours}
-        values["attachments"] = [*attachments, *values.get("attachments", [])]
+        origins |= {("attachments", int(at) + len(attachments), *rest): ours[_, at, *rest] for _, at, *rest in ours}
 
 
 def _faults(fault: ValidationError, loaded: Loaded, source: str) -> list[Fault]:
     found = []
     for error in fault.errors(include_url=False, include_input=False):
-        path = error["loc"]
         message = error["msg"].removeprefix("Value error, ")
         if error["type"] == "extra_forbidden":
             message = "there is no such setting"
-        found.append(Fault(".".join(map(str, path)), _who_set(path, loaded, source), message))
+        for path, why in [(error["loc"], message)] if error["loc"] else _between(message):
+            found.append(Fault(".".join(map(str, path)), _who_set(path, loaded, source), why))
     return found
+
+
+def _between(faults: str) -> Iterator[tuple[Place, str]]:
+    """What is wrong between settings: a line for each, and each begins with its place."""
+    for line in faults.splitlines():
+        place, _, why = line.partition(": ")
+        yield _place(place, "."), why
 
 
 def _who_set(path: Place, loaded: Loaded, source: str) -> str:
@@ -145,11 +159,12 @@ _Yaml.add_implicit_resolver(
 )
 
 
-def _from_file(file: Path) -> tuple[dict[str, Any], dict[Place, str], list[Fault]]:
+Told = tuple[dict[str, Any], dict[Place, str], list[Fault]]
+
+
+def _from_file(file: Path) -> Told:
     try:
-        reader = _Yaml(file.read_text(encoding="utf-8"))
-        node = reader.get_single_node()
-        values = None if node is None else reader.construct_document(node)
+        return _read(file)
     except (OSError, UnicodeDecodeError) as fault:
         raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
     except yaml.MarkedYAMLError as fault:
@@ -157,6 +172,15 @@ def _from_file(file: Path) -> tuple[dict[str, Any], dict[Place, str], list[Fault
         raise InvalidConfig([Fault("", f"{file}:{line}", f"not YAML: {fault.problem}")]) from None
     except yaml.YAMLError:
         raise InvalidConfig([Fault("", str(file), "not YAML: it holds characters that no text has")]) from None
+    except (ValueError, TypeError, AttributeError, RecursionError):  # what PyYAML makes of a tag that lies, or a circle
+        why = "not YAML: a value is not what its tag says, or stands within itself"
+        raise InvalidConfig([Fault("", str(file), why)]) from None
+
+
+def _read(file: Path) -> Told:
+    reader = _Yaml(file.read_text(encoding="utf-8"))
+    node = reader.get_single_node()
+    values = None if node is None else reader.construct_document(node)
     if values is None:
         return {}, {}, []
     if not isinstance(node, yaml.MappingNode):
@@ -186,7 +210,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
 def _scalar(text: str) -> object:
     try:
         return _Yaml(text).get_single_data()
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text
 
 

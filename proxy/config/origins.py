@@ -12,11 +12,9 @@ Path = tuple[str, ...]
 
 
 def origins(loaded: Loaded, policy: str) -> Iterator[tuple[Path, Any, str]]:
-    """Every effective value of a policy, with its origin in words."""
-    for field, value in loaded.config.policy(policy):
-        if field == "inherit":
-            continue
-        for part, said in value if isinstance(value, Block) else [("", value)]:
+    """Every effective value of a policy as JSON has it, with its origin in words."""
+    for field, value in loaded.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
+        for part, said in value.items() if isinstance(value, dict) else [("", value)]:
             path = (field, part) if part else (field,)
             yield path, said, _setter(loaded, policy, path)
 

@@ -11,10 +11,11 @@ from functools import cache
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, create_model
 
 from proxy.config import prompts
 from proxy.config.block import Block
+from proxy.config.prompts import Prompt
 from proxy.core import pins, rules
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
@@ -72,9 +73,11 @@ class Pins(Block):
     )
 
 
-def _known_prompt(name: str) -> str:
-    prompts.prompt(name)
-    return name
+def _prompt(told: object) -> Prompt:
+    return told if isinstance(told, Prompt) else prompts.prompt(str(told))
+
+
+PromptNamed = Annotated[Prompt, BeforeValidator(_prompt), PlainSerializer(str)]
 
 
 class Summary(Block):
@@ -92,8 +95,9 @@ class Summary(Block):
     )
     upstream: str = Field("", description="The upstream that is asked, with its own key; empty: the request's own.")
     model: str = Field("", description="The model that is asked; empty: the request's own.")
-    prompt: Annotated[str, AfterValidator(_known_prompt)] = Field(
-        "structured", description="What it is told: structured, workflow, or the path of a text file."
+    prompt: PromptNamed = Field(
+        prompts.prompt(prompts.SHIPPED[0]),
+        description="What it is told: structured, workflow, or the path of a text file.",
     )
     max_tokens: int = Field(_R.summary.max_tokens, ge=100, description="A summary is at most so long.")
     wait: float = Field(
@@ -121,14 +125,13 @@ class Summary(Block):
     )
 
     def rules(self) -> Summaries:
-        told = prompts.prompt(self.prompt)
         aligned = self.call == "aligned" and not (self.upstream or self.model)
         return Summaries(
             enabled=self.enabled,
             prepare=self.prepare,
             call="aligned" if aligned else "transcript",
-            prompt=told.of(self.max_tokens),
-            headings=told.headings,
+            prompt=self.prompt.of(self.max_tokens),
+            headings=self.prompt.headings,
             max_tokens=self.max_tokens,
             shape=self.shape,
             user_tokens=self.user_tokens,
@@ -214,7 +217,8 @@ class Policy(Block):
     @property
     def version(self) -> str:
         """The same for equal values, whatever the name: who reads it knows whether two replicas go by the same."""
-        told = json.dumps(self.model_dump(mode="json", exclude={"inherit"}), sort_keys=True)
+        values = self.model_dump(mode="json", exclude={"inherit"})
+        told = json.dumps([values, self.summary.prompt.text], sort_keys=True)
         return blake2b(told.encode(), digest_size=4).hexdigest()
 
     def rules(self, name: str) -> rules.Rules:

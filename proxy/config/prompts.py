@@ -1,7 +1,8 @@
 """What a model is told when it is asked for a summary: texts in files, ours in `prompts/`, a team's own by its path.
 
 A prompt is plain text. `{words}` in it becomes the number of words the answer may have. The headings that a prompt of
-ours asks for are what its answers are checked for; of a team's own nothing is known.
+ours asks for are what its answers are checked for; of a team's own nothing is known. A file is read with the
+configuration that names it, and never again: it may be gone when a request needs it.
 """
 
 import re
@@ -16,8 +17,12 @@ _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
+    name: str
     text: str
-    headings: tuple[str, ...]
+    headings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
 
     def of(self, max_tokens: int) -> str:
         return self.text.replace("{words}", str(int(max_tokens * WORDS_A_TOKEN)))
@@ -27,10 +32,10 @@ def prompt(name: str) -> Prompt:
     """ValueError: there is no such prompt."""
     if name in SHIPPED:
         text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
-        return Prompt(text.strip(), tuple(_HEADING.findall(text)))
+        return Prompt(name, text.strip(), tuple(_HEADING.findall(text)))
     try:
-        return Prompt(Path(name).read_text(encoding="utf-8").strip(), ())
-    except (OSError, UnicodeDecodeError):
+        return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
         raise ValueError(
-            f"no prompt {name!r}: write one of {', '.join(SHIPPED)}, or the path of a text file that can be read"
+            f"no prompt: write one of {', '.join(SHIPPED)}, or the path of a text file that can be read"
         ) from None

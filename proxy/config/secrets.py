@@ -10,7 +10,10 @@ from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
 SHORTEST = 16
 # What people leave in place, whatever stands around it.
-WEAK = ("password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "qwerty", "example", "default")
+WEAK = (
+    "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
+    "default", "compaction", "replace",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,12 @@ def _read_secret(path: str) -> str:
         return ""
 
 
-def plain_or_secret(value: object, info: ValidationInfo) -> object:
+def _plain_or_secret(value: object, info: ValidationInfo) -> object:
     named = isinstance(value, str) and value.startswith(("env:", "file:"))
     return _secret(value, info) if named else value
 
 
-def shown(value: Secret | str | None) -> str | None:
+def _shown(value: Secret | str | None) -> str | None:
     return None if value is None else str(value)
 
 
@@ -72,4 +75,5 @@ def strong(secret: Secret | None) -> Secret | None:
     return secret
 
 
-SecretReference = Annotated[Secret | None, BeforeValidator(_secret), PlainSerializer(shown)]
+SecretReference = Annotated[Secret | None, BeforeValidator(_secret), PlainSerializer(_shown)]
+MaybeSecret = Annotated[Secret | str, BeforeValidator(_plain_or_secret), PlainSerializer(_shown)]

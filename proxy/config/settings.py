@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from proxy.config import shipped
 from proxy.config.block import Block
 from proxy.config.hooks import Hook
 from proxy.config.policies import DEFAULT, Policy, lineage, resolved
-from proxy.config.secrets import FIELD_VALUE, Secret, SecretReference, plain_or_secret, shown
-from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices
+from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
+from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices, is_team
 from proxy.wire import redaction
 from proxy.wire.headers import CREDENTIALS
 
@@ -115,9 +115,8 @@ BaseUrl = Annotated[str, AfterValidator(_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_readable)]
 TrustedFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_trusted)]
 IdentityFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_presentable)]
-HeaderValue = Annotated[Secret | str, BeforeValidator(plain_or_secret), PlainSerializer(shown)]
-StateUrl = Annotated[HeaderValue, AfterValidator(_state_url)]
-Headers = Annotated[Mapping[str, HeaderValue], AfterValidator(_headers)]
+StateUrl = Annotated[MaybeSecret, AfterValidator(_state_url)]
+Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_headers)]
 
 
 class Listen(Block):
@@ -299,44 +298,45 @@ class Config(Block):
     )
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
+    def _fits_together(self) -> Self:
+        """What is wrong between settings, all of it at once: a line for each, and each begins with its place."""
+        if faults := [*self._of_upstreams(), *self._of_policies(), *self._of_teams()]:
+            raise ValueError("\n".join(faults))
+        return self
+
+    def _of_upstreams(self) -> Iterator[str]:
         names = [upstream.name for upstream in self.upstreams]
         if len(set(names)) < len(names):
-            raise ValueError("upstreams: two of them have the same name")
-        return self
+            yield "upstreams: two of them have the same name"
 
-    @model_validator(mode="after")
-    def _policies_exist(self) -> Self:
-        for name in self.policies:
-            try:
-                resolved(name, self.all_policies)
-            except KeyError as missing:
-                raise ValueError(f"policies.{name}: inherits from {missing}, and there is no such policy") from None
-            except ValueError as circle:
-                raise ValueError(f"policies.{name}: {circle}") from None
+    def _of_policies(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
         for name in self.policies:
-            if (asked := self.policy(name).summary.upstream) and asked not in names:
-                raise ValueError(f"policies.{name}.summary.upstream: there is no upstream {asked!r}")
+            try:
+                asked = self.policy(name).summary.upstream
+            except KeyError as missing:
+                yield f"policies.{name}: inherits from {missing}, and there is no such policy"
+            except ValueError as circle:
+                yield f"policies.{name}: {circle}"
+            else:
+                if asked and asked not in names:
+                    yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}"
         for where, name in self._policies_named():
             if name not in self.all_policies:
-                raise ValueError(f"{where}: there is no policy {name!r}")
-        return self
+                yield f"{where}: there is no policy {name!r}"
 
     def _policies_named(self) -> Iterator[tuple[str, str]]:
-        yield from ((f"upstreams: {upstream.name}", upstream.policy) for upstream in self.upstreams)
+        yield from ((f"upstreams.{place}.policy", each.policy) for place, each in enumerate(self.upstreams))
         yield from ((f"teams.{name}.policy", team.policy) for name, team in self.teams.items() if team.policy)
         yield from ((f"attachments.{place}.policy", each.policy) for place, each in enumerate(self.attachments))
 
-    @model_validator(mode="after")
-    def _teams_have_upstreams(self) -> Self:
+    def _of_teams(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
         for name, team in self.teams.items():
             if team.upstream and team.upstream not in names:
-                raise ValueError(f"teams.{name}.upstream: there is no upstream {team.upstream!r}")
+                yield f"teams.{name}.upstream: there is no upstream {team.upstream!r}"
             if team.key and not team.upstream:
-                raise ValueError(f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream")
-        return self
+                yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
 
     @property
     def originals(self) -> Path:
@@ -357,6 +357,9 @@ class Config(Block):
     def lineage(self, name: str) -> list[str]:
         """A policy and all it inherits from, nearest first."""
         return lineage(name, self.all_policies)
+
+    def knows_team(self, name: str) -> bool:
+        return is_team(name, self.teams, self.access)
 
     def choices(self, occasion: Occasion) -> tuple[Choice, ...]:
         """The policies that may apply, in the order in which they are asked."""

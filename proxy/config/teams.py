@@ -5,7 +5,8 @@ first; without one the team's own policy does, and without that the upstream's.
 """
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
@@ -18,6 +19,8 @@ from proxy.config.secrets import SecretReference, strong
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 EVERYBODY = 100.0
+_TEAM_NAME = re.compile(TEAM_NAME)
+_WILD = re.compile(r"[*?]|\[[^]]+\]")
 _GLOBS = ("team", "key", "model", "upstream", "tag")
 
 
@@ -29,7 +32,14 @@ def _network(text: str) -> str:
     return text
 
 
+def _public(key: str) -> str:
+    if key.startswith("cp-"):
+        raise ValueError("a key is named by its public id (the ten characters after cp-): what follows is secret")
+    return key
+
+
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
+KeyIds = Annotated[str, AfterValidator(_public)]
 Network = Annotated[str, AfterValidator(_network)]
 AdminKey = Annotated[SecretReference, AfterValidator(strong)]
 
@@ -53,12 +63,17 @@ class Team(Block):
     key: SecretReference = Field(None, description="Their own key for it, as env:NAME or file:PATH; none: its own.")
 
 
+def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
+    """Where none are listed and a gateway names them, any name that can be one: it becomes part of keys and folders."""
+    return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
+
+
 class Attachment(Block):
     """Where a policy applies: to requests that fit all of these globs."""
 
     policy: str = Field("default", description="The policy.")
     team: str = Field("*", description="Teams.")
-    key: str = Field("*", description="Public ids of team keys.")
+    key: KeyIds = Field("*", description="Public ids of team keys.")
     model: str = Field("*", description="Models.")
     upstream: str = Field("*", description="Upstreams.")
     tag: str = Field("*", description="What the request's x-compaction-tag header says; without one it is empty.")
@@ -77,10 +92,17 @@ class Attachment(Block):
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
 
     def covers(self, other: "Attachment") -> bool:
-        """Whatever fits the other one fits this one first: the other one is never reached."""
-        return self.rollout == EVERYBODY and all(
-            fnmatchcase(getattr(other, name), getattr(self, name)) for name in _GLOBS
+        """Whatever the other one would decide this one has decided before: the other one is never reached."""
+        return self.rollout >= other.rollout and all(
+            _covers(getattr(self, name), getattr(other, name)) for name in _GLOBS
         )
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """Does whatever fits the one glob fit the other? Where it is hard to say: no."""
+    if wide in ("*", narrow):
+        return True
+    return "*" in wide and "?" not in wide and "[" not in wide and fnmatchcase(_WILD.sub("\0", narrow), wide)
 
 
 class Admin(Block):
@@ -108,7 +130,7 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy that may apply, to so many percent of conversations, and who says so."""
+    """A policy that may apply, to conversations whose place is below its percentage, and who says so."""
 
     policy: str
     mode: str = ""
@@ -124,11 +146,13 @@ def in_order(attachments: Sequence[Attachment]) -> list[tuple[int, Attachment]]:
 def choices(
     attachments: Sequence[Attachment], occasion: Occasion, team: Team | None, fallback: Choice
 ) -> Iterator[Choice]:
-    """What may apply, up to the first that applies to everybody."""
+    """What may apply, up to the first that applies to everybody; who leaves nobody to the next is the last."""
+    taken = 0.0
     for place, attachment in in_order(attachments):
-        if attachment.fits(occasion) and attachment.rollout > 0:
-            yield Choice(attachment.policy, attachment.mode, attachment.rollout, ("attachments", place))
-            if attachment.rollout == EVERYBODY:
+        if attachment.rollout > taken and attachment.fits(occasion):
+            taken = attachment.rollout
+            yield Choice(attachment.policy, attachment.mode, taken, ("attachments", place))
+            if taken == EVERYBODY:
                 return
     if team is not None and team.policy:
         yield Choice(team.policy, place=("teams", occasion.team, "policy"))

@@ -89,6 +89,40 @@ def test_nobody_else_names_a_team():
         admit(SPOKEN, (("X-Team", "blue"),), peer="")
 
 
+@pytest.mark.parametrize("names", [("X-Team", "x-team"), ("x-team", "X-TEAM")])
+def test_a_gateway_that_adds_its_word_to_the_clients_own_is_not_believed(names):
+    """It has to replace the header: of two words nobody knows which is the client's."""
+    forged = tuple(zip(names, ("red", "blue"), strict=True))
+    with pytest.raises(UntrustedGateway, match="more than once"):
+        admit(SPOKEN, forged)
+
+
+def test_an_address_that_a_socket_for_both_tells_is_the_same_address():
+    door = Door(Access(team_header="x-team", trusted=("10.0.0.0/8",)), TEAMS)
+    assert admit(door, (("x-team", "blue"),), peer="::ffff:10.1.2.3").caller == Caller("blue")
+    with pytest.raises(UntrustedGateway):
+        admit(door, (("x-team", "blue"),), peer="::ffff:11.1.2.3")
+    with pytest.raises(UntrustedGateway):
+        admit(door, (("x-team", "blue"),), peer="2001:db8::1")
+
+
+@pytest.mark.parametrize("known", [KNOWN, KNOWN.revoked(KEY.id, NOW)])
+def test_a_team_key_of_ours_never_reaches_an_upstream_though_the_teams_are_gone(known):
+    """A replica that was started without its file, a `teams` that fell out of it: the upstream is somebody else's."""
+    with pytest.raises(Unauthorized, match="no `teams`"):
+        admit(OPEN, bearer(TEXT), known)
+    with pytest.raises(Unauthorized):
+        admit(OPEN, (*bearer("sk-provider"), ("api-key", TEXT)), known)
+    _, elsewhere = minted("red", NOW)
+    assert admit(OPEN, bearer(TEXT), Registry().with_key(elsewhere)).headers == bearer(TEXT), "another proxy's"
+
+
+def test_a_team_key_that_comes_by_a_gateway_stops_here_too():
+    admitted = admit(SPOKEN, (("x-team", "blue"), *bearer(TEXT)))
+    assert admitted.caller == Caller("blue")
+    assert admitted.headers == (("accept", "*/*"),)
+
+
 def test_where_no_gateway_is_believed_its_header_is_one_like_any_other():
     assert admit(OPEN, (("x-team", "blue"),)).caller == ANYBODY
 

@@ -1,6 +1,7 @@
 """The registry's file, and the copy that replicas share."""
 
 import asyncio
+import os
 import stat
 import threading
 
@@ -66,6 +67,58 @@ def test_a_broken_file_lets_nobody_in_anew_and_is_not_written_over(tmp_path):
     assert records.path.read_bytes() == b"{"
 
 
+def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
+    """As many files are open as may be, say: what was said meanwhile must not be missed for ever."""
+    records, other = Records(tmp_path), Records(tmp_path)
+    other.change(off)
+    other.path.rename(tmp_path / "aside")
+    other.path.mkdir()  # what stands there is no file
+    with pytest.raises(OSError, match=r"registry\.json"):
+        records.look()
+    with pytest.raises(OSError, match=r"registry\.json"):
+        records.look()
+    other.path.rmdir()
+    (tmp_path / "aside").rename(other.path)
+    assert records.look()
+    assert records.current.halts(EVERYBODY)
+
+
+def test_of_two_who_look_at_once_the_slower_does_not_undo_what_the_faster_has_read(tmp_path):
+    """A worker's loop looks while a thread of its admin pages revokes: what the loop had opened is the file before."""
+
+    class Slow(Records):
+        meanwhile = None
+
+        def _read(self):
+            found = super()._read()
+            if self.meanwhile is not None:
+                revoking, self.meanwhile = self.meanwhile, None
+                revoking.start()
+                revoking.join(0.1)  # it has written by now, and would have looked
+            return found
+
+    text, key = minted("red", 1.0)
+    records = Slow(tmp_path)
+    Records(tmp_path).change(lambda known: known.with_key(key))
+    revoking = records.meanwhile = threading.Thread(
+        target=lambda: records.change(lambda known: known.revoked(key.id, 2.0))
+    )
+    records.look()
+    revoking.join()
+    assert records.current.keys[key.id].is_of(text)
+    assert records.current.keys[key.id].fault(3.0) == "revoked"
+    assert not records.look()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write what belongs to somebody else")
+def test_what_root_writes_belongs_to_whoever_the_proxy_runs_as(tmp_path):
+    os.chown(tmp_path, 1234, 1234)
+    Records(tmp_path).change(off)
+    assert {(file.name, file.stat().st_uid) for file in tmp_path.iterdir()} == {
+        ("registry.json", 1234), ("registry.lock", 1234),
+    }  # fmt: skip
+
+
 async def test_replicas_come_to_know_the_same(tmp_path):
     store = MemoryStore()
     one, other = Records(tmp_path / "a"), Records(tmp_path / "b")
@@ -107,6 +160,27 @@ async def test_many_replicas_at_once_agree(tmp_path):
         await asyncio.gather(*(synced(records, store) for records in all_of_them))
     assert len({records.current.to_bytes() for records in all_of_them}) == 1
     assert len(all_of_them[0].current.keys) == 5
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff", b'{"format": 2}'])
+async def test_a_shared_copy_that_is_none_is_told_and_changes_nothing(tmp_path, data):
+    """Another release's, or somebody else's key: whoever syncs must hear of it and go on, not die of it."""
+    store, records = MemoryStore(), Records(tmp_path)
+    records.change(off)
+    await store.swap(SHARED, None, data)
+    with pytest.raises(RegistryUnreadable, match="shared state"):
+        await synced(records, store)
+    assert records.current.halts(EVERYBODY)
+    assert await store.document(SHARED) == data
+
+
+async def test_what_is_the_same_in_another_spelling_is_left_alone(tmp_path):
+    store, records = MemoryStore(), Records(tmp_path)
+    records.change(off)
+    spelled = records.current.to_bytes().replace(b"\n", b"")
+    await store.swap(SHARED, None, spelled)
+    await synced(records, store)
+    assert await store.document(SHARED) == spelled
 
 
 async def test_a_registry_that_cannot_be_swapped_says_so(tmp_path):

@@ -69,6 +69,14 @@ def test_of_two_words_about_a_switch_the_later_counts():
     assert late.merged(early.switched("red", on=True, now=3)).halts("red") is False
 
 
+def test_whoever_speaks_last_is_heard_though_his_clock_is_behind():
+    """A replica whose clock is a minute late switches off what another one has switched on."""
+    heard = Registry().switched("red", on=True, now=100).switched("red", on=False, now=40)
+    assert heard.merged(Registry().switched("red", on=True, now=100)).halts("red")
+    first = Registry().publishing(Published({"a": {}}, at=100))
+    assert first.publishing(Published({"b": {}}, at=40)).merged(first).published.policies == {"b": {}}
+
+
 def test_a_key_that_is_not_there_cannot_be_revoked():
     with pytest.raises(KeyError):
         Registry().revoked("nobody", 1)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from proxy.access.keys import minted
+from proxy.access.records import Records
 from proxy.cli import main
 
 FILE = """\
@@ -12,6 +14,13 @@ upstreams:
   - name: local
     base_url: http://localhost:8000/v1
     headers: {x-api-key: "env:HOUSE_KEY", x-team: red}
+teams:
+  red: {policy: bold, upstream: local}
+policies:
+  bold: {clear_at_least: 20000}
+attachments:
+  - {policy: observe, team: red, tag: trial, rollout: 5}
+  - {policy: bold, team: red, tag: trial, mode: observe, rollout: 20}
 """
 
 
@@ -58,6 +67,26 @@ def test_a_secret_is_shown_as_the_place_where_it_stands(explain):
 def test_the_upstream_is_the_one_that_serves_the_model(explain):
     assert explain("--model", "llama")[1]["upstreams.1.name"][0] == "local"
     assert explain()[1]["upstreams.0.name"][0] == "house"
+
+
+def test_while_a_policy_is_rolled_out_each_one_is_shown_with_how_many_it_gets(explain):
+    _, rows = explain("--team", "red", "--tag", "trial")
+    assert rows["applies to 5 % of conversations"][1] == "proxy.yaml:13 (attachments.0)"
+    assert rows["applies to 15 % of conversations"][1] == "proxy.yaml:14 (attachments.1)"
+    assert rows["applies to 80 % of conversations"][1] == "proxy.yaml:9 (teams.red.policy)"
+    assert rows["policy bold.clear_at_least"] == ("20000", "proxy.yaml:11 (policy bold)")
+    assert rows["policy observe.mode"] == ("observe", "shipped policy observe")
+    assert rows["teams.red.upstream"] == ("local", "proxy.yaml:9")
+    assert rows["upstreams.1.name"][0] == "local"
+
+
+def test_a_key_stands_for_its_team_and_for_no_other(explain, tmp_path):
+    state = ("--state", str(tmp_path / "state"))
+    text, key = minted("red", 1.0)
+    Records(tmp_path / "state").change(lambda known: known.with_key(key))
+    for shown in (key.id, text):
+        assert explain("--key", shown, *state)[1]["applies"][1] == "proxy.yaml:9 (teams.red.policy)"
+    assert explain("--key", key.id, "--team", "blue", *state)[0] == 1
 
 
 def test_a_model_that_nobody_serves_is_told_with_what_to_do(tmp_path, capsys):

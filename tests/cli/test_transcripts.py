@@ -16,6 +16,7 @@ from proxy.cli import main
 from proxy.core.identity import chain, promise_key
 from proxy.core.plan import decide
 from proxy.core.rules import Facts, Keep, Rules
+from proxy.core.scene import Scene
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
 
@@ -138,7 +139,7 @@ def block_of(source):
     request = parsed(source)
     links = chain(request, TENANT, KEY)
     rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
-    ready = decide(request, links, (), rules, facts=Facts(force=True))
+    ready = decide(Scene.of(request, links, (), rules, facts=Facts(force=True)))
     assert ready.action == "created"
     return {promise_key(TENANT, ready.link): ready.block.to_bytes()}, ready
 

@@ -58,6 +58,25 @@ def test_all_faults_are_told_at_once_each_with_its_line_and_path(written):
     }
 
 
+def test_what_does_not_fit_together_is_told_at_once_too_each_where_it_stands(written):
+    file = written(
+        "teams:\n"
+        "  red: {policy: none}\n"
+        "  blue: {upstream: none}\n"
+        "policies:\n"
+        "  a: {inherit: b}\n"
+        "attachments:\n"
+        "  - policy: default\n"
+        "  - policy: none\n"
+    )
+    assert faults(file) == [
+        f"{file}:5: policies.a: inherits from 'b', and there is no such policy",
+        f"{file}:2: teams.red.policy: there is no policy 'none'",
+        f"{file}:8: attachments.1.policy: there is no policy 'none'",
+        f"{file}:3: teams.blue.upstream: there is no upstream 'none'",
+    ]
+
+
 def test_a_setting_that_does_not_exist_is_refused(written):
     file = written("listen:\n  prot: 80\n")
     assert faults(file) == [f"{file}:2: listen.prot: there is no such setting"]
@@ -84,6 +103,23 @@ def test_what_is_not_yaml_is_told_by_its_line(written, text, line):
     file = written(text)
     (fault,) = faults(file)
     assert fault.startswith(f"{file}:{line}: not YAML: ")
+
+
+@pytest.mark.parametrize(
+    "value", ["!!int x", "0b_", "!!timestamp x", "&it [*it]", "&it {host: *it}", "[" * 500 + "]" * 500]
+)
+def test_what_yaml_itself_stumbles_over_is_a_fault_of_the_file(written, value):
+    """Whatever else it raised would end the watch over the file: nothing would ever be reloaded again."""
+    file = written(f"listen: {value}\n")
+    assert faults(file)[0].startswith(f"{file}:")
+
+
+@pytest.mark.parametrize("text", ["policies: 5\n", "policies: [a]\n", "attachments: 5\n", "attachments: {a: b}\n"])
+def test_a_file_that_nothing_can_be_laid_over_is_told_what_is_wrong_with_it(written, text):
+    published = {"policies": {"bold": {}}, "attachments": [{"policy": "bold"}]}
+    with pytest.raises(InvalidConfig) as raised:
+        load(written(text), {}, None, published)
+    assert text.partition(":")[0] in {fault.path for fault in raised.value.faults}
 
 
 @pytest.mark.parametrize("text", ["just a text\n", "- a\n- list\n", "42\n"])
@@ -163,11 +199,19 @@ def test_a_variable_reaches_into_a_list_and_may_add_to_it(written):
         ("COMPACTION_PROXY_LISTEN__NOPE", "listen.nope"),
         ("COMPACTION_PROXY_LISTEN__PORT__X", "listen.port"),
         ("COMPACTION_PROXY_UPSTREAMS__5__NAME", "upstreams.5.name"),
+        ("COMPACTION_PROXY_UPSTREAMS__²__NAME", "upstreams.²"),
     ],
 )
 def test_a_variable_that_sets_nothing_is_told_by_its_name(written, name, path):
     (fault,) = faults(written("upstreams: [{name: a}]\n"), {name: "1"})
     assert fault.startswith(f"{name}: {path}")
+
+
+@pytest.mark.parametrize("value", ["{", "[" * 500, "*it", "!!python/name:os.system", ""])
+def test_a_variable_whose_value_is_broken_is_told_by_its_name_and_not_by_its_value(value):
+    (fault,) = faults(environ={"COMPACTION_PROXY_LISTEN__PORT": value})
+    assert fault.startswith("COMPACTION_PROXY_LISTEN__PORT: listen.port: ")
+    assert not value or value not in fault
 
 
 def test_all_wrong_variables_are_told_at_once():

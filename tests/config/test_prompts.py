@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from pydantic import ValidationError
 
+from proxy.config import Policy
 from proxy.config.prompts import SHIPPED, prompt
 
 EVERY = pytest.mark.parametrize("name", SHIPPED)
@@ -81,3 +83,34 @@ def test_a_prompt_of_ones_own_needs_nothing_of_ours(tmp_path):
 def test_a_prompt_that_is_not_there_is_told_with_what_there_is():
     with pytest.raises(ValueError, match="structured, workflow, or the path"):
         prompt("narrative")
+
+
+def policy(file):
+    return Policy.model_validate({"summary": {"prompt": str(file)}})
+
+
+def test_a_prompt_of_a_teams_own_is_read_with_its_policy_and_never_again(tmp_path):
+    """Its file may be gone when the first request needs it; that request has done no wrong."""
+    file = tmp_path / "ours.md"
+    file.write_text("Say it in {words} words.")
+    read = policy(file)
+    file.unlink()
+    assert read.rules("ours").summary.prompt == f"Say it in {int(read.summary.max_tokens * 0.4)} words."
+    assert read.model_dump(mode="json")["summary"]["prompt"] == str(file)
+
+
+def test_a_policy_whose_prompt_says_something_else_is_another_version(tmp_path):
+    file = tmp_path / "ours.md"
+    file.write_text("Be brief.")
+    before = policy(file)
+    file.write_text("Be long.")
+    after = policy(file)
+    assert before != after
+    assert before.version != after.version
+
+
+@pytest.mark.parametrize("told", ["/nowhere/canary.md", "/", "\0canary", ["canary"], 5])
+def test_a_prompt_that_cannot_be_read_is_a_fault_that_does_not_repeat_it(told):
+    with pytest.raises(ValidationError, match="the path of a text file that can be read") as refused:
+        Policy.model_validate({"summary": {"prompt": told}})
+    assert "canary" not in str(refused.value)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config import Attachment, Config, InvalidConfig, Occasion, doubts, load
+from proxy.config import Attachment, Config, InvalidConfig, Occasion, Secret, doubts, load
 
 UPSTREAMS = [{"name": "main", "policy": "gentle"}, {"name": "lab", "base_url": "http://lab/v1", "models": ["lab-*"]}]
 POLICIES = {"gentle": {"clear_at_least": 30_000}, "bold": {"clear_at_least": 5_000}, "trial": {"inherit": "bold"}}
@@ -50,6 +50,8 @@ def test_what_is_rolled_out_leaves_the_others_to_the_next():
     told = config({"policy": "trial", "rollout": 5}, {"policy": "trial", "mode": "observe", "rollout": 50})
     assert chosen(told, "red") == [("trial", 5), ("trial", 50), ("bold", 100)]
     assert chosen(config({"policy": "trial", "rollout": 0}), "red") == [("bold", 100)]
+    same = config({"policy": "trial", "rollout": 5}, {"policy": "gentle", "rollout": 5})
+    assert chosen(same, "red") == [("trial", 5), ("bold", 100)], "the second would get conversations 0 to 5 as well"
 
 
 def test_an_attachment_can_set_the_mode():
@@ -83,6 +85,7 @@ def test_a_team_may_have_an_upstream_of_its_own():
         ({"access": {"trusted": ["everywhere"]}}, "access.trusted.0"),
         ({"access": {"team_header": "x team"}}, "access.team_header"),
         ({"attachments": [{"rollout": 101}]}, "attachments.0.rollout"),
+        ({"attachments": [{"key": "cp-0123456789-canary"}]}, "attachments.0.key"),
         ({"admin": {"key": "env:WEAK"}}, "admin.key"),
         ({"admin": {"key": "env:MANUAL"}}, "admin.key"),
         ({"admin": {"key": "plain"}}, "admin.key"),
@@ -99,6 +102,18 @@ def test_what_cannot_be_is_refused_with_its_place(tmp_path, values, where):
         load(file, {"KEY": "sk-a", "WEAK": "a" * 20, "MANUAL": "changeme-0123456789-xyz"})
     assert where in str(invalid.value)
     assert "canary" not in str(invalid.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["short-9Qw3kZ", "aaaaaaaaaaaaaaaaaaaaaaaa", "abcdefghijklmnopqrst", "asdfghjklqertzui",
+            "compaction-proxy-1", "Replace-me-please-0815", "my-Password-is-long-9"],
+)  # fmt: skip
+def test_an_admin_key_that_somebody_thought_up_is_refused(tmp_path, key):
+    file = tmp_path / "proxy.yaml"
+    file.write_text("admin: {key: env:KEY}")
+    with pytest.raises(InvalidConfig, match=r"admin\.key: too weak") as invalid:
+        load(file, {"KEY": key})
+    assert key not in str(invalid.value)
 
 
 def test_a_strong_admin_key_is_taken_and_a_password_in_a_url_stays_unsaid(tmp_path):
@@ -146,6 +161,23 @@ def test_an_attachment_behind_one_that_decides_everything_is_told():
 
 
 @pytest.mark.parametrize(
+    ("earlier", "later", "is_told"),
+    [
+        ({"rollout": 5}, {"rollout": 5, "team": "red"}, True),  # the same five
+        ({"rollout": 5}, {"rollout": 6}, False),
+        ({"team": "a?"}, {"team": "a*"}, False),
+        ({"team": "[ab]*"}, {"team": "?*"}, False),
+        ({"team": "a*"}, {"team": "a?[bc]*"}, True),
+        ({"model": "*-mini"}, {"model": "gpt-*-mini"}, True),
+        ({"model": "gpt-*"}, {"model": "*-mini"}, False),
+        ({"tag": "*]*"}, {"tag": "[a]"}, False),
+    ],
+)
+def test_an_attachment_is_unreachable_only_where_an_earlier_one_takes_all_of_its_conversations(earlier, later, is_told):
+    assert ("attachments.1" in said(config(earlier, later))) is is_told
+
+
+@pytest.mark.parametrize(
     ("attachment", "where"),
     [
         ({"model": "gtp-4o"}, "attachments.0.model"),
@@ -156,6 +188,32 @@ def test_an_attachment_behind_one_that_decides_everything_is_told():
 )
 def test_names_that_nobody_has_are_told(attachment, where):
     assert where in said(config(attachment))
+
+
+@pytest.mark.parametrize(
+    ("attachment", "where", "why"),
+    [
+        ({"team": "gr*"}, "attachments.0.team", "no team"),
+        ({"upstream": "az*"}, "attachments.0.upstream", "no upstream fits"),
+        ({"team": "own", "upstream": "main"}, "attachments.0.upstream", "which is another"),
+        ({"team": "red", "model": "gpt-known"}, "attachments.0.model", "no upstream serves"),
+    ],
+)
+def test_what_no_request_can_be_at_once_is_told(attachment, where, why):
+    labs = [{"name": "lab", "models": ["lab-*"]}, {"name": "main", "models": ["m-*"]}]
+    told = Config(upstreams=labs, teams={"red": {}, "own": {"upstream": "lab"}}, attachments=[attachment])
+    assert why in said(told)[where]
+
+
+def test_where_a_gateway_names_the_teams_any_name_is_one():
+    told = Config(access={"team_header": "x-team"}, attachments=[{"team": "purple"}])
+    assert said(told) == {}
+    assert told.knows_team("purple")
+    assert not told.knows_team("../purple")
+    assert not Config().knows_team("purple")
+
+
+def test_a_name_that_somebody_has_is_not_told():
     assert set(said(config({"model": "gpt-known", "team": "red", "upstream": "lab"}))) <= {"teams.red", "teams.blue"}
 
 
@@ -166,6 +224,13 @@ def test_a_target_below_what_is_kept_is_told():
 
 def test_a_team_whose_upstream_would_get_no_key_is_told():
     assert "without one" in said(config())["teams.red"]
+
+
+def test_a_key_that_every_stranger_could_use_is_told():
+    keyed = [{"key": Secret("env:KEY", "sk-a")}]
+    assert "no `teams`" in said(Config(listen={"host": "0.0.0.0"}, upstreams=keyed))["upstreams.0.key"]
+    assert said(Config(upstreams=keyed)) == said(Config(listen={"host": "0.0.0.0"})) == {}
+    assert said(Config(listen={"host": "0.0.0.0"}, upstreams=keyed, teams={"red": {}})) == {}
 
 
 def test_the_shipped_settings_leave_no_doubt():

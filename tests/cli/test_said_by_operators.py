@@ -1,0 +1,144 @@
+"""`keys`, `switch` and `published`: what operators say, and what they are told."""
+
+import json
+import re
+
+import pytest
+import yaml
+from serving import free_port
+
+from proxy.access.records import Records
+from proxy.access.registry import EVERYBODY, Published
+from proxy.cli import main
+
+CONFIG = {"teams": {"red": {}, "blue": {}}, "policies": {"bold": {}}}
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Runs a command on a configuration and a state of this test; answers exit code, output and complaints."""
+
+    def run(*words, config=CONFIG):
+        (tmp_path / "proxy.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        code = main([*words, "--config", str(tmp_path / "proxy.yaml"), "--state", str(tmp_path / "state")])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(tmp_path / "state")
+
+
+# --- keys ---
+
+
+def test_a_key_is_shown_once_and_listed_by_its_id(run):
+    code, out, err = run("keys", "create", "--team", "red", "--label", "ci", "--days", "90")
+    text = out.strip()
+    assert (code, text.startswith("cp-")) == (0, True)
+    assert text not in err
+    listed = run("keys", "list")[1]
+    assert re.search(rf"{text.split('-')[1]} +red +open .* ci", listed)
+    assert text.split("-", 2)[2] not in listed
+
+
+@pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e9", "soon"])
+def test_days_that_no_calendar_has_make_no_key(run, records, capsys, days):
+    with pytest.raises(SystemExit):
+        run("keys", "create", "--team", "red", "--days", days)
+    assert "--days" in capsys.readouterr().err
+    assert not records.look()
+
+
+def test_a_key_is_revoked_by_its_id_or_by_itself_and_itself_is_never_said_again(run):
+    """Who finds a key in some log has the whole of it in his hand."""
+    for named in (lambda text: text, lambda text: text.split("-")[1]):
+        text = run("keys", "create", "--team", "red")[1].strip()
+        code, *told = run("keys", "revoke", named(text))
+        assert code == 0
+        assert text.split("-")[1] in told[0]
+        assert text.split("-", 2)[2] not in "".join(told)
+    assert run("keys", "list")[1].count("revoked") == 2
+
+
+@pytest.mark.parametrize("shown", ["cp-0123456789-" + "x" * 32, "cp-0123456789-half", "nothing"])
+def test_what_is_no_key_is_not_repeated(run, shown):
+    for words in (("keys", "revoke", shown), ("explain", "--key", shown)):
+        code, *told = run(*words)
+        assert code == 1
+        assert "keys list" in told[1]
+        assert shown not in "".join(told)
+
+
+def test_a_registry_that_cannot_be_read_or_written_is_told_and_no_traceback(run, records):
+    run("keys", "create", "--team", "red")
+    records.path.write_text("{")
+    assert "put it right" in run("keys", "list")[2]
+    records.path.unlink()
+    records.path.mkdir()
+    code, _, err = run("keys", "create", "--team", "red")
+    assert code == 1
+    assert "cannot be read or written" in err
+
+
+def test_while_the_shared_state_is_away_it_counts_here_and_that_is_said_once(run):
+    away = {**CONFIG, "state": {"url": f"redis://127.0.0.1:{free_port()}/0"}}
+    code, out, err = run("keys", "create", "--team", "red", config=away)
+    assert (code, out[:3]) == (0, "cp-")
+    assert err.count("cannot be reached") == err.count("other replicas hear of it") == 1
+    code, out, err = run("keys", "list", config=away)
+    assert (code, out.count(" open ")) == (0, 1)
+    assert err.count("this is what this machine knows of") == len(err.splitlines()) == 1
+
+
+# --- switches ---
+
+
+def test_a_team_is_switched_off_and_everybody_and_on_again(run, records):
+    assert run("switch", "off", "--team", "red")[1] == "everybody: on\nred: off\nblue: on\n"
+    assert run("switch", "off")[1] == "everybody: off\nred: off\nblue: off\n"
+    assert run("switch", "on")[1] == run("switch", "show")[1] == "everybody: on\nred: off\nblue: on\n"
+    records.look()
+    assert not records.current.halts(EVERYBODY)
+
+
+def test_only_a_team_that_there_is_can_be_switched(run, records):
+    code, _, err = run("switch", "off", "--team", "green")
+    assert code == 1
+    assert "red, blue" in err
+    assert not records.look()
+
+
+def test_a_team_that_only_its_gateway_knows_can_be_switched_off_too(run):
+    spoken = {"access": {"team_header": "x-team"}}
+    assert run("switch", "off", "--team", "green", config=spoken)[1] == "everybody: on\ngreen: off\n"
+    assert run("switch", "off", "--team", "../green", config=spoken)[0] == 1
+
+
+# --- what was published ---
+
+
+def test_what_was_published_and_fits_no_more_is_told_with_the_way_out(run, records):
+    """The proxy does not start with it, so its admin API cannot take it back."""
+    published = Published({"bolder": {"inherit": "bold"}}, ({"policy": "bold"},), 1.0)
+    records.change(lambda known: known.publishing(published))
+    assert run("switch", "show")[0] == 0
+    code, _, err = run("explain", config={"policies": {}})
+    assert code == 1
+    assert "published by the admin API: attachments.0.policy: there is no policy 'bold'" in err
+    assert "compaction-proxy published withdraw" in err
+    code, out, _ = run("published", "withdraw", config={"policies": {}})
+    assert code == 0
+    assert json.loads(out) == {"policies": {"bolder": {"inherit": "bold"}}, "attachments": [{"policy": "bold"}]}
+    assert run("explain", config={"policies": {}})[0] == 0
+    assert json.loads(run("published", "show")[1]) == {"policies": {}, "attachments": []}
+
+
+def test_what_is_withdrawn_stays_so_on_every_replica(run, records):
+    records.change(lambda known: known.publishing(Published({}, ({"policy": "bold"},), 4_000_000_000.0)))
+    elsewhere = records.current
+    run("published", "withdraw")
+    records.look()
+    assert records.current.merged(elsewhere).published.attachments == ()
