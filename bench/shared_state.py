@@ -1,6 +1,6 @@
 """What the state costs a request: in memory, in a file, in a Redis; above `clear_at_least` tokens and below it.
 
-    python bench/shared_state.py                                        # two minutes
+    python bench/shared_state.py                                        # half a minute
     python bench/shared_state.py --markdown docs/bench-shared-state.md
 
 Three proxies before the same upstream, alike but for where they keep their state, take turns with an agent at work.
@@ -23,7 +23,7 @@ from statistics import median
 from time import perf_counter
 
 import load
-from contestants import Contestant, Kind, _free_port, contestants
+from contestants import Contestant, Kind, contestants, free_port
 from longwork import Work
 from process import CLIENTS, Server, alone
 from standin import Pace, StandIn
@@ -66,7 +66,7 @@ def redis(place: Path) -> Iterator[int]:
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         sys.exit("there is neither a redis-server nor a valkey-server to measure")
-    port = _free_port()
+    port = free_port()
     server = Server([program, "--port", str(port), "--save", "", "--dir", str(place)], place / "redis.log")
     for pid in server.tree():
         os.sched_setaffinity(pid, {CLIENTS})

@@ -8,7 +8,7 @@ Calling an upstream's probes is done elsewhere; here are only the readings of wh
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
@@ -37,6 +37,16 @@ class Prices:
     cache_write: float | None
     output: float | None
 
+    @property
+    def cached(self) -> float:
+        """A token that the upstream has in its cache."""
+        return self.input if self.cache_read is None else self.cache_read
+
+    @property
+    def fresh(self) -> float:
+        """A token that it has not, the storing included."""
+        return self.input if self.cache_write is None else self.cache_write
+
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
@@ -48,12 +58,17 @@ class Cliff:
 
 @dataclass(frozen=True, slots=True)
 class Window:
+    """How much a model can read and write, and at what prices; None where that is unknown."""
+
     total: int | None = None
+    """Tokens of prompt and answer together."""
     input: int | None = None
+    """Tokens of the prompt alone."""
     output: int | None = None
     prices: Prices | None = None
     cliffs: tuple[Cliff, ...] = ()
     origin: Origin = "unknown"
+    """Who says so."""
 
     @property
     def known(self) -> bool:
@@ -65,6 +80,11 @@ class Window:
         if self.total:
             limits.append(max(self.total - self.reserve(wanted), self.total // FLOOR))
         return max(1, int(min(limits) * (1 - MARGIN))) if limits else None
+
+    def prices_at(self, size: int) -> Prices | None:
+        """What a prompt of this size is charged at: all of it at the prices of the highest cliff it is over."""
+        over = [cliff for cliff in self.cliffs if size > cliff.above]
+        return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
 
     def reserve(self, wanted: int | None = None) -> int:
         """What the answer needs of a total window: what the client asks for, else the model's cap within reason."""
@@ -87,11 +107,6 @@ def resolve(model: str, *told: Window | None) -> Window:
     priced = next((source for source in sources if source.prices), UNKNOWN)
     output = next((source.output for source in sources if source.output), None)
     return replace(limits, output=output, prices=priced.prices, cliffs=priced.cliffs)
-
-
-def narrowest(windows: Iterable[Window]) -> Window:
-    """A router may pick any of these: promise only what all of them can hold. One unknown makes the whole unknown."""
-    return min(windows, key=lambda window: window.room() or 0, default=UNKNOWN)
 
 
 # --- what an overflow taught ----------------------------------------------------------------------
@@ -122,10 +137,25 @@ def learned(limit: int | None, covers: Covers = "total") -> Learned | None:
     return Learned(limit, covers) if limit is not None and limit in LEARNED_BAND else None
 
 
-def learned_key(tenant: str, upstream: str, model: str, credential: str) -> str:
+def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
     """One model is 1M for one account and 128k for the next: what was learned holds for one credential (its hash)."""
     scope = f"{upstream}\0{model}\0{credential}"
-    return f"{tenant}/window/{blake2b(scope.encode(), digest_size=16).hexdigest()}"
+    name = blake2b(scope.encode(), digest_size=16).hexdigest()
+    return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
+
+
+def told_bytes(window: Window) -> bytes:
+    """What an upstream told of its window, to be kept for other workers."""
+    return msgspec.json.encode([2, window.total, window.input, window.output])
+
+
+def recalled(value: bytes) -> Window:
+    """What is kept under either key: the lesson of an overflow, or what an upstream told."""
+    version, *told = msgspec.json.decode(value)
+    if version == 1:
+        return Learned.from_bytes(value).window()
+    total, told_input, output = told
+    return Window(total=total, input=told_input, output=output, origin="live")
 
 
 # --- what an upstream tells when asked ------------------------------------------------------------

@@ -75,6 +75,14 @@ class RedisServer:
     def resume(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
 
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Somebody else holds a connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
+            line.sendall(b"PING\r\n")
+            line.recv(7)
+            yield
+
     def says(self, *words: str) -> str:
         """What it answers, as one line."""
         with self._asked(*words) as heard:

@@ -4,6 +4,7 @@ Real proxies, a real server that is paused, emptied, killed and started again wh
 """
 
 import asyncio
+import json
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,15 +19,16 @@ from living import WORK, settings
 from redis_server import RedisServer, needs_redis, running
 from serving import Proxy
 from summaries import BEYOND, NEAR, OVER, SEEN, TOLD, WINDOW, account, asked, model, slowly, summary_calls
-from upstream import Upstream
+from summaries import WORK as LONG
+from upstream import Upstream, answer
 from upstream import says as tells
 
 from proxy.replay.validity import breaches
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 REPLICAS = 3
+TELLING = {**settings(default=TOLD), "upstreams": [{"window": WINDOW, "retries": 0}]}
 USUAL = 3  # blocks that a conversation of thirty reads takes
-COUNTED = tells("Go on.").using(prompt=4_000)
 
 
 def counting(request):
@@ -87,13 +89,17 @@ def houses(shared, up, redis):
     return shared
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def told(serve, redis, up):
-    """The same before a small window, and a model that makes summaries."""
-    config = settings(default=TOLD)
-    config["upstreams"][-1] = {"window": WINDOW, "retries": 0}
-    async with replicas(serve, redis, up, **config) as houses:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def telling(serve, redis, upstream):
+    async with replicas(serve, redis, upstream, **TELLING) as houses:
         yield houses
+
+
+@pytest.fixture
+def told(telling, up, redis):
+    """The same before a small window, and a model that makes summaries."""
+    redis.flush()
+    return telling
 
 
 async def in_turn(houses, messages, key="sk-a"):
@@ -110,12 +116,34 @@ async def in_turn(houses, messages, key="sk-a"):
 
 
 async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of_one_process(serve, houses):
-    houses.up.script = COUNTED
+    """Each needs what another one noted: the upstream's count, how it counts, the block."""
     async with serve(houses.up.url, config=settings()) as alone:
-        plain = [step.forwarded for step in await Agent(alone, houses.up, "sk-a").works(WORK)]
-    steps = await in_turn(houses, WORK)
-    assert [step.forwarded for step in steps] == plain
-    assert "applied" in compactions(steps)
+        plain = await Agent(alone, houses.up, "sk-turn").works(WORK)
+    steps = await in_turn(houses, WORK, "sk-turn")
+    assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
+    assert [step.tokens for step in steps[5:]] == [step.tokens for step in plain[5:]]
+    assert compactions(steps).count("created") == 2
+
+
+async def grows(agents, up):
+    """A history that outgrows its window, with time for a summary on the way."""
+    steps = []
+    for turn, history in enumerate((SEEN, NEAR, OVER, LONG[:42], LONG[:46], LONG[:50])):
+        steps.append(await agents[turn % len(agents)].sends(history))
+        await (asked(up) if history is NEAR else asyncio.sleep(0.1))
+    return steps
+
+
+async def test_what_one_replica_has_summarised_all_forward_as_one_process_does(serve, told):
+    told.up.script = model()
+    async with serve(told.up.url, config=TELLING) as alone:
+        plain = await grows([Agent(alone, told.up, "sk-grows")], told.up)
+    calls = len(summary_calls(told.up))
+    told.up.forget()
+    steps = await grows(told.agents("sk-grows"), told.up)
+    assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
+    assert compactions(steps) == ["none", "none", "created", *["applied"] * 3]
+    assert len(summary_calls(told.up)) == calls
 
 
 async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(told):
@@ -140,6 +168,39 @@ async def test_all_who_cannot_go_on_without_one_wait_for_one_summary(told):
     assert len(summary_calls(up)) == 1
     assert {step.answer.status for step in steps} == {200}
     assert len({request.body for request in up.requests} - {request.body for request in summary_calls(up)}) == 1
+
+
+MODEL = "gpt-4o"
+"""A name with a large window, behind which somebody runs a server with a small one."""
+
+
+def modest(request):
+    """A server of one's own that tells how small its window is when it is asked."""
+    if request.path != "/v1/models":
+        return counting(request)
+    return answer(json.dumps({"data": [{"id": MODEL, "max_model_len": WINDOW}]}).encode())
+
+
+def forwarded(up):
+    return [request.body for request in up.requests if request.path == "/v1/chat/completions"]
+
+
+@pytest.mark.parametrize("state", ["shared", "of one machine"])
+async def test_what_a_server_told_of_its_window_counts_for_whoever_serves_the_next_turn(serve, redis, up, state):
+    """Also for a process that was started just now: else its block would not stand, and too much would go out."""
+    up.script = modest
+    folder = ("--state", str(redis.folder / "state"))
+    config = settings(default={**TOLD, "clear_at_least": 3_000, "summary": {"enabled": False}})
+    config |= {"upstreams": [], "state": {"url": redis.url if state == "shared" else ""}}
+    history = list(turns(reading(40, size=2_400)))
+    async with serve(up.url, *folder, config=config) as first:
+        for turn in history[:-1]:
+            step = await Agent(first, up, "sk-window").sends(turn, model=MODEL)
+    assert step.compaction == "applied"
+    async with serve(up.url, *folder, config=config) as second:
+        later = await Agent(second, up, "sk-window").sends(history[-1], model=MODEL)
+    assert later.compaction == "applied"
+    assert forwarded(up)[-1].startswith(forwarded(up)[-2].removesuffix(b"]}"))
 
 
 async def test_the_password_of_the_state_is_nowhere_to_be_seen(serve, up, redis):

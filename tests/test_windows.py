@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy import windows
-from proxy.windows import PROBES, UNKNOWN, Cliff, Learned, Window, bundled, learned, learned_key, narrowest, resolve
+from proxy.windows import (
+    PROBES,
+    UNKNOWN,
+    Cliff,
+    Learned,
+    Window,
+    bundled,
+    learned,
+    recalled,
+    resolve,
+    told_bytes,
+    window_keys,
+)
 
 # --- room ---
 
@@ -84,12 +96,6 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
     assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
 
 
-def test_a_router_promises_what_its_narrowest_model_holds():
-    assert narrowest([LIVE, CONFIG, LEARNED]) == CONFIG
-    assert narrowest([LIVE, UNKNOWN]) == UNKNOWN
-    assert narrowest([]) == UNKNOWN
-
-
 # --- learned ---
 
 
@@ -107,6 +113,12 @@ def test_learned_windows_come_back_from_their_bytes():
     assert Learned.from_bytes(learned(131_072, "input").to_bytes()) == Learned(131_072, "input")
 
 
+def test_what_is_known_of_a_window_comes_back_as_what_it_was():
+    told = Window(total=32_768, input=30_000, output=2_048, origin="live")
+    assert recalled(told_bytes(told)) == told
+    assert recalled(Learned(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
+
+
 def test_what_was_learned_holds_for_one_tenant_upstream_model_and_credential():
     scopes = [
         ("t", "up", "m", "c"),
@@ -115,9 +127,9 @@ def test_what_was_learned_holds_for_one_tenant_upstream_model_and_credential():
         ("t", "up", "n", "c"),
         ("t", "up", "m", "d"),
     ]
-    keys = {learned_key(*scope) for scope in scopes}
-    assert len(keys) == 5
-    assert learned_key("team-a", "up", "m", "c").startswith("team-a/")
+    keys = {key for scope in scopes for key in window_keys(*scope)}
+    assert len(keys) == 2 * 5
+    assert all(key.startswith("team-a/") for key in window_keys("team-a", "up", "m", "c"))
 
 
 # --- live probes ---

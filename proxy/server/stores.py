@@ -8,7 +8,7 @@ from pathlib import Path
 from proxy.access.records import Records
 from proxy.compaction.keeping import Keeper
 from proxy.config import Config, Secret
-from proxy.store.meanwhile import Meanwhile
+from proxy.store.meanwhile import HELD, Meanwhile
 from proxy.store.memory import MemoryStore
 from proxy.store.originals import Keeping, Originals, Retention
 from proxy.store.promises import MEBIBYTE, Bounds, Store
@@ -43,7 +43,8 @@ def records(config: Config) -> Records:
 def store(config: Config, warn: Warn) -> Store:
     bounds = Bounds(promises=config.state.mib * MEBIBYTE, seconds=config.state.days * 24 * 3600)
     if url := state_url(config):
-        return Meanwhile(RedisStore(url, bounds, warn, tls=state_tls(config)))
+        held = replace(HELD, seconds=bounds.seconds)
+        return Meanwhile(RedisStore(url, bounds, warn, tls=state_tls(config)), held)
     if config.state.store == "memory":
         return MemoryStore(bounds)
     return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)

@@ -3,8 +3,8 @@ many requests there were in each minute. Figures and names only: what anybody sa
 
 Nobody waits for it. Whoever has something to tell hands it over and goes on; a thread writes what has come in the
 last moments in one go, into a file of the state directory that all workers of this machine share. What is too much to
-wait is left out, what is too old or too much to keep goes. Nothing else depends on it: a file that is broken is set
-aside, and the chronicle begins anew.
+wait is left out, what is too old or too much to keep goes. Nothing else depends on it: a file that is broken is
+thrown away, and the chronicle begins anew.
 
 Each line carries the name of the machine that wrote it and a number, so that machines can hand each other their
 lines (`lines_after`, `take`) and a line that comes twice is one line.
@@ -206,7 +206,7 @@ class Chronicle:
                     told_of = str(fault)
                     self._warn(f"{self.path}: {fault}: what conversations did is not written down")
                 if isinstance(fault, sqlite3.DatabaseError) and _is_broken(fault):
-                    self._set_aside()
+                    self._begin_anew()
             else:
                 told_of = ""
 
@@ -264,7 +264,7 @@ class Chronicle:
             raise
         return db
 
-    def _set_aside(self) -> None:
+    def _begin_anew(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(FILE + suffix).unlink(missing_ok=True)
 

@@ -3,7 +3,8 @@
 Without it every turn of a conversation would be a stranger's until the store is back: shortened anew each time, each
 time elsewhere, and paid for in full. So a worker remembers the promises it made or read, and the facts it noted. It
 counts only where the store has nothing newer: while that answers it has the last word, and all workers agree. A promise
-that the store lost (flushed, evicted, restarted empty) is made again there by whoever still holds it.
+that the store lost (flushed, evicted, restarted empty) is made again there by whoever still holds it; one that grew
+old there has grown old here, too.
 
 The secret, once told, is known. The documents are not for one worker to make up: of these the store alone can tell.
 """
@@ -29,23 +30,24 @@ class Meanwhile:
     async def longest(
         self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
+        """What is held here bounds what is asked: of a long history the newest few keys, and not a thousand."""
+        held, noted = await self._held.longest(promises, facts)
+        asked, recent = _down_to(promises, held), _down_to(facts, noted)
         try:
-            promise, *rest = await self._store.longest(promises, facts, *more)
+            promise, fact, *others = await self._store.longest(asked, recent, *more)
+            if fact is None and len(recent) < len(facts):  # it was lost there, and an older one may stand
+                _, fact = await self._store.longest((), facts[len(recent) :])
         except StoreUnavailable:
             return await self._held.longest(promises, facts, *more)
-        return await self._newest(promises, promise), *rest
+        return await self._newest(held, promise), fact, *others
 
     async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         try:
             standing = await self._store.put(key, value, over)
         except StoreUnavailable:
             return await self._held.put(key, value, over)
-        await self._hold(key, standing)
+        self._held.hold(key, standing)
         return standing
-
-    async def drop(self, key: str) -> None:
-        await self._held.drop(key)
-        await self._store.drop(key)
 
     async def fact(self, key: str) -> bytes | None:
         try:
@@ -81,16 +83,14 @@ class Meanwhile:
     async def close(self) -> None:
         await self._store.close()
 
-    async def _newest(self, keys: Sequence[str], found: Found | None) -> Found | None:
-        """Of what the store has and what is held here: what is newer was lost there, and is given back."""
-        newer = keys if found is None else keys[: keys.index(found.key)]
-        (held, _) = await self._held.longest(newer)
-        if held is not None:
-            return Found(held.key, await self.put(held.key, held.value))
+    async def _newest(self, held: Found | None, found: Found | None) -> Found | None:
+        """The store was asked for nothing older than what is held here: what it does not have is given back to it."""
         if found is not None:
-            await self._hold(found.key, found.value)
+            self._held.hold(found.key, found.value)
+        elif held is not None:
+            return Found(held.key, await self.put(held.key, held.value))
         return found
 
-    async def _hold(self, key: str, standing: bytes) -> None:
-        await self._held.drop(key)
-        await self._held.put(key, standing)
+
+def _down_to(keys: Sequence[str], held: Found | None) -> Sequence[str]:
+    return keys if held is None else keys[: keys.index(held.key) + 1]

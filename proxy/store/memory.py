@@ -65,8 +65,9 @@ class MemoryStore:
         self._promises.put(key, promised, now + self._seconds)
         return promised
 
-    async def drop(self, key: str) -> None:
-        self._promises.drop(key)
+    def hold(self, key: str, standing: bytes) -> None:
+        """What stands elsewhere: it has the last word here, too."""
+        self._promises.put(key, standing, self._clock() + self._seconds)
 
     async def fact(self, key: str) -> bytes | None:
         return self._facts.get(key, self._clock())

@@ -165,7 +165,7 @@ class Originals:
     def _fault(self, why: str) -> None:
         with self._lock:
             self.faults += 1
-        self._warn(f"originals were not written: {why}")
+        self._warn(f"originals were not written below {self._folder}: {why}")
 
     # --- in the thread ---
 

@@ -58,9 +58,6 @@ class Store(Protocol):
         `over` is a promise whose place it takes while that one stands: a deeper block may cut where the last one did.
         """
 
-    async def drop(self, key: str) -> None:
-        """Take a promise back: an upstream called it invalid."""
-
     async def fact(self, key: str) -> bytes | None: ...
 
     async def note(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:

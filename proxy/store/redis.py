@@ -27,6 +27,7 @@ OPENING = 5.0  # seconds a connection may take that nobody waits for
 AGAIN = 1.0  # seconds until a server that failed is looked at again
 STRETCH, WIDEST = 8, 2048  # keys that are looked at in one step, at first and at most
 ELSEWHERE = ("READONLY", "LOADING", "MASTERDOWN")  # by now another server may stand behind the name
+CLUSTER = "it is part of a cluster: the state needs a single primary"
 HINTS = {
     "LOADING": "it is still reading its data",
     "MASTERDOWN": "it is a replica without its primary",
@@ -35,6 +36,17 @@ HINTS = {
     "WRONGPASS": "it does not take this user or this password",
     "NOPERM": "this user lacks a right: docs/shared-state.md lists them",
     "OOM": "it is full: raise its maxmemory, or set its maxmemory-policy to volatile-lru",
+    "BUSY": "it is stuck in somebody's script",
+    "MISCONF": "it cannot write its data to its disk: see its log",
+    "NOREPLICAS": "it has fewer replicas than its min-replicas-to-write asks for",
+    "CLUSTERDOWN": CLUSTER,
+    "MOVED": CLUSTER,
+    "ERR": "is it a Redis 7 or a Valkey?",
+    "ERR AUTH <password> called without any password configured": "it wants none: take it out of the URL",
+    "ERR DB index is out of range": "the URL ends in the number of a database: 0 is always there",
+    "ERR max number of clients": "raise its maxclients",
+    "ERR Script attempted to access a": CLUSTER,
+    "ERR unknown command": "is it a Redis 7 or a Valkey, and no Sentinel?",
 }
 
 DEFAULT = Bounds()
@@ -82,9 +94,6 @@ class RedisStore:
     async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         standing = await self._put("promise", key, value, self._seconds, over)
         return value if standing is None else standing
-
-    async def drop(self, key: str) -> None:
-        await self._server.ask("DEL", f"{PREFIX}/promise/{key}")
 
     async def fact(self, key: str) -> bytes | None:
         _, found = await self.longest((), (key,))
@@ -237,7 +246,8 @@ def _why(fault: OSError | Gone) -> str:
 
 
 def _refusal(kind: str) -> str:
-    return f"refuses what it is asked ({kind}): {HINTS.get(kind, 'see its log')}"
+    hint = HINTS.get(kind)
+    return f"refuses what it is asked ({kind})" + (f": {hint}" if hint else "")
 
 
 async def peek(

@@ -3,10 +3,12 @@
 Calls go out at once and are answered in their order, so any number of requests share the connection. One that is not
 answered in time takes the connection with it: whatever came later would be taken for the answer to somebody else.
 
-Of an error only its first word is told: the rest may quote what the server was sent, and that may be a password.
+Of an error its first word is told, and more only where that is known to quote nothing: what the server was sent may be
+a password.
 """
 
 import asyncio
+import socket
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +18,17 @@ from urllib.parse import unquote, urlsplit
 
 PORT = 6379
 SCHEMES = {"redis": False, "rediss": True}
+FORM = "not a URL of the form redis://host:6379/0 (with TLS: rediss://host:6379/0)"
+PLAIN = (  # beginnings of errors that quote nothing
+    b"ERR AUTH <password> called without any password configured",
+    b"ERR DB index is out of range",
+    b"ERR max number of clients",
+    b"ERR Script attempted to access a",
+    b"ERR unknown command",
+)
+IDLE, PROBE, PROBES = 15, 5, 3
+"""Seconds until a silent line is tried by the system, from one try to the next, and how often: a router that forgot it
+tells nobody, and whoever asked over it next would wait in vain."""
 
 
 class Gone(Exception):
@@ -60,7 +73,9 @@ class Address:
             tls, host, port = SCHEMES[parts.scheme], parts.hostname or "localhost", parts.port or PORT
             database = int(parts.path.strip("/") or 0)
         except (KeyError, ValueError):  # which would quote it
-            raise ValueError("not a URL of the form redis://host:6379/0 (with TLS: rediss://host:6379/0)") from None
+            raise ValueError(FORM) from None
+        if parts.query or parts.fragment or database < 0:  # options that nobody would heed, or half a password
+            raise ValueError(FORM)
         return cls(host, port, database, tls, unquote(parts.username or ""), unquote(parts.password or ""))
 
     def __str__(self) -> str:
@@ -117,6 +132,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
             self._transport = transport
+            _watch(transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.leave("hung up" if exc is None else f"hung up ({type(exc).__name__})")
@@ -152,6 +168,13 @@ async def connect(address: Address, patience: float, tls: SSLContext | None) -> 
     return connection
 
 
+def _watch(line: socket.socket) -> None:
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", PROBE), ("TCP_KEEPCNT", PROBES)):
+        if (option := getattr(socket, name, None)) is not None:
+            line.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 class _MoreToCome(Exception):
     """The answer is not whole yet."""
 
@@ -171,7 +194,7 @@ def _reply(data: bytearray, at: int) -> tuple[Reply, int]:
         case b"+":
             return told, at
         case b"-":
-            return Refusal(told.split(b" ", 1)[0].decode("ascii", "replace")), at
+            return Refusal(_kind(told)), at
         case b":":
             return int(told), at
         case b"$":
@@ -179,6 +202,11 @@ def _reply(data: bytearray, at: int) -> tuple[Reply, int]:
         case b"*":
             return _list(data, at, int(told))
     raise ValueError(kind)
+
+
+def _kind(error: bytes) -> str:
+    plain = (known for known in PLAIN if error.startswith(known))
+    return next(plain, error.split(b" ", 1)[0]).decode("ascii", "replace")
 
 
 def _bulk(data: bytearray, at: int, size: int) -> tuple[bytes | None, int]:

@@ -85,9 +85,6 @@ class SqliteStore:
     async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put(db, key, value, over))
 
-    async def drop(self, key: str) -> None:
-        await self._in_thread(lambda db: db.execute("delete from promises_1 where key = ?", [key]))
-
     async def fact(self, key: str) -> bytes | None:
         found = await self._in_thread(lambda db: self._fact(db, [key]))
         return found.value if found else None

@@ -162,10 +162,11 @@ async def test_who_learned_nothing_teaches_nothing(recall):
     assert await found(recall, stranger) == Memory(calibration=PRIOR)
 
 
-async def test_what_an_overflow_taught_comes_with_the_same_look_up(recall, store):
-    await store.note("team-a/window/1", b"lesson", 60)
-    known = await recall.find(US, PRIOR, rehearse=False, window="team-a/window/1")
-    assert known == Memory(calibration=PRIOR, window=b"lesson")
+async def test_what_is_known_of_the_window_comes_with_the_same_look_up(recall, store):
+    keys = ("team-a/window/1", "team-a/told/1")
+    for key, value in ((keys[1], b"told"), (keys[0], b"lesson")):
+        await store.note(key, value, 60)
+        assert await recall.find(US, PRIOR, rehearse=False, windows=keys) == Memory(calibration=PRIOR, window=value)
     assert (await recall.find(US, PRIOR, rehearse=False)).window is None
 
 

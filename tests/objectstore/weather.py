@@ -17,6 +17,8 @@ from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+Answer = tuple[int, list[tuple[str, str]], bytes]
+
 
 class _Gone(Exception):
     """The line is cut before an answer."""
@@ -30,8 +32,13 @@ def down(_number: int) -> None:
     raise _Gone
 
 
-def refusing(status: int, code: str) -> Callable[[int], tuple[int, str]]:
-    return lambda _number: (status, code)
+def refusing(status: int, code: str, *headers: tuple[str, str], more: str = "") -> Callable[[int], Answer]:
+    said = f"<Error><Code>{code}</Code><Message>What you signed was never-to-be-told</Message>{more}</Error>"
+    return telling(said.encode(), status, *headers)
+
+
+def telling(data: bytes, status: int = 200, *headers: tuple[str, str]) -> Callable[[int], Answer]:
+    return lambda _number: (status, [("content-type", "application/xml"), *headers], data)
 
 
 def slow(seconds: float) -> Callable[[int], None]:
@@ -71,8 +78,7 @@ class _Relay(BaseHTTPRequestHandler):
         number = len(self.server.asked)
         self.server.asked.append(f"{self.command} {self.path}")
         try:
-            refusal = self.server.now(number)
-            status, headers, data = refused(*refusal) if refusal else self._behind(body)
+            status, headers, data = self.server.now(number) or self._behind(body)
         except (_Gone, OSError, http.client.HTTPException):
             self.close_connection = True
             return
@@ -85,7 +91,7 @@ class _Relay(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_DELETE = _pass  # noqa: N815 (the library's names)
 
-    def _behind(self, body: bytes) -> tuple[int, list, bytes]:
+    def _behind(self, body: bytes) -> Answer:
         with closing(http.client.HTTPConnection(self.server.behind, timeout=30)) as line:
             line.request(self.command, self.path, body, dict(self.headers))
             answer = line.getresponse()
@@ -95,11 +101,6 @@ class _Relay(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Not on the terminal."""
-
-
-def refused(status: int, code: str) -> tuple[int, list, bytes]:
-    said = f"<Error><Code>{code}</Code><Message>What you signed was never-to-be-told</Message></Error>"
-    return status, [("content-type", "application/xml")], said.encode()
 
 
 @contextmanager

@@ -9,12 +9,20 @@ from proxy.store.promises import Bounds, Found, StoreUnavailable
 
 
 class Shared(MemoryStore):
-    """A store that several workers share, and that can be out."""
+    """A store that several workers share, and that can be out; it remembers how many keys it was asked for."""
 
     out = False
 
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.asked = []
+
+    async def longest(self, promises, facts=(), *more):
+        self.asked.append((len(promises), len(facts)))
+        return await super().longest(promises, facts, *more)
+
     def __getattribute__(self, name):
-        if name in ("longest", "put", "drop", "fact", "note", "claim", "secret", "document", "swap") and self.out:
+        if name in ("longest", "put", "fact", "note", "claim", "secret", "document", "swap") and self.out:
             raise StoreUnavailable("the store is out")
         return super().__getattribute__(name)
 
@@ -100,18 +108,28 @@ async def test_what_the_store_forgot_stands_there_again_with_the_next_look_up(wo
     assert await longest(emptied, "t/h1") is None
 
 
+async def test_nothing_older_is_asked_for_than_what_is_held(shared, worker):
+    one, keys = worker(), [f"t/h{number}" for number in range(400, 0, -1)]
+    await one.longest(keys, keys)
+    await one.put(keys[17], b"block")
+    await one.note(keys[2], b"fact", 60)
+    assert await one.longest(keys, keys) == (Found(keys[17], b"block"), Found(keys[2], b"fact"))
+    assert shared.asked == [(400, 400), (18, 3)]
+
+
+async def test_for_a_fact_that_the_store_has_lost_an_older_one_may_stand(shared, worker):
+    one = worker()
+    await worker().note("t/a1", b"theirs", 60)
+    await one.note("t/a2", b"ours", 60)
+    await shared.note("t/a2", b"", 0)
+    assert await one.longest([], ["t/a3", "t/a2", "t/a1"]) == (None, Found("t/a1", b"theirs"))
+
+
 async def test_what_is_newer_in_the_store_counts(shared, worker):
     one, two = worker(), worker()
     await one.put("t/h1", b"older")
     await two.put("t/h2", b"newer")
     assert await longest(one, "t/h2", "t/h1") == Found("t/h2", b"newer")
-
-
-async def test_what_was_dropped_stays_dropped(worker):
-    one = worker()
-    await one.put("t/h1", b"block")
-    await one.drop("t/h1")
-    assert await longest(one, "t/h1") is None
 
 
 async def test_facts_noted_here_are_known_here_while_the_store_is_out_and_no_longer(shared, worker, clock):

@@ -140,7 +140,7 @@ def test_a_store_that_fails_is_told_in_one_line(both, run, sky):
 
 
 def test_a_store_that_stumbles_is_asked_again(both, run, sky):
-    sky.now = lambda number: (503, "SlowDown") if number % 3 == 0 else None
+    sky.now = lambda number: refusing(503, "SlowDown")(number) if number % 3 == 0 else None
     assert run("s3", "verify")[1] == run("disk", "verify")[1]
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 import trustme
-from objectstore.weather import changing, clear, down, refusing, weather
+from objectstore.weather import changing, clear, down, refusing, telling, weather
 from serving import free_port
 
 from proxy.store.transcripts import s3 as module
@@ -218,6 +218,42 @@ def test_a_store_that_is_busy_is_told_and_its_own_words_are_not(bucket, sky, sta
     assert f"answers {status} {code}" in str(told)
     assert "it is tried again" in str(told)
     assert "never-to-be-told" not in str(told)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refusing(301, "PermanentRedirect", ("x-amz-bucket-region", "eu-central-1")),
+        refusing(307, "TemporaryRedirect", ("x-amz-bucket-region", "eu-central-1")),
+        refusing(400, "AuthorizationHeaderMalformed", more="<Region>eu-central-1</Region>"),
+    ],
+)
+def test_a_bucket_in_another_region_is_told_with_its_region(bucket, sky, answer):
+    sky.now = answer
+    assert str(fault(puts(bucket))).endswith(
+        "the bucket is in another region: set `transcripts.region` to eu-central-1"
+    )
+
+
+def test_a_clock_that_is_wrong_is_told(bucket, sky):
+    sky.now = refusing(403, "RequestTimeTooSkewed")
+    assert str(fault(puts(bucket))).endswith("set this machine's clock")
+
+
+@pytest.mark.parametrize("stumble", [down, refusing(503, "SlowDown")], ids=["cut off", "busy"])
+def test_a_read_that_stumbles_goes_on(bucket, sky, stumble, monkeypatch):
+    monkeypatch.setattr(module, "WAITS", (0.01, 0.01))
+    bucket.put("team/one", io.BytesIO(b"x"))
+    sky.asked.clear()
+    sky.now = lambda number: stumble(number) if number < 2 else None
+    assert [one.name for one in bucket.objects()] == ["team/one"]
+    assert len(sky.asked) == 3
+
+
+def test_a_list_that_ends_too_early_is_no_list(bucket, sky):
+    """Servers that know the first version of this call only would show the first thousand and no more."""
+    sky.now = telling(b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>")
+    assert fault(lambda: list(bucket.objects())).kind == "nonsense"
 
 
 def test_what_is_no_object_store_is_told(bucket, sky):

@@ -109,6 +109,17 @@ def test_what_is_sent_is_remembered_and_gone(spool, write, place):
     assert len(ids(place / "w0.1.jsonl")) == 2
 
 
+def test_what_is_sent_makes_room_on_a_full_disk_though_that_remembers_nothing(spool, write, place):
+    write(1)
+    (segment,) = sealed(spool)
+    (place / SENT).symlink_to("/dev/full")
+    spool.sent(segment)
+    assert [path.name for path in place.iterdir()] == [SENT]
+    (place / SENT).unlink()
+    write(1)
+    assert len(ids(place / "w0.1.jsonl")) == 3
+
+
 def test_a_memory_with_a_torn_end_goes_on(spool, write, place):
     write(1)
     spool.sent(sealed(spool)[0])

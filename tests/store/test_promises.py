@@ -53,15 +53,6 @@ async def test_of_many_writers_at_once_one_wins_and_all_agree(kept):
     assert len(set(told)) == 1
 
 
-async def test_a_promise_that_was_dropped_is_gone_and_may_be_made_anew(kept):
-    store = kept.store()
-    await store.put("t/h1", b"invalid")
-    await store.drop("t/h1")
-    await store.drop("t/never-was")
-    assert await longest(store, "t/h1") is None
-    assert await store.put("t/h1", b"better") == b"better"
-
-
 async def test_an_empty_value_is_a_value(kept):
     store = kept.store()
     await store.put("t/h1", b"")
@@ -103,11 +94,9 @@ async def test_a_promise_built_on_what_does_not_stand_any_more_comes_too_late(ke
 
 async def test_a_promise_built_on_what_is_gone_is_made_all_the_same(kept):
     store = kept.store()
-    for key in ("t/dropped", "t/old"):
-        await store.put(key, b"first")
-    await store.drop("t/dropped")
+    await store.put("t/old", b"first")
     kept.forward(1001)
-    for key in ("t/dropped", "t/old", "t/never-was"):
+    for key in ("t/old", "t/never-was"):
         assert await store.put(key, b"deeper", over=b"first") == b"deeper"
         assert await longest(store, key) == Found(key, b"deeper")
 

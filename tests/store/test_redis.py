@@ -1,13 +1,17 @@
 """What is Redis' own: a server that is stopped, stuck, full or moved, and what goes over the line to it."""
 
 import asyncio
+import os
 import time
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import pytest
-from redis_server import needs_redis
+from redis_server import needs_redis, running
 from serving import free_port
 
+from proxy.config import Config
+from proxy.server import stores
 from proxy.store.promises import Bounds, Found, StoreUnavailable
 from proxy.store.redis import AGAIN, peek
 
@@ -98,11 +102,11 @@ async def test_no_answer_is_ever_taken_for_that_to_another_question(server, stor
             return True
 
     async def stutters():
-        for _ in range(2):
-            server.pause()
-            await asyncio.sleep(PATIENCE * 1.2)
-            server.resume()
-            await asyncio.sleep(AGAIN * 1.2)
+        await asyncio.sleep(0.1)
+        server.pause()
+        await asyncio.sleep(PATIENCE * 1.2)
+        server.resume()
+        await asyncio.sleep(AGAIN * 1.2)
 
     stuttering = asyncio.create_task(stutters())
     right = []
@@ -180,6 +184,52 @@ async def test_a_primary_that_became_a_replica_is_left_for_the_one_that_has_its_
     server.says("REPLICAOF", "NO", "ONE")
     await back(store)
     assert await store.put("t/h2", b"block") == b"block"
+
+
+async def test_a_cluster_is_told_that_it_is_one(tmp_path, opened):
+    with running(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port())) as part:
+        part.says("CLUSTER", "ADDSLOTSRANGE", "0", "1")
+        store = opened(part.url)
+        for act in (store.secret(), store.longest(["t/h1"]), store.put("t/h1", b"block"), store.document("keys")):
+            with pytest.raises(StoreUnavailable, match="a cluster: the state needs a single primary"):
+                await act
+
+
+async def test_a_server_with_too_many_clients_is_told_so(server, opened):
+    server.says("CONFIG", "SET", "maxclients", "1")
+    with server.connected(), pytest.raises(StoreUnavailable, match="raise its maxclients"):
+        await opened(server.url).secret()
+
+
+async def test_an_answer_that_breaks_off_is_no_answer(opened, warnings):
+    async def stammers(reader, writer):
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        await reader.readuntil(b"\r\n")
+        writer.write(b"$32\r\nhalf of a ")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(stammers, "127.0.0.1", 0) as server:
+        store = opened(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(StoreUnavailable, match="hung up"):
+            await store.secret()
+    assert len(warnings) == 1
+
+
+def timers(server):
+    """Which alarm the system has set for each line to the server, and in how many seconds."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    set_ = [line[5].split(":") for line in lines if line[2].endswith(f":{server.port:04X}") and line[3] == "01"]
+    return [(kind, int(when, 16) / os.sysconf("SC_CLK_TCK")) for kind, when in set_]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux tells its timers there")
+async def test_a_line_that_is_silent_is_tried_before_anybody_has_to_wait_in_vain(server, store):
+    await store.secret()
+    ((kind, seconds),) = timers(server)
+    assert kind == "02"  # keep-alive
+    assert 0 < seconds <= 15
 
 
 async def test_something_that_is_no_redis_is_told_so(opened):
@@ -279,6 +329,16 @@ async def test_a_use_puts_off_the_expiry(server, opened):
     moved = opened(server.url, bounds=Bounds(seconds=1_000), clock=lambda: time.time() + 500)
     assert await longest(moved, "t/h1")
     assert int(server.says("TTL", "cp/1/promise/t/h1")[1:]) > 990
+
+
+async def test_what_grew_old_there_is_not_given_back_by_a_worker_that_still_holds_it(server):
+    state = {"url": server.url, "days": 0.2 / (24 * 3600)}
+    store = stores.store(Config.model_validate({"state": state}), print)
+    await store.put("t/h1", b"block")
+    assert await longest(store, "t/h1") == Found("t/h1", b"block")
+    await asyncio.sleep(0.25)
+    assert await longest(store, "t/h1") is None
+    await store.close()
 
 
 async def test_without_a_clock_the_servers_own_counts(server, store, monkeypatch):

@@ -1,6 +1,5 @@
 """A Redis behind a password, rights, certificates: who is let in, and what is said of that, and what never is."""
 
-import ssl
 import time
 from pathlib import Path
 
@@ -9,6 +8,8 @@ import trustme
 from redis_server import needs_redis, running
 from serving import free_port
 
+from proxy.config import Config
+from proxy.server import stores
 from proxy.store.promises import Found, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.resp import Address
@@ -54,8 +55,7 @@ async def test_a_user_with_the_few_rights_that_are_listed_can_do_everything(serv
     assert await moved.longest(["t/h1"], ["t/errand"]) == (Found("t/h1", b"deeper"), None)
     assert await store.swap("keys", None, await store.secret())
     assert await store.document("keys") == await store.secret()
-    await store.drop("t/h1")
-    assert await peek(url_of(server, "proxy", PASSWORD), ["t/h1"]) == (await store.secret(), {})
+    assert await peek(url_of(server, "proxy", PASSWORD), ["t/h1"]) == (await store.secret(), {"t/h1": b"deeper"})
     assert RIGHTS in DOCUMENT.read_text(encoding="utf-8")
 
 
@@ -80,6 +80,25 @@ async def test_where_a_password_is_wanted_and_none_is_given_this_is_said(server,
         await opened(server.url).secret()
 
 
+async def test_a_password_that_is_not_wanted_is_said_and_not_shown(server, opened, warnings):
+    with pytest.raises(StoreUnavailable, match="it wants none: take it out of the URL"):
+        await opened(f"redis://:open-sesame@127.0.0.1:{server.port}").secret()
+    assert "sesame" not in "".join(warnings)
+
+
+async def test_a_database_that_is_not_there_is_said(server, opened):
+    with pytest.raises(StoreUnavailable, match=r"DB index is out of range.*number of a database"):
+        await opened(server.database(512)).secret()
+
+
+async def test_an_error_that_quotes_the_password_is_told_without_it(tmp_path, opened, warnings):
+    with running(tmp_path, "--rename-command", "AUTH", "") as server:
+        assert "open-sesame" in server.says("AUTH", "open-sesame")
+        with pytest.raises(StoreUnavailable, match=r"ERR unknown command.*no Sentinel") as refused:
+            await opened(f"redis://:open-sesame@127.0.0.1:{server.port}").secret()
+    assert "sesame" not in "".join([str(refused.value), *warnings])
+
+
 async def test_a_right_that_is_lacking_is_told_and_the_rest_goes_on(server, opened):
     let_in(server, "proxy", PASSWORD, RIGHTS.replace("+mget", "-mget"))
     with pytest.raises(StoreUnavailable, match=r"NOPERM.*shared-state"):
@@ -100,7 +119,20 @@ def test_an_address_is_shown_without_its_credentials(url, address):
     assert "ze" not in repr(Address.of(url))
 
 
-@pytest.mark.parametrize("url", ["http://h", "redis://:se/cret@h", "redis://h:secret/0", "redis://h/secret", "secret"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h",
+        "redis://:se/cret@h",
+        "redis://:1#secret@h",
+        "redis://:1?secret@h",
+        "redis://h:secret/0",
+        "redis://h/secret",
+        "redis://h/-1",
+        "redis://h?db=1",
+        "secret",
+    ],
+)
 def test_what_is_no_address_is_refused_without_being_quoted(url):
     with pytest.raises(ValueError, match="redis://host:6379/0") as refused:
         Address.of(url)
@@ -126,10 +158,9 @@ def encrypted(authority, tmp_path):
         yield f"rediss://localhost:{port}"
 
 
-async def test_a_line_can_be_encrypted(encrypted, authority, opened):
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
-    store = opened(encrypted, tls=trusting, patience=5.0)
+async def test_a_line_can_be_encrypted(encrypted, opened, tmp_path):
+    config = Config.model_validate({"state": {"url": encrypted, "ca_file": str(tmp_path / "ca.pem")}})
+    store = opened(stores.state_url(config), tls=stores.state_tls(config), patience=5.0)
     assert await store.put("t/h1", bytes(300_000)) == bytes(300_000)
     assert (await longest(store, "t/h1")).value == bytes(300_000)
 

@@ -33,6 +33,7 @@ WAITS = (0.1, 0.5)  # before a read is tried again
 SECONDS = 20.0  # of silence, on connecting and while it answers
 _URL = re.compile(r"s3://([^/]+)(?:/(.*))?")
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_REGION = re.compile(rb"<Region>([a-z0-9-]{1,64})</Region>")
 
 # What the operator can do about an answer, by its code or else its status.
 _CURES = {
@@ -53,7 +54,7 @@ _SERVERS_FAULT = "nothing here can cure that: it is tried again"
 
 
 class StoreFault(OSError):
-    """An object store that cannot be reached, or does not do what it is asked. `passes`: nobody here can cure it.
+    """An object store that cannot be reached, or does not do what it is asked. `passes`: to ask again may be enough.
 
     The same fault is of the same `kind`.
     """
@@ -114,12 +115,18 @@ class _Answer:
     status: int
     data: bytes
     etag: str = ""
-    region: str = ""
+    bucket_region: str = ""
 
     @property
     def code(self) -> str:
         found = _CODE.search(self.data)
         return found[1].decode() if found else str(self.status)
+
+    @property
+    def region(self) -> str:
+        """Where the bucket really is, if it says so."""
+        found = _REGION.search(self.data)
+        return found[1].decode() if found else self.bucket_region
 
 
 class Bucket:
@@ -180,6 +187,8 @@ class Bucket:
                 raise self._nonsense()
             yield page
             more = _told(page, "NextContinuationToken")
+            if not more and _told(page, "IsTruncated") == "true":
+                raise self._nonsense()  # it knows the first version of this call only, and would tell no more than this
             if not more:
                 return
 
@@ -203,7 +212,8 @@ class Bucket:
             answer = self._exchange(asked, body)
         except (OSError, http.client.HTTPException) as fault:
             cure = "see that it runs, and that `transcripts.endpoint` is right"
-            raise self._fault("unreachable", f"cannot be reached ({_kind(fault)})", cure) from None
+            cut = isinstance(fault, ConnectionResetError | http.client.HTTPException)
+            raise self._fault("unreachable", f"cannot be reached ({_kind(fault)})", cure, passes=cut) from None
         if answer.status >= http.client.MULTIPLE_CHOICES:
             raise self._refusal(answer)
         return answer

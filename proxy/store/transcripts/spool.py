@@ -114,8 +114,12 @@ class Spool:
         return path.relative_to(self.folder).as_posix()
 
     def sent(self, path: Path) -> None:
-        """It is in the store: its ids are remembered, itself is not needed any more."""
-        _remember(path)
+        """It is in the store: its ids are remembered, itself is not needed any more.
+
+        A full disk remembers nothing, and only this makes room on it: then its messages go once more.
+        """
+        with suppress(OSError):
+            _remember(path)
         path.unlink()
 
     def waits_on(self, path: Path) -> None:
