@@ -103,6 +103,11 @@ def hostile(browser, url, key, folder):
     eyes.log_in(key)
     for place in (*PAGES.values(), "#/search?text=%3Cimg", "#/policies/%3Cimg%20src=x%20onerror=alert(1)%3E"):
         eyes.go(place)
+    eyes.page.set_viewport_size({"width": 390, "height": 900})
+    widths = set()
+    for place in PAGES.values():
+        eyes.go(place)
+        widths.add(eyes.page.evaluate("document.documentElement.scrollWidth"))
     eyes.open_first()
     shown = []
     for number in range(eyes.page.locator(".strip .block").count()):
@@ -112,7 +117,13 @@ def hostile(browser, url, key, folder):
     eyes.picture(folder, "hostile")
     strange = "main img, main script, main iframe, main svg [onload], main b[onclick], main a[href^=javascript]"
     elements = eyes.page.locator(strange).count()
-    return {"shown": shown, "elements": elements, "title": eyes.page.inner_text("h1"), **eyes.seen}
+    return {
+        "shown": shown,
+        "elements": elements,
+        "widths": sorted(widths),
+        "title": eyes.page.inner_text("h1"),
+        **eyes.seen,
+    }
 
 
 def keyboard(browser, url, key, _folder):
@@ -143,7 +154,7 @@ def keyboard(browser, url, key, _folder):
     page.focus("input[type=range]")
     before = page.inner_text("output")
     page.keyboard.press("ArrowLeft")
-    page.wait_for_function(f"document.querySelector('output')?.innerText !== {json.dumps(before)}")
+    page.wait_for_selector(f"output:not(:text-is('{before}'))")
     return {
         "first": first,
         "main": main,
@@ -178,6 +189,8 @@ def work(browser, url, key, _folder):
     page.click(".editor button:text-is('Publish')")
     page.wait_for_selector(".editor .fault:has-text('not JSON')")
     page.fill(".editor textarea", '{"clear_at_least": 6000}')
+    page.select_option(".trial [name=team]", "search")
+    page.select_option(".trial [name=against]", "patient")
     page.click("button:text('What if?')")
     page.wait_for_selector(".trial .pair", timeout=60_000)
     told["trial"] = page.inner_text(".trial table")
@@ -186,6 +199,48 @@ def work(browser, url, key, _folder):
     page.click("button:text-is('Log out')")
     page.wait_for_selector("#key")
     return {**told, **eyes.seen}
+
+
+def trouble(browser, url, key, folder):
+    """The proxy does not answer for a while: on a page, on a request that is chosen, on a message that is opened."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told, api = eyes.page, {}, "**/admin/api/**"
+    eyes.log_in(key)
+    eyes.open_first()
+    page.route(api, lambda route: route.abort())
+    page.click(".strip .block >> nth=0")
+    page.wait_for_selector(".pane .fault")
+    page.focus("input[type=range]")
+    page.keyboard.press("Home")
+    page.wait_for_selector("main > .page > .fault")
+    told["strip"] = page.locator(".strip .block").count()
+    page.goto(f"{url}/admin/#/events")
+    page.wait_for_selector(".gone .fault")
+    told["down"] = page.inner_text("main")
+    eyes.picture(folder, "down")
+    page.unroute(api)
+    page.wait_for_selector("main table", timeout=10_000)
+    told["left"] = page.locator("main .gone").count()
+    eyes.wrong = [each for each in eyes.wrong if "ERR_FAILED" not in each]
+    return {**told, **eyes.seen}
+
+
+def finding(browser, url, key, _folder):
+    """From words to the message that says them, and back through the requests without losing the slider."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told = eyes.page, {}
+    eyes.log_in(key)
+    eyes.go("#/search?text=HB-20417")
+    told["found"] = page.inner_text(".hits li >> nth=0")
+    page.click(".hits a >> nth=0")
+    page.wait_for_selector(".pane .beside")
+    told["opened"] = page.inner_text(".pane .beside")
+    page.focus("input[type=range]")
+    for _ in range(2):
+        before = page.inner_text("output")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_selector(f"output:not(:text-is('{before}'))")
+    return {**told, "focused": page.evaluate("document.activeElement.type"), **eyes.seen}
 
 
 def empty(browser, url, key, folder):
@@ -200,7 +255,7 @@ def empty(browser, url, key, folder):
     return {**told, **eyes.seen}
 
 
-SCENES = {scene.__name__: scene for scene in (tour, hostile, keyboard, work, empty)}
+SCENES = {scene.__name__: scene for scene in (tour, hostile, keyboard, work, trouble, finding, empty)}
 
 
 def main(url, key, scene, folder=""):

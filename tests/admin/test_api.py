@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from proxy.store.chronicle import Chronicle
+
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 
 
@@ -62,6 +64,21 @@ async def test_a_list_goes_on_where_its_page_ended(desk):
     assert second["next"] is None
 
 
+async def test_the_money_of_a_conversation_adds_up_in_the_list_and_on_its_page(desk):
+    one = await listed(desk, "search")
+    told = await desk.told(f"/conversations/{one['conversation']}")
+    assert one["spent"] == pytest.approx(told["spent"])
+    assert one["spent"] > 0
+    assert one["paid"] == pytest.approx(sum(turn["paid"] for turn in told["turns"]))
+    assert one["saved"] == pytest.approx(sum(turn["saved"] for turn in told["turns"]) - told["spent"])
+
+
+async def test_what_a_team_saved_is_less_what_its_summaries_cost(desk):
+    told = await desk.told("/overview")
+    assert sum(each["spent"] for each in told["teams"].values()) == pytest.approx(told["day"]["spent"])
+    assert sum(each["saved"] for each in told["teams"].values()) == pytest.approx(told["day"]["saved"])
+
+
 async def test_a_title_is_what_the_user_asked_for_first(desk):
     assert (await listed(desk, "search"))["title"].startswith("Customers complain that some of them")
 
@@ -113,6 +130,17 @@ async def test_an_earlier_request_is_shown_as_it_was(desk):
     assert len(early["pieces"]) == turns[3]["messages"]
 
 
+async def test_what_is_shown_of_a_request_is_as_much_as_was_forwarded_then(desk):
+    """Also right before a block was made that covers what this request held already."""
+    name = (await listed(desk, "search"))["conversation"]
+    turns = (await desk.told(f"/conversations/{name}"))["turns"]
+    made = [place for place, turn in enumerate(turns) if turn["action"] == "created"]
+    for turn in (turns[place] for before in made for place in (before - 1, before)):
+        shown = await desk.told(f"/conversations/{name}?at={turn['link']}")
+        share = sum(each["bytes_sent"] for each in shown["pieces"]) / sum(each["bytes"] for each in shown["pieces"])
+        assert share == pytest.approx(turn["tokens_forwarded"] / turn["tokens_raw"], abs=0.12), turn
+
+
 async def test_blocks_and_summaries_stand_in_the_timeline(desk):
     name = (await listed(desk, "search"))["conversation"]
     happened = (await desk.told(f"/conversations/{name}"))["happened"]
@@ -122,6 +150,9 @@ async def test_blocks_and_summaries_stand_in_the_timeline(desk):
 async def test_words_are_found_in_what_is_kept(desk):
     found = await desk.told("/search?text=hb-20417&limit=3")
     assert [hit["found"] for hit in found["hits"]] == ["HB-20417"] * 3
+    assert all(hit["title"].startswith("Customers complain") for hit in found["hits"])
+    name = found["hits"][0]["conversation"]
+    assert found["hits"][0]["at"] in {piece["link"] for piece in (await desk.told(f"/conversations/{name}"))["pieces"]}
     assert (await desk.told("/search?text=hb-20417&case=true"))["hits"] == []
     assert await desk.told("/search?text=nobody+ever+said+this") == {"hits": [], "whole": True}
 
@@ -133,6 +164,12 @@ async def test_what_if_replays_what_is_kept_through_two_policies(desk, window):
     assert told["tried"]["tokens_forwarded"] == told["tried"]["tokens_sent"]
     assert told["today"]["tokens_forwarded"] < told["today"]["tokens_sent"]
     assert told["tried"]["over_window"] > told["today"]["over_window"]
+
+
+async def test_what_if_asks_of_a_teams_conversations_only(desk):
+    told = await desk.told("/what-if", method="POST", body={"policy": "off", "team": "search"})
+    assert told["conversations"] == 1
+    assert (await desk.told("/what-if", method="POST", body={"team": "nobody"}))["conversations"] == 0
 
 
 async def test_policies_are_told_with_who_wrote_them(desk):
@@ -214,17 +251,39 @@ async def test_what_is_done_stands_in_the_audit_log_for_this_user_only(desk):
     assert desk.key not in file.read_text()
 
 
+async def test_wrong_keys_stand_in_the_audit_log_and_do_not_fill_the_chronicle(desk):
+    await desk.refused(401, "GET", "/overview", key="cpa-not-the-key")
+    assert (await desk.told("/audit?limit=1"))["acts"][0]["outcome"] == "refused"
+    await asyncio.sleep(0.5)
+    told = Chronicle(desk.proxy.state)
+    rows = told.rows("select told from happenings_1 where name = 'admin'")
+    told.close()
+    assert rows
+    assert not any('"refused"' in row["told"] for row in rows)
+
+
 async def test_a_refused_configuration_says_why_until_it_is_right_again(desk):
     file = desk.proxy.place / "proxy.yaml"
     before, version = file.read_text(), (await desk.told("/configuration"))["version"]
     file.write_text(before + "nonsense: 1\n")
-    refused = await desk.until("/configuration", lambda told: told["refused"])
+    (refused,) = await desk.until("/configuration", lambda told: told["refused"])
     assert "nonsense: there is no such setting" in refused["why"]
-    assert (await desk.told("/configuration"))["version"] == version
+    told = await desk.told("/configuration")
+    assert (told["version"], told["machine"]) == (version, refused["machine"])
     assert any(each["name"] == "config-refused" for each in (await desk.told("/events?least=error"))["events"])
     file.write_text(before.replace("30000", "31000"))
-    assert await desk.until("/configuration", lambda told: told["refused"] is None and told["version"] != version)
+    assert await desk.until("/configuration", lambda told: not told["refused"] and told["version"] != version)
     file.write_text(before)
+    assert await desk.until("/configuration", lambda told: told["version"] == version)
+
+
+async def test_a_file_that_is_put_back_as_it_was_is_refused_no_more(desk):
+    file = desk.proxy.place / "proxy.yaml"
+    before = file.read_text()
+    file.write_text(before + "nonsense: 1\n")
+    await desk.until("/configuration", lambda told: told["refused"])
+    file.write_text(before)
+    assert (await desk.told("/configuration"))["refused"] == []
 
 
 async def test_no_secret_is_in_any_answer(desk):

@@ -62,8 +62,23 @@ async def test_operators_do_their_work_in_it(worked):
     assert seen["key"].startswith("cp-")
     assert "switched off for everybody" in seen["banner"]
     assert "clear_at_least" in seen["refused"]
+    assert "patient, today\tthis draft" in seen["trial"]
     assert "Rewrites" in seen["trial"]
     assert seen["lost"] == "Overview"
+
+
+async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(worked):
+    seen = await looked(worked, "trouble")
+    assert seen["strip"] > 0  # what was there stays
+    assert "does not answer" in seen["down"]
+    assert seen["left"] == 0
+
+
+async def test_what_is_found_leads_to_the_message_that_says_it(worked):
+    seen = await looked(worked, "finding")
+    assert "Customers complain" in seen["found"]
+    assert "HB-20417" in seen["opened"]
+    assert seen["focused"] == "range"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -88,6 +103,7 @@ async def strangers(tmp_path_factory):
 async def test_what_strangers_wrote_is_text_and_nothing_else(strangers):
     seen = await looked(strangers, "hostile")
     assert seen["elements"] == 0
+    assert seen["widths"] == [390]
     assert seen["title"].startswith("<img src=x onerror=alert(1)>")
     assert sum(MARKUP in each for each in seen["shown"]) > 8
 

@@ -3,10 +3,11 @@
 from contextlib import contextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
 from operating import TURN
 
-from proxy.server.admin.exchange import Exchange
+from proxy.server.admin.exchange import KEY, LASTS, Exchange
 from proxy.store.chronicle import Chronicle, Tally
 from proxy.store.memory import MemoryStore
 
@@ -85,3 +86,16 @@ async def test_after_the_shared_state_was_emptied_they_find_each_other_again(two
         for each in exchanges:
             await each.round()
     assert "a2" in seen(b)
+
+
+async def test_a_machine_that_is_gone_is_forgotten_and_one_that_is_there_is_not(two, tmp_path):
+    a, b = two
+    now = [1_000_000.0]
+    store = MemoryStore(clock=lambda: now[0])
+    staying, leaving = Exchange(a, store), Exchange(b, store)
+    for each in (staying, leaving):
+        await each.round()
+    now[0] += LASTS + 1
+    for _ in range(3):
+        await staying.round()
+    assert await store.document(KEY) == msgspec.json.encode([a.name()])

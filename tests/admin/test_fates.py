@@ -9,6 +9,7 @@ from proxy.core.overlay import Block, Part
 from proxy.core.pins import Pins
 from proxy.core.plan import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.core.scene import Scene
 from proxy.core.summary import Summaries
 from proxy.server.admin.fates import seen, speaker, untouched
 
@@ -20,7 +21,7 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_0
 def told(asked, rules, facts=NOTHING_KNOWN):
     """What the heart forwards, and the fates that are told of it."""
     links = chain(asked, TENANT, KEY)
-    ready = decide(asked, links, (), rules, facts=facts)
+    ready = decide(Scene.of(asked, links, (), rules, facts=facts))
     assert isinstance(ready, Ready)
     return ready, seen(asked, links, ready.block, rules)
 

@@ -52,3 +52,27 @@ async def test_a_conversation_on_one_replica_is_seen_on_the_other(tmp_path):
                 told = await there.told(f"/conversations/{listed[0]['conversation']}")
                 assert len(told["turns"]) == wanted["looked_at"]
                 assert "another machine" in told["why_no_pieces"]
+                await an_act_is_seen(here, there)
+                await a_refused_change_is_seen(here, there)
+
+
+async def an_act_is_seen(here, there):
+    await here.told("/switches", method="PUT", body={"on": True, "team": "search"})
+    act = await there.until("/audit", lambda told: told["acts"], within=15)
+    machine = (await here.told("/configuration"))["machine"]
+    assert [(each["act"], each["subject"], each["machine"]) for each in act] == [("switch on", "search", machine)]
+    assert (await here.told("/audit"))["acts"][0]["machine"] == ""
+
+
+async def a_refused_change_is_seen(here, there):
+    """Also while the other machine takes changes of its own well."""
+    file, machine = here.proxy.place / "proxy.yaml", (await here.told("/configuration"))["machine"]
+    before = file.read_text()
+    file.write_text(before + "nonsense: 1\n")
+    await here.until("/configuration", lambda told: told["refused"])
+    other = there.proxy.place / "proxy.yaml"
+    other.write_text(other.read_text().replace("3000", "4000"))
+    (refused,) = await there.until("/configuration", lambda told: told["refused"], within=15)
+    assert (refused["machine"], "nonsense" in refused["why"]) == (machine, True)
+    file.write_text(before.replace("3000", "5000"))
+    await there.until("/configuration", lambda told: not told["refused"], within=15)

@@ -1,7 +1,9 @@
-"""Conversations: which there are, what each did, and what became of each of its messages."""
+"""Conversations: which there are, what each did, and what became of each of its messages.
+
+The queries name their columns as the API does, so that a row of the chronicle is an answer once it is checked.
+"""
 
 import asyncio
-import json
 import time
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -11,30 +13,42 @@ from msgspec import Meta
 
 from proxy.errors import NotFound
 from proxy.server.admin import shelf
-from proxy.server.admin.history import History, Opened, Piece, Standing, opened, turn_of
+from proxy.server.admin.history import History, Opened, Piece, Standing, opened
 from proxy.server.admin.overview import OPEN_SECONDS
+from proxy.server.admin.records import Event, event_of
 from proxy.server.admin.routes import Asked, Desk, Route
 from proxy.store.chronicle import Chronicle
 
 MOST_TURNS = 2_000
 LONGEST_NUMBER = 9
 _LIST = """
-select conversation, tenant, team, key, tag, model, upstream, policy, version, action, max(at) as last,
-       min(at) as first, count(*) as requests, sum(before) as raw, sum(after) as forwarded,
-       sum(case when cached is null then 0 else prompt end) as read, sum(coalesce(cached, 0)) as cached,
-       sum(action = 'created') as blocks, sum(plain - paid) as saved, max(before) as largest
-from turns_1
-where (:team = '' or team = :team) and (:model = '' or model = :model)
-group by conversation
-having (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || policy || ' ' || tag || ' '
-        || key || ' ' || upstream), lower(:text)))
-       and (:before = 0 or last < :before)
-order by last desc limit :limit
+select conversation, tenant, team, model, upstream, tag, policy || '@' || version as policy, sums.*,
+       round(warm * 1.0 / nullif(read, 0), 4) as cached_share, spent, plain_all - paid_all - spent as saved
+from (select conversation as name, min(at) as first, max(at) as last, count(*) as requests,
+             sum(before) as tokens_raw, sum(after) as tokens_forwarded, max(before) as largest,
+             sum(case when cached is null then 0 else prompt end) as read, sum(cached) as warm,
+             sum(action = 'created') as blocks, sum(paid) as paid_all, sum(plain) as plain_all,
+             (select coalesce(sum(json_extract(told, '$.dollars')), 0) from happenings_1
+              where happenings_1.conversation = turns_1.conversation and name = 'summary-ended') as spent
+      from turns_1 group by conversation) as sums
+join turns_1 as newest on newest.conversation = name and newest.at = last
+where (:team = '' or team = :team) and (:model = '' or model = :model) and (:before = 0 or last < :before)
+      and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || newest.policy || ' ' || tag
+           || ' ' || key || ' ' || upstream), lower(:text)))
+group by conversation order by last desc limit :limit
+"""
+_TURNS = """
+select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || version as policy, model,
+       upstream, before as tokens_raw, after as tokens_forwarded, prompt as tokens_read, cached as tokens_cached,
+       written as tokens_written, paid, plain - paid as saved
+from (select * from turns_1 where conversation = ? order by at desc limit ?) order by at
 """
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list. `saved` is in dollars, None where prices or usage are not known."""
+    """A conversation in a list: who it is of as its newest request says, and the sums of all. Money is in dollars, None
+    where prices or usage are not known.
+    """
 
     conversation: str
     title: str
@@ -51,8 +65,14 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     tokens_forwarded: int
     largest: int
     cached_share: float | None
+    """By the upstream's own usage."""
     blocks: int
+    paid: float | None
+    """For prompts."""
+    spent: float
+    """For summaries."""
     saved: float | None
+    """What is left of what the histories as sent would have cost, once both are paid."""
 
 
 class Conversations(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,16 +109,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     model: str
     upstream: str
+    paid: float | None
+    """For its prompt."""
     saved: float | None
-
-
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
-    """A block, a summary, a warning."""
-
-    at: float
-    severity: str
-    name: str
-    details: dict[str, Any]
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +126,9 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     """The request whose history is shown below, by its link."""
     turns: list[Turn]
-    happened: list[Happened]
+    happened: list[Event]
+    spent: float
+    """For its summaries, in dollars."""
     block: Standing | None
     summary: str
     head: list[str]
@@ -133,13 +148,11 @@ async def conversations(desk: Desk, asked: Asked) -> Conversations:
 
 
 def _conversations(desk: Desk, query: ConversationsQuery) -> Conversations:
-    values = {**msgspec.to_builtins(query), "limit": query.limit + 1}
-    rows = desk.chronicle.rows(_LIST, values)
+    rows = desk.chronicle.rows(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
     titles = shelf.titles(desk.config(), ((row["tenant"], row["conversation"]) for row in shown))
-    now = time.time()
     return Conversations(
-        conversations=[_listed(row, titles.get(row["conversation"], ""), now) for row in shown],
+        conversations=[_listed(row, titles.get(row["conversation"], "")) for row in shown],
         next=shown[-1]["last"] if more else None,
         teams=_names(desk.chronicle, "team"),
         models=_names(desk.chronicle, "model"),
@@ -151,46 +164,26 @@ def _names(chronicle: Chronicle, column: str) -> list[str]:
     return [row["name"] for row in rows if row["name"]]
 
 
-def _listed(row: dict[str, Any], title: str, now: float) -> Listed:
-    return Listed(
-        conversation=row["conversation"],
-        title=title,
-        team=row["team"],
-        model=row["model"],
-        upstream=row["upstream"],
-        tag=row["tag"],
-        policy=f"{row['policy']}@{row['version']}",
-        open=now - row["last"] < OPEN_SECONDS,
-        first=row["first"],
-        last=row["last"],
-        requests=row["requests"],
-        tokens_raw=row["raw"],
-        tokens_forwarded=row["forwarded"],
-        largest=row["largest"],
-        cached_share=round(row["cached"] / row["read"], 4) if row["read"] else None,
-        blocks=row["blocks"],
-        saved=row["saved"],
-    )
+def _listed(row: dict[str, Any], title: str) -> Listed:
+    about = {"title": title, "open": _is_open(row["last"]), "paid": row["paid_all"]}
+    return msgspec.convert({**row, **about}, Listed)
+
+
+def _is_open(last: float) -> bool:
+    return time.time() - last < OPEN_SECONDS
 
 
 async def conversation(desk: Desk, asked: Asked) -> Conversation:
-    name = asked.names["conversation"]
-    rows = await asyncio.to_thread(_turns, desk.chronicle, name)
-    if not rows:
-        raise NotFound("the chronicle knows no such conversation; /conversations lists those it knows")
-    turn = turn_of(rows, asked.query.at)
-    history = await opened(desk, name, turn["tenant"], turn["link"])
-    happened = await asyncio.to_thread(_happened, desk.chronicle, name)
-    return await asyncio.to_thread(_conversation, name, rows, happened, history)
+    turns, history = await _looked_at(desk, asked)
+    happened = await asyncio.to_thread(_happened, desk.chronicle, turns[0]["conversation"])
+    return await asyncio.to_thread(_conversation, turns, happened, history)
 
 
 async def message(desk: Desk, asked: Asked) -> Opened:
-    name, place = asked.names["conversation"], asked.names["place"]
-    rows = await asyncio.to_thread(_turns, desk.chronicle, name)
-    turn = turn_of(rows, asked.query.at) if rows else None
-    history = await opened(desk, name, turn["tenant"], turn["link"]) if turn else "there is no such conversation"
+    _, history = await _looked_at(desk, asked)
     if not isinstance(history, History):
         raise NotFound(history)
+    place = asked.names["place"]
     if not (place.isascii() and place.isdigit() and len(place) < LONGEST_NUMBER):
         raise NotFound("a message is asked for by its place in the conversation: a number")
     if int(place) >= len(history.path):
@@ -198,61 +191,43 @@ async def message(desk: Desk, asked: Asked) -> Opened:
     return await asyncio.to_thread(history.opened, int(place))
 
 
-def _turns(chronicle: Chronicle, name: str) -> list[dict[str, Any]]:
-    query = "select * from (select * from turns_1 where conversation = ? order by at desc limit ?) order by at"
-    return chronicle.rows(query, [name, MOST_TURNS])
+async def _looked_at(desk: Desk, asked: Asked) -> tuple[list[dict[str, Any]], History | str]:
+    """The requests of a conversation, and its history as of the one that was asked for, or else the newest."""
+    values = [asked.names["conversation"], MOST_TURNS]
+    turns = await asyncio.to_thread(desk.chronicle.rows, _TURNS, values)
+    if not turns:
+        raise NotFound("the chronicle knows no such conversation; /conversations lists those it knows")
+    turn = next((each for each in reversed(turns) if each["link"] == asked.query.at), turns[-1])
+    return turns, await opened(desk, turn, turns)
 
 
-def _happened(chronicle: Chronicle, name: str) -> list[Happened]:
+def _happened(chronicle: Chronicle, name: str) -> list[Event]:
     rows = chronicle.rows("select * from happenings_1 where conversation = ? order by at limit ?", [name, MOST_TURNS])
-    return [
-        Happened(at=row["at"], severity=row["severity"], name=row["name"], details=json.loads(row["told"]))
-        for row in rows
-    ]
+    return [event_of(row) for row in rows]
 
 
-def _conversation(
-    name: str, rows: list[dict[str, Any]], happened: list[Happened], opened: History | str
-) -> Conversation:
-    last = rows[-1]
+def _conversation(turns: list[dict[str, Any]], happened: list[Event], opened: History | str) -> Conversation:
+    last = turns[-1]
     there = opened if isinstance(opened, History) else None
     return Conversation(
-        conversation=name,
+        conversation=last["conversation"],
         title=there.title if there else "",
         team=last["team"],
         model=last["model"],
         upstream=last["upstream"],
-        first=rows[0]["at"],
+        first=turns[0]["at"],
         last=last["at"],
-        open=time.time() - last["at"] < OPEN_SECONDS,
+        open=_is_open(last["at"]),
         at=there.path[-1].at if there else last["link"],
-        turns=[_turn(row) for row in rows],
+        turns=msgspec.convert(turns, list[Turn]),
         happened=happened,
+        spent=sum(each.details.get("dollars", 0.0) for each in happened if each.name == "summary-ended"),
         block=there.standing if there else None,
         summary=there.summary if there else "",
         head=there.head if there else [],
         pieces=there.pieces() if there else [],
         why_no_pieces="" if there else str(opened),
         forks=there.forks if there else [],
-    )
-
-
-def _turn(row: dict[str, Any]) -> Turn:
-    return Turn(
-        at=row["at"],
-        link=row["link"],
-        messages=row["messages"],
-        tokens_raw=row["before"],
-        tokens_forwarded=row["after"],
-        tokens_read=row["prompt"],
-        tokens_cached=row["cached"],
-        tokens_written=row["written"],
-        action=row["action"],
-        reason=row["reason"],
-        policy=f"{row['policy']}@{row['version']}",
-        model=row["model"],
-        upstream=row["upstream"],
-        saved=None if row["paid"] is None or row["plain"] is None else row["plain"] - row["paid"],
     )
 
 

@@ -6,6 +6,7 @@ happens.
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ KEY = "chronicle"
 MOST = 500
 """Lines in a batch, and batches taken in a round."""
 SECONDS = 2.0
+LASTS = 7 * DAY
+"""How long a machine that says nothing is known."""
 TRIES = 4
 
 
@@ -36,11 +39,12 @@ class Exchange:
         mine = await asyncio.to_thread(self._chronicle.name)
         machines = await self._machines()
         if mine and mine not in machines:  # the first time, and after the shared state was emptied
-            await self._introduce(mine)
+            await self._store.note(f"{KEY}/{mine}", b"%d" % self._number, LASTS)
+            await self._name(mine)
         await self._leave()
-        for writer in machines:
-            if writer != mine:
-                await self._take(writer)
+        gone = {writer for writer in machines if writer != mine and not await self._take(writer)}
+        if gone:
+            await self._name(without=gone)
 
     async def _leave(self) -> None:
         if self._left is None:
@@ -50,34 +54,43 @@ class Exchange:
         if not mine or not (turns or happenings or lines["minutes"] != self._minutes):
             return
         if not self._number:
-            self._number = await self._newest(mine)
+            self._number = await self._newest(mine) or 0
         self._number += 1
         await self._store.note(f"{KEY}/{mine}/{self._number}", msgspec.json.encode(lines), DAY)
-        await self._store.note(f"{KEY}/{mine}", b"%d" % self._number, 7 * DAY)
+        await self._store.note(f"{KEY}/{mine}", b"%d" % self._number, LASTS)
         self._minutes = lines["minutes"]
         self._left = (
             turns[-1]["number"] if turns else self._left[0],
             happenings[-1]["number"] if happenings else self._left[1],
         )
 
-    async def _take(self, writer: str) -> None:
+    async def _take(self, writer: str) -> bool:
+        """Whether there is anything of this machine any more."""
         newest = await self._newest(writer)
-        for number in range(max(self._taken.get(writer, 0), newest - MOST) + 1, newest + 1):
+        if newest is None:
+            return False
+        taken = self._taken.get(writer, 0)
+        if taken > newest:  # it has begun anew
+            taken = 0
+        for number in range(max(taken, newest - MOST) + 1, newest + 1):
             lines = await self._store.fact(f"{KEY}/{writer}/{number}")
             if lines is not None:
                 await asyncio.to_thread(self._chronicle.take, msgspec.json.decode(lines))
             self._taken[writer] = number
+        return True
 
-    async def _newest(self, writer: str) -> int:
+    async def _newest(self, writer: str) -> int | None:
         told = await self._store.fact(f"{KEY}/{writer}")
-        return int(told) if told is not None else 0
+        return int(told) if told is not None else None
 
     async def _machines(self) -> list[str]:
         return msgspec.json.decode(await self._store.document(KEY) or b"[]", type=list[str])
 
-    async def _introduce(self, mine: str) -> None:
+    async def _name(self, *new: str, without: Collection[str] = ()) -> None:
+        """Whoever is new is named, whoever is gone is not any more; those that are there come back by themselves."""
         for _ in range(TRIES):
             told = await self._store.document(KEY)
-            names = msgspec.json.decode(told or b"[]", type=list[str])
-            if mine in names or await self._store.swap(KEY, told, msgspec.json.encode(sorted({*names, mine}))):
+            names = set(msgspec.json.decode(told or b"[]", type=list[str]))
+            named = names.union(new).difference(without)
+            if named == names or await self._store.swap(KEY, told, msgspec.json.encode(sorted(named))):
                 return

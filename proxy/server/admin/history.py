@@ -1,6 +1,12 @@
-"""The messages of a conversation, from the saved originals, and the block that stands for them, from the store."""
+"""The messages of a conversation as of one request, from the saved originals, and the block that stood for them then,
+from the store.
+
+The store knows blocks by what they cover, not by when they were made. A later one may cover what an earlier request
+held already; so one is looked for only among those that could have been there by then.
+"""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,6 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.config import Config
+from proxy.core.groups import last_assistant
 from proxy.core.identity import promise_key
 from proxy.core.messages import Message, Request
 from proxy.core.overlay import Block
@@ -22,7 +29,9 @@ from proxy.store.transcripts.reading import Transcript
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
-OBSERVED = "observed"
+Turn = Mapping[str, Any]
+"""A request, as a row of the chronicle."""
+CREATED, OBSERVED = "created", "observed"
 PREVIEW = 200
 FORKS = 50
 
@@ -31,6 +40,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """One message and what became of it."""
 
     place: int
+    link: str
+    """Its name in the saved originals, and in what a search finds."""
     role: str
     tool: str
     bytes: int
@@ -141,6 +152,7 @@ class History:
         of_own = [each for each in fate.instead if each.start == place]
         return Piece(
             place=place,
+            link=self.path[place].at,
             role=role,
             tool=tool or next((call.name for call in message.calls), ""),
             bytes=len(message.raw),
@@ -154,19 +166,19 @@ class History:
         return self.redaction.of_text(text)[0]
 
 
-async def opened(desk: Desk, conversation: str, tenant: str, at: str) -> History | str:
-    """The history as of this request, or why it cannot be shown."""
-    config = desk.config()
-    found = await asyncio.to_thread(shelf.kept, desk.originals, conversation, tenant)
+async def opened(desk: Desk, turn: Turn, turns: Sequence[Turn]) -> History | str:
+    """The history of one of these requests, as it was then; or why it cannot be shown."""
+    config, tenant = desk.config(), turn["tenant"]
+    found = await asyncio.to_thread(shelf.kept, desk.originals, turn["conversation"], tenant)
     if found is None:
         return _why_not(config)
-    leaf = at if at in found.messages else next(iter(found.leaves()), "")
+    leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
     path = found.path(leaf)
     request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
     if request is None or not path:
         return "what is kept of this conversation cannot be read as a history"
     try:
-        block, rehearsed = await _standing(desk, tenant, path)
+        block, rehearsed = await _standing(desk, tenant, path, _reach(request, path, turn, turns))
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
     view = await asyncio.to_thread(_seen, config, request, path, block)
@@ -182,28 +194,39 @@ def _why_not(config: Config) -> str:
     )
 
 
-async def _standing(desk: Desk, tenant: str, path: list[Said]) -> tuple[Block | None, bool]:
-    """The block that stands, or, where none does, the one that was only observed."""
-    links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))][::-1]
-    for space in (tenant, f"{tenant}/{OBSERVED}"):
+def _reach(request: Request, path: list[Said], turn: Turn, turns: Sequence[Turn]) -> int:
+    """At so many places of the chain, from its beginning on, a block that stood for it can have ended.
+
+    It was made by the newest request up to this one that made any, and covered no more than the last answer therein.
+    """
+    if turn["action"] != OBSERVED and turn["tokens_forwarded"] >= turn["tokens_raw"]:
+        return 0
+    made = next((each for each in reversed(turns) if each["at"] <= turn["at"] and each["action"] == CREATED), turn)
+    known = [place for place, said in enumerate(path, 1) if said.at == made["link"]]  # not in another branch
+    return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
+
+
+async def _standing(desk: Desk, tenant: str, path: list[Said], reach: int) -> tuple[Block | None, bool]:
+    """The block that stood for so much of it, or, where none did, the one that was only observed."""
+    links = _links(path)[:reach][::-1]
+    for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
         found: Found | None = (await desk.store.longest([promise_key(space, link) for link in links]))[0]
         if found is not None:
             return Block.from_bytes(found.value), space != tenant
     return None, False
 
 
+def _links(path: list[Said]) -> list[bytes]:
+    """The chain: before the first message, and after each."""
+    return [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
+
+
 def _seen(config: Config, request: Request, path: list[Said], block: Block | None) -> View:
     if block is None:
         return untouched(request)
-    links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
-    return seen(request, links, block, _rules(config, block.policy.partition("@")[0]))
+    return seen(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))
 
 
 def _rules(config: Config, policy: str) -> Rules:
     """By which the block was made, as they are now: what it pins, what it takes for an environment's words."""
     return config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
-
-
-def turn_of(rows: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    """The request that is looked at: the one that was asked for, or the newest."""
-    return next((row for row in reversed(rows) if row["link"] == at), rows[-1])

@@ -13,9 +13,16 @@ from proxy.server.admin.witness import MICRO
 from proxy.store.chronicle import DAY, MINUTE, Chronicle
 
 HOUR = 3600.0
+STEPS = (MINUTE, 5 * MINUTE, 10 * MINUTE, 0.5 * HOUR, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY)
+"""Spans that people name; a moment is one of them."""
 OPEN_SECONDS = 300.0
 """A conversation is open while its last request is not older: so long its upstream remembers it."""
 MOMENTS = 60
+_SUMMARIES = """
+select (select team from turns_1 where turns_1.conversation = happenings_1.conversation limit 1) as team,
+       count(*) as many, coalesce(sum(json_extract(told, '$.dollars')), 0) as dollars
+from happenings_1 where name = 'summary-ended' and at >= ? group by 1
+"""
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +80,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a moment."""
     moments: list[Moment]
     teams: dict[str, Period]
-    """The last day, by team."""
+    """The last day, by team; with the summaries of its conversations."""
 
 
 class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +93,7 @@ async def overview(desk: Desk, asked: Asked) -> Overview:
 
 
 def _overview(chronicle: Chronicle, span: float, now: float) -> Overview:
-    every = max(float(MINUTE), span / MOMENTS // MINUTE * MINUTE)
+    every = float(next(step for step in STEPS if span / step <= MOMENTS))
     return Overview(
         now=now,
         open=_open(chronicle, now),
@@ -114,6 +121,9 @@ def _teams(chronicle: Chronicle, since: float) -> dict[str, Period]:
     found: dict[str, dict[str, int]] = {}
     for row in chronicle.rows(query, [since]):
         found.setdefault(row["team"], {})[row["name"]] = row["many"]
+    for row in chronicle.rows(_SUMMARIES, [since]):
+        found.setdefault(row["team"] or "", {}).update(summaries=row["many"], spent=round(row["dollars"] * MICRO))
+    found.pop("", None)  # nobody's team
     return {team: period(counted) for team, counted in sorted(found.items())}
 
 

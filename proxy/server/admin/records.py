@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from dataclasses import asdict
+from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +13,20 @@ import msgspec
 from msgspec import Meta
 
 from proxy import __version__
-from proxy.config import Config
+from proxy.config import Config, InvalidConfig
 from proxy.server.admin import shelf
 from proxy.server.admin.routes import Asked, Desk, Originals, Route
-from proxy.store.chronicle import Chronicle
+from proxy.store.chronicle import DAY, Chronicle
 from proxy.telemetry import audit as audit_log
 
 SEARCH_SECONDS = 10.0
+ADMIN = "admin"
+"""How the acts of operators are called in the log and in the chronicle."""
+_LAST_RELOADS = """
+select * from (select *, max(at) from happenings_1
+               where name in ('config-refused', 'config-reloaded', 'listening', 'draining') group by writer)
+where name = 'config-refused' and (writer = :mine or at > :since) order by at desc
+"""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,15 +50,17 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was done by the admin pages of this machine."""
+    """Something that was done by the admin pages."""
 
-    at: str
+    at: float
     who: str
     address: str
     act: str
     subject: str
     outcome: str
     details: dict[str, Any]
+    machine: str
+    """Empty: this one."""
 
 
 class Acts(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,17 +75,20 @@ class ActsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     why: str
+    machine: str
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """What is in force, without its secrets."""
 
     release: str
+    machine: str
+    """The name of this one, as events carry it; empty as long as nothing was written down."""
     file: str | None
     version: str
     """The same for equal values, on any machine."""
-    refused: Refused | None
-    """The last reload, if it was refused: what was in force before still is."""
+    refused: list[Refused]
+    """The last reload of each machine on which it was refused: what was in force there before still is."""
     upstreams: list[dict[str, Any]]
     transcripts: str
     state: str
@@ -84,7 +98,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str
+    title: str
     at: str
+    """The message, by its link."""
     role: str
     seen: str
     before: str
@@ -114,32 +130,39 @@ async def events(desk: Desk, asked: Asked) -> Events:
 
 def _events(chronicle: Chronicle, severities: tuple[str, ...], limit: int) -> list[Event]:
     marks = ", ".join("?" * len(severities))
-    query = f"select * from happenings_1 where severity in ({marks}) order by at desc limit ?"  # noqa: S608
-    return [
-        Event(
-            at=row["at"],
-            severity=row["severity"],
-            name=row["name"],
-            conversation=row["conversation"],
-            machine=row["writer"],
-            details=json.loads(row["told"]),
-        )
-        for row in chronicle.rows(query, [*severities, limit])
-    ]
+    query = f"select * from happenings_1 where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
+    return [event_of(row) for row in chronicle.rows(query, [*severities, ADMIN, limit])]
+
+
+def event_of(row: dict[str, Any]) -> Event:
+    """A line of the chronicle."""
+    return msgspec.convert({**row, "machine": row["writer"], "details": json.loads(row["told"])}, Event)
 
 
 async def audit(desk: Desk, asked: Asked) -> Acts:
     path = Path(desk.config().state.dir) / audit_log.FILE
-    return Acts(acts=msgspec.convert(await asyncio.to_thread(audit_log.told, path, asked.query.limit), list[Act]))
+    return Acts(acts=await asyncio.to_thread(_acts, path, desk.chronicle, asked.query.limit))
+
+
+def _acts(path: Path, chronicle: Chronicle, limit: int) -> list[Act]:
+    """Of this machine as its audit log has them; of the others as their chronicles have told."""
+    query = "select * from happenings_1 where name = ? and writer != ? order by at desc limit ?"
+    there = [event_of(row) for row in chronicle.rows(query, [ADMIN, chronicle.name(), limit])]
+    here = audit_log.told(path, limit)
+    acts = [{**each, "at": datetime.fromisoformat(each["at"]).timestamp(), "machine": ""} for each in here]
+    acts += [{**each.details, "at": each.at, "machine": each.machine} for each in there]
+    return sorted(msgspec.convert(acts, list[Act]), key=lambda act: act.at, reverse=True)[:limit]
 
 
 async def configuration(desk: Desk, _: Asked) -> Configuration:
     config = desk.config()
+    machine, refused = await asyncio.to_thread(_refused, desk)
     return Configuration(
         release=__version__,
+        machine=machine,
         file=str(desk.file) if desk.file else None,
         version=version(config),
-        refused=await asyncio.to_thread(_refused, desk.chronicle),
+        refused=refused,
         upstreams=[
             {"name": each.name, "base_url": each.base_url, "models": list(each.models), "policy": each.policy}
             for each in config.upstreams
@@ -157,12 +180,24 @@ def version(config: Config) -> str:
     return blake2b(told.encode(), digest_size=6).hexdigest()
 
 
-def _refused(chronicle: Chronicle) -> Refused | None:
-    query = "select * from happenings_1 where name in ('config-refused', 'config-reloaded') order by at desc limit 1"
-    last = next(iter(chronicle.rows(query)), None)
-    if last is None or last["name"] != "config-refused":
-        return None
-    return Refused(at=last["at"], why=json.loads(last["told"])["why"])
+def _refused(desk: Desk) -> tuple[str, list[Refused]]:
+    """The name of this machine, and where the last reload was refused.
+
+    Here the sources are asked anew: whoever puts a file back as it was has changed nothing that would be told. Another
+    machine that has said nothing more for a day may be gone.
+    """
+    mine = desk.chronicle.name()
+    rows = desk.chronicle.rows(_LAST_RELOADS, {"mine": mine, "since": time.time() - DAY})
+    told = [Refused(at=row["at"], why=json.loads(row["told"])["why"], machine=row["writer"]) for row in rows]
+    return mine, [each for each in told if each.machine != mine or not _is_right(desk)]
+
+
+def _is_right(desk: Desk) -> bool:
+    try:
+        desk.read()
+    except InvalidConfig:
+        return False
+    return True
 
 
 async def search(desk: Desk, asked: Asked) -> Found:
@@ -182,9 +217,7 @@ def _searched(originals: Originals, query: SearchQuery) -> tuple[list[Hit], bool
 
 ROUTES = (
     Route("GET", "/events", "Warnings and errors, the newest first", events, Events, EventsQuery),
-    Route("GET", "/audit", "What was done by the admin pages of this machine", audit, Acts, ActsQuery),
-    Route(
-        "GET", "/configuration", "What is in force, and the last reload that was refused", configuration, Configuration
-    ),
+    Route("GET", "/audit", "What operators did by the admin pages", audit, Acts, ActsQuery),
+    Route("GET", "/configuration", "What is in force, and what was refused", configuration, Configuration),
     Route("GET", "/search", "Find words in the saved originals", search, Found, SearchQuery),
 )

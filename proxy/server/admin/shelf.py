@@ -31,6 +31,7 @@ class Hit:
     """A text, found."""
 
     conversation: str
+    title: str
     tenant: str
     at: str
     role: str
@@ -82,13 +83,18 @@ def searched(
 
 
 def _hits(one: Stored, text: str, *, case: bool) -> Iterator[Hit]:
-    wanted = text if case else text.lower()
-    for at, role, seen, words in _texts(transcript(one)):
+    wanted, found = text if case else text.lower(), transcript(one)
+    for at, role, seen, words in _texts(found):
         place = (words if case else words.lower()).find(wanted)
         if place >= 0:
             stop = place + len(text)
             before, after = words[max(0, place - AROUND) : place], words[stop : stop + AROUND]
-            yield Hit(one.name[:SHORT], one.tenant, at, role, seen, before, words[place:stop], after)
+            yield Hit(one.name[:SHORT], _title(found), one.tenant, at, role, seen, before, words[place:stop], after)
+
+
+def _title(found: Transcript) -> str:
+    spoken = (speaker(said.message) for said in found.messages.values())
+    return in_short(next((words for role, words in spoken if role == "user"), ""))
 
 
 def _by_short(folder: Path) -> dict[str, Path]:

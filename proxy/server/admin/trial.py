@@ -35,6 +35,7 @@ from proxy.server.admin.policies import Values, out_of_reach
 from proxy.server.admin.routes import Asked, Desk, Originals, Route
 from proxy.store.transcripts.retention import Stored
 from proxy.windows import resolve
+from proxy.wire.caller import Caller
 
 DAY_SECONDS = 24 * 3600.0
 WINDOW = 128_000
@@ -50,6 +51,8 @@ class TrialWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Values to try under this name, as they would be published; none: the policy as it is."""
     against: str = "default"
     """What it is held against: the policy of today."""
+    team: Annotated[str, Meta(max_length=200)] = ""
+    """Whose conversations; empty: everybody's."""
     days: Annotated[float, Meta(gt=0, le=366)] = 7.0
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
@@ -130,7 +133,7 @@ def _setting(desk: Desk, wanted: TrialWanted) -> _Setting:
 
 def _tried(originals: Originals, wanted: TrialWanted, setting: _Setting) -> Trials:
     since, until = time.time() - wanted.days * DAY_SECONDS, time.monotonic() + wanted.seconds
-    stored = [one for one in shelf.newest(originals) if one.written >= since]
+    stored = [one for one in shelf.newest(originals, Caller(wanted.team).tenant) if one.written >= since]
     rows: tuple[list[Scores], list[Scores]] = ([], [])
     done = 0
     for one in stored[: wanted.conversations]:

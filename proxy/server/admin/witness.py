@@ -19,7 +19,7 @@ _COUNTED = {
     events.StoreFailed: "store-faults",
     events.CutSilently: "cut",
 }
-_UNTOLD = (events.TurnEnded, events.AdminActed, events.CompactionStarted, events.LoopLagged)
+_UNTOLD = (events.TurnEnded, events.CompactionStarted, events.LoopLagged)
 
 
 class Witness:
@@ -56,7 +56,7 @@ class Witness:
                 self._chronicle.tell(Tally({_COUNTED[type(event)]: 1}))
             case _:
                 pass
-        if not isinstance(event, _UNTOLD):
+        if not _is_untold(event):
             self._told(event)
 
     def _count(self, event: events.RequestFinished) -> None:
@@ -74,8 +74,15 @@ class Witness:
         if line is not None and line[0] != "debug":
             severity, name, fields = line
             conversation = str(fields.get("conversation", ""))
+            if isinstance(event, events.SummaryEnded):
+                fields |= {"dollars": _price_of(event) / MICRO}
             told = msgspec.json.encode(fields, enc_hook=str).decode()
             self._chronicle.tell(Happening(severity, name, conversation, told))
+
+
+def _is_untold(event: events.Event) -> bool:
+    """Who shows wrong keys must not be able to fill the chronicle; the audit log has that."""
+    return isinstance(event, _UNTOLD) or (isinstance(event, events.AdminActed) and event.outcome != "done")
 
 
 def _counts(turn: events.TurnEnded) -> dict[str, int]:
@@ -89,9 +96,8 @@ def _counts(turn: events.TurnEnded) -> dict[str, int]:
 
 def _price_of(event: events.SummaryEnded) -> int:
     """What a summary cost, where the prices of its model are known."""
-    tier = resolve(event.model).prices
-    if tier is None:
+    prices = resolve(event.model).prices_at(event.tokens_read)
+    if prices is None:
         return 0
-    read = tier.input if tier.cache_read is None else tier.cache_read
-    fresh = event.tokens_read - event.tokens_cached
-    return round(event.tokens_cached * read + fresh * tier.input + event.tokens_written * (tier.output or 0.0))
+    read = event.tokens_cached * prices.cached + (event.tokens_read - event.tokens_cached) * prices.fresh
+    return round(read + event.tokens_written * (prices.output or 0.0))

@@ -27,7 +27,7 @@ async function asked(method, path, body) {
   try {
     answer = await fetch(`/admin/api${path}`, options);
   } catch {
-    throw new Fault("The proxy does not answer. Is it running? This page tries again by itself where it shows live figures.");
+    throw new Fault("The proxy does not answer. Is it running?");
   }
   if (answer.status === 401) location.reload();
   const said = await answer.json().catch(() => ({}));

@@ -1,7 +1,9 @@
 // Which page is shown, and what is said on top of every page.
 
 import { get, Fault } from "./api.js";
-import { h, show } from "./dom.js";
+import { h, note, show } from "./dom.js";
+import { whose } from "./events.js";
+import { complaint } from "./faults.js";
 import { overview } from "./overview.js";
 import { conversations } from "./conversations.js";
 import { conversation } from "./conversation.js";
@@ -20,27 +22,32 @@ const PAGES = [
   [/^\/search$/, search, "Search"],
 ];
 const LIVE_MILLISECONDS = 5000;
+const FAILED = Symbol("a page that could not be shown, and is tried again");
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leave = null;
 
-// A page is `async (place, names, query, again) => …`; what it returns is called every few seconds while it is looked at.
+// A page is `async (place, names, query) => …`; what it returns is called every few seconds while it is looked at.
 async function go(focus) {
   leave?.();
   const [path, asked] = (location.hash.slice(1) || "/").split("?");
   const [match, page, title] = found(path);
   document.title = `${title} · compaction-proxy`;
   for (const link of document.querySelectorAll(".bar nav a")) mark(link, path);
-  const place = h("div", { class: "page" }, h("p", { class: "waiting" }, "…"));
+  const place = h("div", { class: "page" }, h("p", { class: "waiting" }, "Loading …"));
   show(main, place);
   if (focus) main.focus();
   let here = true;
   let timer = 0;
   leave = () => { here = false; clearTimeout(timer); };
-  const live = await attempt(place, () => page(place, match, new URLSearchParams(asked ?? "")));
+  const begin = () => page(place, match, new URLSearchParams(asked ?? ""));
+  let live = await attempt(place, begin);
   const beat = async () => {
     if (!here) return;
-    if (live && document.visibilityState === "visible") await attempt(place, live);
+    if (document.visibilityState === "visible") {
+      if (live === FAILED) live = await attempt(place, begin);
+      else if (live) await attempt(place, live);
+    }
     if (here) timer = setTimeout(beat, LIVE_MILLISECONDS);
   };
   timer = setTimeout(beat, LIVE_MILLISECONDS);
@@ -57,37 +64,38 @@ function found(path) {
 function mark(link, path) {
   const start = link.getAttribute("href").slice(1);
   const current = start === "/" ? path === "/" : path.startsWith(start);
-  if (current) link.setAttribute("aria-current", "page");
-  else link.removeAttribute("aria-current");
+  if (!current) return link.removeAttribute("aria-current");
+  link.setAttribute("aria-current", "page");
+  link.scrollIntoView({ inline: "center", block: "nearest" });  // on a phone the row is longer than the screen
 }
 
 async function attempt(place, act) {
   try {
     const live = await act();
-    place.querySelector(":scope > .fault.gone")?.remove();
+    place.querySelector(":scope > .gone")?.remove();
     return live;
   } catch (fault) {
     if (!(fault instanceof Fault)) throw fault;
-    place.querySelector(":scope > .fault")?.remove();
+    place.querySelector(":scope > .gone")?.remove();
     place.querySelector(":scope > .waiting")?.remove();
-    place.prepend(complaint(fault, "gone"));
+    place.prepend(h("div", { class: "gone" }, complaint(fault), note("This page tries again by itself.")));
     if (!place.querySelector("h1")) place.prepend(h("h1", null, document.title.split(" · ")[0]));
-    return null;
+    return FAILED;
   }
 }
 
-export const complaint = (fault, kind = "") =>
-  h("div", { class: `fault ${kind}`, role: "alert" },
-    h("p", null, fault.message),
-    fault.faults?.length ? h("ul", null, fault.faults.map((each) => h("li", null, each.path && h("code", null, each.path), each.path && " ", each.message))) : null);
-
 async function tell() {
   try {
-    const [{ switches }, { refused }] = await Promise.all([get("/switches"), get("/configuration")]);
+    const [{ switches }, { refused, machine }] = await Promise.all([get("/switches"), get("/configuration")]);
     const off = switches.filter((each) => !each.on).map((each) => each.team || "everybody");
+    const where = refused.map((each) => whose(each.machine, machine)).join(", ");
     show(banner,
-      off.length ? h("p", { class: "warn" }, `Compaction is switched off for ${off.join(", ")}: no new blocks are made, standing ones stay. `, h("a", { href: "#/teams" }, "Switches")) : null,
-      refused ? h("p", { class: "bad" }, "The last change of the configuration was refused; what was in force before still is. ", h("a", { href: "#/events" }, "Why")) : null);
+      off.length ? h("p", { class: "warn" },
+        `Compaction is switched off for ${off.join(", ")}: no new blocks are made, standing ones stay. `,
+        h("a", { href: "#/teams" }, "Switches")) : null,
+      where ? h("p", { class: "bad" },
+        `The configuration was changed, and refused on ${where}; what was in force before still is. `,
+        h("a", { href: "#/events" }, "Why")) : null);
   } catch (fault) {
     show(banner, h("p", { class: "bad" }, fault.message));
   }

@@ -3,54 +3,77 @@
 import { svg } from "./dom.js";
 
 const LEFT = 56;
+const TOP = 8;
 const BOTTOM = 22;
+const ROUND = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
 // On a phone a picture is drawn narrower, so that its words stay readable.
 const wide = () => (innerWidth < 720 ? 480 : 960);
 
-// rows: {label, tick, values: [[class, amount], …], mark, name}; the values of a row stand in one another's place.
+// rows: {label, tick, values: [[class, amount], …], mark}; the values of a row stand in one another's place.
 export function bars(rows, { height = 220, told, written, chosen, choose }) {
   const span = wide();
-  const top = Math.max(1e-9, ...rows.flatMap((row) => row.values.map(([, amount]) => amount)));
-  const low = Math.min(0, ...rows.flatMap((row) => row.values.map(([, amount]) => amount)));
-  const y = (amount) => 8 + (height - BOTTOM - 8) * (1 - (amount - low) / (top - low));
+  const amounts = rows.flatMap((row) => row.values.map(([, amount]) => amount));
+  const top = rounded(Math.max(1e-9, ...amounts));
+  const low = Math.min(0, ...amounts);
+  const y = (amount) => TOP + (height - BOTTOM - TOP) * (1 - (amount - low) / (top - low));
   const step = (span - LEFT - 4) / Math.max(1, rows.length);
   const width = Math.max(1, Math.min(28, step * 0.78));
   const x = (place) => LEFT + place * step + (step - width) / 2;
   return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
     lines(low, top, y, written, span),
     rows.map((row, place) => bar(row, place, { x: x(place), step, width, y, height, chosen, choose })),
-    rows.map((row, place) => row.tick && svg("text", { x: x(place) + width / 2, y: height - 5, class: "tick middle" }, row.tick)),
-  );
+    rows.map((row, place) => row.tick &&
+      svg("text", { x: x(place) + width / 2, y: height - 5, class: "tick middle" }, row.tick)));
+}
+
+// The next number that reads well.
+function rounded(amount) {
+  const size = 10 ** Math.floor(Math.log10(amount));
+  return size * ROUND.find((each) => each * size >= amount * 0.999);
 }
 
 function bar(row, place, { x, step, width, y, height, chosen, choose }) {
   const zero = y(0);
+  const piece = ([kind, amount]) => svg("rect", {
+    x, width, class: kind, rx: Math.min(2, width / 3),
+    y: Math.min(zero, y(amount)), height: Math.max(amount ? 1 : 0, Math.abs(zero - y(amount))),
+  });
   return svg("g", { class: chosen === place ? "row chosen" : "row", onclick: choose && (() => choose(place)) },
     svg("title", null, row.label),
     svg("rect", { x: x - (step - width) / 2, y: 0, width: step, height: height - BOTTOM, class: "reach" }),
-    row.values.map(([kind, amount]) =>
-      svg("rect", { x, width, class: kind, rx: Math.min(2, width / 3), y: Math.min(zero, y(amount)), height: Math.max(amount ? 1 : 0, Math.abs(zero - y(amount))) })),
-    row.mark && svg("path", { d: `M${x + width / 2 - 4} 1h8l-4 6z`, class: "mark-made" }),
-  );
+    row.values.map(piece),
+    row.mark && svg("path", { d: `M${x + width / 2 - 4} 1h8l-4 6z`, class: "mark-made" }));
 }
 
+// Where a loss is too small for a line of its own, its bars say enough.
 function lines(low, top, y, written, span) {
-  const amounts = low < 0 ? [low, 0, top] : [0, top / 2, top];
+  const amounts = -low > 0.15 * top ? [low, 0, top] : [0, top / 2, top];
   return amounts.map((amount) => svg("g", null,
     svg("line", { x1: LEFT, x2: span, y1: y(amount), y2: y(amount), class: amount === 0 ? "axis" : "grid" }),
-    svg("text", { x: LEFT - 8, y: y(amount) + 4, class: "tick end" }, written(amount)),
-  ));
+    svg("text", { x: LEFT - 8, y: y(amount) + 4, class: "tick end" }, written(amount).replace(/\.0+(?=\D|$)/, ""))));
 }
 
-// Two amounts side by side, for a comparison: the longer one is the whole width.
+// How much of something is left, at a glance: the parts are shares of it, each in front of the one before.
+export function meter(told, parts) {
+  const about = { preserveAspectRatio: "none", class: "chart meter", role: "img", "aria-label": told };
+  const wide = (share) => 100 * Math.min(1, Math.max(0, share));
+  const piece = ([kind, share]) => svg("rect", { width: wide(share), height: 6, class: kind });
+  return svg("svg", { viewBox: "0 0 100 6", ...about }, svg("title", null, told), parts.map(piece));
+}
+
+// Two amounts below each other, for a comparison: the larger one is the whole width.
 export function pair(amounts, written) {
   const span = wide();
   const top = Math.max(1e-9, ...amounts.map(([, , amount]) => amount));
-  return svg("svg", { viewBox: `0 0 ${span} ${amounts.length * 34}`, class: "chart pair", role: "img", "aria-label": amounts.map(([name, , amount]) => `${name}: ${written(amount)}`).join("; ") },
-    amounts.map(([name, kind, amount], place) => svg("g", { transform: `translate(0 ${place * 34})` },
+  const told = amounts.map(([name, , amount]) => `${name}: ${written(amount)}`).join("; ");
+  const row = ([name, kind, amount], place) => {
+    const width = Math.max(2, (span - 290) * (amount / top));
+    return svg("g", { transform: `translate(0 ${place * 34})` },
       svg("text", { x: 0, y: 20, class: "tick name" }, name),
-      svg("rect", { x: 170, y: 5, height: 22, rx: 3, width: Math.max(2, (span - 290) * (amount / top)), class: kind }),
-      svg("text", { x: 180 + Math.max(2, (span - 290) * (amount / top)), y: 20, class: "tick value" }, written(amount)),
-    )));
+      svg("rect", { x: 170, y: 5, height: 22, rx: 3, width, class: kind }),
+      svg("text", { x: 180 + width, y: 20, class: "tick value" }, written(amount)));
+  };
+  const view = `0 0 ${span} ${amounts.length * 34}`;
+  return svg("svg", { viewBox: view, class: "chart pair", role: "img", "aria-label": told }, amounts.map(row));
 }

@@ -1,29 +1,31 @@
 // Which conversations there are: the live ones first, narrowed by team, model or a name.
 
 import { get } from "./api.js";
+import { meter } from "./charts.js";
 import { badge, empty, figure, h, show, table } from "./dom.js";
-import { ago, dollars, exact, less, many, moment, percent } from "./format.js";
+import { attempted } from "./faults.js";
+import { ago, cents, exact, less, many, moment, percent } from "./format.js";
 
 export async function conversations(place, _, query) {
   const wanted = Object.fromEntries(["team", "model", "text"].map((name) => [name, query.get(name) ?? ""]));
   const filtered = Object.values(wanted).some(Boolean);
   const list = h("div");
-  let pages = [];
-  const draw = () => show(list, pages[0].conversations.length ? [rows(pages), more()] : nothing(filtered));
+  let pages = [await get("/conversations", wanted)];
+  const drawn = () => (pages[0].conversations.length ? [rows(pages), more()] : nothing(filtered));
   const more = () => {
-    const last = pages.at(-1);
-    return last.next === null ? null : h("button", {
-      class: "more",
-      onclick: async () => { pages.push(await get("/conversations", { ...wanted, before: last.next })); draw(); },
-    }, "Older ones");
+    const before = pages.at(-1).next;
+    const older = () => attempted(list, async () => {
+      pages.push(await get("/conversations", { ...wanted, before }));
+      return drawn();
+    });
+    return before === null ? null : h("button", { class: "more", onclick: older }, "Older ones");
   };
-  pages = [await get("/conversations", wanted)];
   show(place, h("h1", null, "Conversations"), filters(wanted, pages[0]), list);
-  draw();
+  show(list, drawn());
   return async () => {
     if (pages.length > 1 || list.contains(document.activeElement)) return;  // whoever reads is not disturbed
     pages = [await get("/conversations", wanted)];
-    draw();
+    show(list, drawn());
   };
 }
 
@@ -33,35 +35,47 @@ function filters(wanted, { teams, models }) {
     const said = [...new FormData(event.currentTarget.form ?? event.currentTarget)].filter(([, value]) => value);
     location.hash = `#/conversations${said.length ? `?${new URLSearchParams(said)}` : ""}`;
   };
+  const placeholder = "id, model, policy, tag …";
   return h("form", { class: "filters", onsubmit: change },
     teams.length ? choice("team", "All teams", teams, wanted.team, change) : null,
     models.length > 1 ? choice("model", "All models", models, wanted.model, change) : null,
-    h("input", { type: "search", name: "text", value: wanted.text, placeholder: "id, model, policy, tag …", "aria-label": "Filter by a name" }),
+    h("input", { type: "search", name: "text", value: wanted.text, placeholder, "aria-label": "Filter by a name" }),
     h("button", null, "Filter"),
     h("a", { href: "#/search" }, "Search what was said"));
 }
 
-const choice = (name, all, names, chosen, change) => h("select", { name, "aria-label": name, onchange: change },
-  h("option", { value: "" }, all), names.map((each) => h("option", { value: each, selected: each === chosen }, each)));
+export const choice = (name, all, names, chosen, change) =>
+  h("select", { name, "aria-label": name, onchange: change },
+    all && h("option", { value: "" }, all),
+    names.map((each) => h("option", { value: each, selected: each === chosen }, each)));
 
 const nothing = (filtered) => filtered
-  ? empty("None of that kind", h("p", null, "No conversation fits this filter. ", h("a", { href: "#/conversations" }, "Show all")))
+  ? empty("None of that kind",
+    h("p", null, "No conversation fits this filter. ", h("a", { href: "#/conversations" }, "Show all")))
   : empty("No conversations yet",
-    h("p", null, "A conversation appears here once it is long enough to be looked at (", h("code", null, "clear_at_least"), " of its policy, 20,000 tokens as shipped). Shorter ones pass untouched."));
+    h("p", null, "A conversation appears here once it is long enough to be looked at (",
+      h("code", null, "clear_at_least"), " of its policy, 20,000 tokens as shipped). Shorter ones pass untouched."));
 
-const HEAD = ["Conversation", "Team", "Model", "Policy", figure("Requests"), figure("Tokens in"), figure("Less"), figure("Cached"), figure("Blocks"), figure("Saved"), "Last"];
+const HEAD = ["Conversation", "Team", "Model, policy", figure("Requests"), "Tokens: came → went on", figure("Cached"),
+  figure("Blocks"), figure("Spent"), figure("Saved"), "Last"];
 
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [
   h("a", { class: "titled", href: `#/conversations/${encodeURIComponent(each.conversation)}` },
-    h("b", null, each.title || each.conversation), h("small", null, each.conversation, each.tag && ` · ${each.tag}`)),
-  each.team || "–",
-  each.model,
-  h("code", null, each.policy.split("@")[0]),
+    h("b", null, each.title || each.conversation),
+    h("small", null, each.conversation, each.tag && ` · ${each.tag}`)),
+  h("span", { class: "word" }, each.team || "–"),
+  h("span", { class: "word" }, each.model, h("small", null, each.policy.split("@")[0])),
   figure(exact(each.requests)),
-  figure(many(each.tokens_raw)),
-  figure(less(each.tokens_raw, each.tokens_forwarded)),
+  tokens(each),
   figure(each.cached_share === null ? "–" : percent(each.cached_share)),
   figure(exact(each.blocks)),
-  figure(each.saved === null ? "–" : dollars(each.saved)),
-  h("span", { title: moment(each.last) }, each.open ? badge("live", "live") : ago(each.last)),
+  figure(each.paid === null ? "–" : cents(each.paid + each.spent)),
+  figure(cents(each.saved)),
+  h("span", { class: "when", title: moment(each.last) }, each.open ? badge("live", "live") : ago(each.last)),
 ]), "Conversations", true);
+
+function tokens({ tokens_raw: raw, tokens_forwarded: sent }) {
+  const told = `${less(raw, sent)} less`;
+  return h("span", { class: "flow" }, h("span", null, `${many(raw)} → ${many(sent)}`, h("small", null, told)),
+    meter(`${many(raw)} tokens came, ${many(sent)} went on: ${told}`, [["raw", 1], ["sent", raw ? sent / raw : 0]]));
+}

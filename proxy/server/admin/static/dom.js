@@ -36,10 +36,15 @@ export const table = (head, rows, caption, stacked) =>
 
 // A cell is a text or an element; figures stand to the right.
 function cell(name, content, named) {
-  return h(name, { class: isFigure(content) && "figure", scope: name === "th" && "col", "data-name": named && bare(named) }, bare(content));
+  const about = { class: isFigure(content) && "figure", scope: name === "th" && "col" };
+  return h(name, { ...about, "data-name": named && bare(named) }, bare(content));
 }
 export const figure = (content) => ({ figure: content });
 const isFigure = (content) => Boolean(content) && typeof content === "object" && "figure" in content;
 const bare = (content) => (isFigure(content) ? content.figure : content);
+
+// A part of a page, and a word beside what is shown.
+export const part = (title, ...children) => h("section", null, h("h2", null, title), children);
+export const note = (...words) => h("p", { class: "note" }, words);
 
 export const badge = (text, kind) => h("span", { class: `badge ${kind ?? ""}` }, text);

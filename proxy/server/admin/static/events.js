@@ -1,44 +1,81 @@
 // What went wrong, what operators did, and what is in force.
 
 import { get } from "./api.js";
-import { words } from "./conversation.js";
-import { badge, h, show, table } from "./dom.js";
+import { badge, h, note, part, show, table } from "./dom.js";
 import { ago, moment } from "./format.js";
+import { toConversation } from "./links.js";
+import { account, event } from "./words.js";
+
+const ORIGINALS = {
+  off: "none are kept",
+  lossy: "kept from when something is about to be left out",
+  all: "all are kept",
+};
+
+const HEAD = ["When", "What", "Conversation", "Details", "Machine"];
+const ACTS = ["When", "Who", "From", "What", "Of", "How it ended", "Machine"];
 
 export async function events(place, _, query) {
   const least = query.get("least") ?? "warning";
   const draw = async () => {
-    const [{ events: found }, { acts }, told] = await Promise.all([get("/events", { least }), get("/audit"), get("/configuration")]);
+    const [{ events: found }, { acts }, told] =
+      await Promise.all([get("/events", { least }), get("/audit"), get("/configuration")]);
     show(place,
       h("h1", null, "Events"),
-      h("section", null, h("h2", null, "Configuration"), configuration(told)),
+      part("Configuration", configuration(told)),
       h("section", null,
-        h("div", { class: "row-head" }, h("h2", null, least === "info" ? "Everything" : "Warnings and errors"),
-          h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) => h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
-        found.length ? table(["When", "What", "Conversation", "Details", "Machine"], found.map(line), "Events") : h("p", { class: "good" }, "None.")),
-      h("section", null, h("h2", null, "Done by operators"),
-        acts.length ? table(["When", "Who", "From", "What", "Of", "How it ended"], acts.map(act), "Audit log") : h("p", { class: "note" }, "Nothing yet."),
-        h("p", { class: "note" }, "Of this machine; the whole log is audit.jsonl in the directory of its state.")));
+        h("div", { class: "row-head" },
+          h("h2", null, least === "info" ? "Everything" : "Warnings and errors"),
+          h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) =>
+            h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
+        found.length
+          ? table(HEAD, found.map((each) => line(each, told.machine)), "Events", true)
+          : h("p", { class: "good" }, "None.")),
+      part("Done by operators",
+        acts.length
+          ? table(ACTS, acts.map(act), "Audit log", true)
+          : note("Nothing yet."),
+        note("This machine's audit log (audit.jsonl in the directory of its state), and what was done on the others ",
+          "that share its state.")));
   };
   await draw();
   return () => (place.contains(document.activeElement) ? null : draw());
 }
 
-const configuration = (told) => h("dl", { class: "turn" },
-  [["Release", told.release], ["File", told.file ?? "none: defaults, environment and command line"], ["Version", told.version], ["State", told.state],
-    ["Originals", told.transcripts], ["Upstreams", told.upstreams.map((each) => `${each.name} ${each.base_url}`).join(", ")]]
-    .map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
-  told.refused ? h("div", { class: "fault" }, h("p", null, `Refused ${ago(told.refused.at)}; what was in force before still is:`), h("pre", null, told.refused.why)) : null);
+function configuration(told) {
+  const rows = [
+    ["Release", told.release],
+    ["File", told.file ?? "none: defaults, environment and command line"],
+    ["Version", told.version],
+    ["State", told.state],
+    ["Originals", ORIGINALS[told.transcripts] ?? told.transcripts],
+    ["Upstreams", told.upstreams.map((each) => h("span", { class: "line" }, `${each.name}: ${each.base_url}`))],
+  ];
+  return [
+    told.refused.map((each) => refused(each, told.machine)),
+    h("dl", { class: "turn" }, rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
+  ];
+}
 
-const line = (each) => [
-  h("span", { title: moment(each.at) }, ago(each.at)),
-  badge(each.name, each.severity),
-  each.conversation ? h("a", { href: `#/conversations/${encodeURIComponent(each.conversation)}` }, h("code", null, each.conversation)) : "",
-  words(each),
-  h("code", null, each.machine),
+const refused = ({ at, why, machine }, mine) => h("div", { class: "fault" },
+  h("p", null, `Refused ${ago(at)} on ${whose(machine, mine)}; what was in force there before still is:`),
+  h("pre", null, why));
+
+export const whose = (machine, mine) => (machine === "" || machine === mine ? "this machine" : `machine ${machine}`);
+
+const when = (at) => h("span", { class: "when", title: moment(at) }, ago(at));
+
+const line = (each, mine) => [
+  when(each.at),
+  badge(event(each.name), each.severity),
+  each.conversation ? toConversation(each.conversation, h("code", null, each.conversation)) : "–",
+  account(each),
+  h("span", { class: "when" }, whose(each.machine, mine)),
 ];
 
 const act = (each) => [
-  moment(Date.parse(each.at) / 1000), each.who, each.address, each.act, each.subject,
+  h("span", { class: "when", title: ago(each.at) }, moment(each.at)),
+  each.who, each.address, each.act, each.subject || "–",
   badge(each.outcome, each.outcome === "done" ? "" : "warning"),
+  whose(each.machine, ""),
 ];

@@ -12,13 +12,19 @@ export function many(number) {
 
 export const exact = (number) => whole.format(number);
 
-export function dollars(amount) {
+export const counted = (number, name) => `${exact(number)} ${name}${number === 1 ? "" : "s"}`;
+
+// Small amounts are told to the hundredth of a cent, unless so many `digits` are wanted.
+export function dollars(amount, digits) {
   if (amount === null || amount === undefined) return "not known";
   const size = Math.abs(amount);
-  const digits = size >= 100 ? 0 : size >= 0.1 || size === 0 ? 2 : 4;
-  const sign = amount < 0 && size >= 0.00005 ? "−" : "";
-  return `${sign}$${size.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+  const wanted = digits ?? (size >= 100 ? 0 : size >= 0.1 || size === 0 ? 2 : 4);
+  const sign = amount < 0 && size >= 0.5 * 10 ** -wanted ? "−" : "";
+  return `${sign}$${size.toLocaleString("en", { minimumFractionDigits: wanted, maximumFractionDigits: wanted })}`;
 }
+
+// For columns.
+export const cents = (amount) => (amount === null ? "–" : dollars(amount, 2));
 
 export const percent = (share, digits = 0) =>
   share === null || share === undefined ? "not told" : `${(100 * share).toFixed(digits)} %`;
@@ -26,7 +32,8 @@ export const percent = (share, digits = 0) =>
 export const less = (raw, sent) => (raw ? percent(1 - sent / raw) : "–");
 
 export function bytes(size) {
-  return size < 1024 ? `${size} B` : size < 1024 ** 2 ? `${(size / 1024).toFixed(1)} KiB` : `${(size / 1024 ** 2).toFixed(1)} MiB`;
+  if (size < 1024) return `${size} B`;
+  return size < 1024 ** 2 ? `${(size / 1024).toFixed(1)} KiB` : `${(size / 1024 ** 2).toFixed(1)} MiB`;
 }
 
 export function ago(seconds, now = Date.now() / 1000) {
@@ -37,11 +44,21 @@ export function ago(seconds, now = Date.now() / 1000) {
   return `${Math.floor(passed / 86400)} d ago`;
 }
 
-export const moment = (seconds) =>
-  new Date(seconds * 1000).toLocaleString("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = { day: "2-digit", month: "short" };
+const MINUTE = { hour: "2-digit", minute: "2-digit" };
+const written = (seconds, how) => new Date(seconds * 1000).toLocaleString("en-GB", how);
 
-export const clock = (seconds, span) =>
-  new Date(seconds * 1000).toLocaleString("en-GB", span > 2 * 86400 ? { day: "2-digit", month: "short" } : { hour: "2-digit", minute: "2-digit" });
+export const moment = (seconds) => written(seconds, { ...DAY, ...MINUTE, second: "2-digit" });
+
+export const clock = (seconds, span) => written(seconds, span > 2 * 86400 ? DAY : MINUTE);
+
+// Whether a round hour or day of the clock on the wall begins in this moment of `every` so many seconds, of a `span`.
+const STEPS = [600, 3600, 4 * 3600, 86400, 5 * 86400];
+export function isRound(seconds, every, span) {
+  const step = STEPS.find((each) => span / each <= 8) ?? STEPS.at(-1);
+  const wall = seconds - 60 * new Date(seconds * 1000).getTimezoneOffset();
+  return wall % step < every;
+}
 
 // Some seconds, as a span that people name.
 export function lasting(seconds) {

@@ -1,9 +1,10 @@
 // Teams, their keys, and the switches.
 
 import { get, post, put, remove } from "./api.js";
-import { complaint } from "./app.js";
-import { badge, empty, figure, h, show, table } from "./dom.js";
+import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
+import { attempted, complaint } from "./faults.js";
 import { ago, moment } from "./format.js";
+import { toPolicy, toTeam } from "./links.js";
 
 export async function teams(place) {
   const [{ teams: all }, { keys }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
@@ -11,18 +12,21 @@ export async function teams(place) {
   const off = new Set(switches.filter((each) => !each.on).map((each) => each.team));
   show(place,
     h("h1", null, "Teams"),
-    h("section", null,
-      h("h2", null, "Switches"),
-      h("p", { class: "note" }, "Off means: no new blocks, within a second, on every machine. Standing ones stay, so nothing overflows."),
+    part("Switches",
+      note("Off means: no new blocks, within a second, on every machine. Standing ones stay, so nothing overflows."),
       toggle("", "Everybody", !off.has(""), again),
-      all.map((each) => toggle(each.name, each.name, !off.has(each.name), again))),
-    all.length ? [h("section", null, h("h2", null, "Teams"), teamsTable(all)), h("section", null, h("h2", null, "Keys"), creating(all, again), keysTable(keys, again))]
-      : empty("No teams yet", h("p", null, "Without teams everybody passes with a key of his own for the upstream. Name teams in the configuration file, and only their keys open:"),
+      all.length ? teamsTable(all, off, again) : null),
+    all.length
+      ? part("Keys", creating(all, again), keysTable(keys, again))
+      : empty("No teams yet",
+        h("p", null, "Without teams everybody passes with a key of his own for the upstream. Name teams in the ",
+          "configuration file, and only their keys open:"),
         h("pre", null, "teams:\n  platform:\n    policy: default")));
 }
 
-function toggle(team, name, on, again) {
+function toggle(team, name, on, again, allOff) {
   const said = h("span");
+  const state = !on ? "makes no new blocks" : allOff ? "is off with everybody" : "may compact";
   const change = async (event) => {
     const button = event.currentTarget;
     button.disabled = true;
@@ -37,72 +41,79 @@ function toggle(team, name, on, again) {
     }
   };
   return h("div", { class: "toggle" },
-    h("button", { type: "button", role: "switch", "aria-checked": String(on), "aria-label": `Compaction for ${name}`, "data-team": team, onclick: change }, h("i")),
-    h("span", null, h("b", null, name), on ? " compacts" : " makes no new blocks"), said);
+    h("button", {
+      type: "button", role: "switch", "aria-checked": String(on), "aria-label": `Compaction for ${name}`,
+      "data-team": team, onclick: change,
+    }, h("i")),
+    h("span", null, h("b", null, name), ` ${state}`), said);
 }
 
-const teamsTable = (all) => table(["Team", "Policy", "Upstream", figure("Open keys"), ""], all.map((each) => [
-  h("a", { href: `#/conversations?team=${encodeURIComponent(each.name)}` }, each.name),
-  each.policy || h("span", { class: "dim" }, "the upstream's"),
+const HEAD = ["Team", "Policy", "Upstream", figure("Open keys"), "Conversations"];
+
+const teamsTable = (all, off, again) => table(HEAD, all.map((each) => [
+  toggle(each.name, each.name, !off.has(each.name), again, off.has("")),
+  each.policy ? toPolicy(each.policy, each.policy) : h("span", { class: "dim" }, "the upstream's"),
   each.upstream || h("span", { class: "dim" }, "by model"),
   figure(String(each.open_keys)),
-  each.halted ? badge("off", "warning") : null,
-]), "Teams");
+  toTeam(each.name, "show"),
+]), "Teams", true);
 
 function creating(all, again) {
   const said = h("div", { "aria-live": "polite" });
   const make = async (event) => {
     event.preventDefault();
     const form = new FormData(event.currentTarget);
-    try {
-      const made = await post("/keys", { team: form.get("team"), days: Number(form.get("days") || 0), label: form.get("label") });
-      show(said, fresh(made, again));
-    } catch (fault) {
-      show(said, complaint(fault));
-    }
+    const wanted = { team: form.get("team"), days: Number(form.get("days") || 0), label: form.get("label") };
+    await attempted(said, async () => fresh(await post("/keys", wanted), again));
   };
   return [h("form", { class: "filters", onsubmit: make },
     h("select", { name: "team", "aria-label": "Team" }, all.map((each) => h("option", null, each.name))),
     h("input", { name: "label", placeholder: "what it is for", "aria-label": "Label", maxlength: 200 }),
-    h("input", { name: "days", type: "number", min: 0, max: 36500, step: "any", placeholder: "days (none: for ever)", "aria-label": "Days it opens" }),
+    h("input", {
+      name: "days", type: "number", min: 0, max: 36500, step: "any",
+      placeholder: "days (none: for ever)", "aria-label": "Days it opens",
+    }),
     h("button", { class: "primary" }, "Make a key")), said];
 }
 
 function fresh(made, again) {
   const copied = h("span", { role: "status" });
+  const copy = async () => {  // a browser gives no clipboard to a page without TLS
+    const done = await navigator.clipboard?.writeText(made.key).then(() => true, () => false);
+    show(copied, done ? "copied" : "select it, and copy it by hand");
+  };
   return h("div", { class: "fresh" },
     h("p", null, h("b", null, "Shown this once."), ` From now on it is known as ${made.told.id}.`),
     h("pre", { tabindex: 0 }, made.key),
     h("div", { class: "acts" },
-      h("button", { onclick: async () => { await navigator.clipboard?.writeText(made.key).catch(() => null); show(copied, "copied"); } }, "Copy"), copied,
+      h("button", { onclick: copy }, "Copy"), copied,
       h("button", { onclick: again }, "Done")));
 }
 
 function keysTable(keys, again) {
-  if (!keys.length) return h("p", { class: "note" }, "No keys yet: nobody can come in.");
+  if (!keys.length) return note("No keys yet: nobody can come in.");
   return table(["Id", "Team", "Label", "State", "Made", "Ends", ""], keys.map((each) => [
     h("code", null, each.id), each.team, each.label,
     badge(each.state, each.state === "open" ? "live" : ""),
     h("span", { title: moment(each.created) }, ago(each.created)),
     each.revoked ? moment(each.revoked) : each.expires ? moment(each.expires) : "never",
     each.state === "open" ? revoking(each, again) : null,
-  ]), "Keys");
+  ]), "Keys", true);
 }
 
 function revoking(key, again) {
   const said = h("span");
-  const revoke = async () => {
-    try {
-      await remove(`/keys/${encodeURIComponent(key.id)}`);
-      await again();
-    } catch (fault) {
-      show(said, complaint(fault));
-    }
-  };
+  const revoke = () => attempted(said, async () => {
+    await remove(`/keys/${encodeURIComponent(key.id)}`);
+    await again();
+    return "revoked";
+  });
   const ask = () => {
-    show(said, h("span", { class: "acts" }, "For ever? ", h("button", { class: "danger", onclick: revoke }, "Revoke"), h("button", { onclick: rest }, "Keep")));
+    show(said, h("span", { class: "acts" }, "For ever? ",
+      h("button", { class: "danger", onclick: revoke }, "Revoke"), h("button", { onclick: rest }, "Keep")));
     said.querySelector("button").focus();
   };
-  const rest = () => show(said, h("button", { class: "quiet", "aria-label": `Revoke ${key.id}`, onclick: ask }, "Revoke"));
+  const quiet = { class: "quiet", "aria-label": `Revoke ${key.id}` };
+  const rest = () => show(said, h("button", { ...quiet, onclick: ask }, "Revoke"));
   return rest();
 }

@@ -1,0 +1,78 @@
+// The messages of a history as a strip of blocks: as wide as a message was long, filled as far as it is still sent, in
+// the colour of its fate. One that is opened shows the original beside what is forwarded instead.
+
+import { get } from "./api.js";
+import { badge, h, show } from "./dom.js";
+import { attempted } from "./faults.js";
+import { bytes } from "./format.js";
+import { FATES } from "./words.js";
+
+// One stop for the Tab key; arrows, Home and End go from message to message. `opened`: the place of one to begin with.
+export function strip(pieces, { covers, path, at, opened }) {
+  const pane = h("div", { class: "pane", "aria-live": "polite" });
+  const blocks = pieces.map((piece) => block(piece, () => open(piece)));
+  const open = (piece) => {
+    blocks.forEach((each) => { each.tabIndex = -1; each.setAttribute("aria-pressed", "false"); });
+    blocks[piece.place].tabIndex = 0;
+    blocks[piece.place].setAttribute("aria-pressed", "true");
+    return attempted(pane, async () => beside(await get(`${path}/messages/${piece.place}`, { at }), piece));
+  };
+  const step = (event) => {
+    const here = blocks.indexOf(event.target.closest("button"));
+    const next = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: blocks.length - 1 }[event.key];
+    if (next === undefined || !blocks[next]) return;
+    event.preventDefault();
+    blocks[here].tabIndex = -1;
+    blocks[next].tabIndex = 0;
+    blocks[next].focus();
+  };
+  blocks[0].tabIndex = 0;
+  if (opened !== undefined) open(pieces[opened]);
+  const newer = blocks.slice(covers);
+  const cut = covers && newer.length ? h("span", { class: "cut", title: "what is newer than the block" }) : null;
+  const told = "Messages, the oldest first; arrows move, Enter opens";
+  const about = { class: "strip", role: "toolbar", "aria-label": told, onkeydown: step };
+  return [h("div", about, blocks.slice(0, covers), cut, newer), pane];
+}
+
+function block(piece, open) {
+  const fate = `${FATES[piece.fate]}${piece.step ? ` (${piece.step})` : ""}`;
+  const who = `${piece.place + 1}, ${piece.role}${piece.tool ? ` ${piece.tool}` : ""}`;
+  const made = h("button", {
+    type: "button", tabindex: -1, "aria-pressed": "false", onclick: open,
+    class: `block ${piece.fate} by-${piece.role.replace(/[^a-z]/g, "")}`,
+    title: `${who}: ${fate}, ${bytes(piece.bytes)} → ${bytes(piece.bytes_sent)}\n${piece.preview}`,
+    "aria-label": `Message ${who}, ${FATES[piece.fate]}, ${bytes(piece.bytes)}`,
+  }, h("i"));
+  made.style.setProperty("--wide", String(Math.max(1, Math.log2(1 + piece.bytes / 96))));
+  made.style.setProperty("--full", String(piece.bytes ? Math.min(1, piece.bytes_sent / piece.bytes) : 1));
+  return made;
+}
+
+function beside(opened, piece) {
+  const fate = `${FATES[opened.fate]}${opened.step && opened.fate === "cleared" ? ` (${opened.step})` : ""}`;
+  const who = `Message ${opened.place + 1}: ${opened.role}${piece.tool ? `, ${piece.tool}` : ""} `;
+  return [
+    h("h3", null, who, badge(fate, opened.fate)),
+    h("div", { class: "beside" },
+      h("div", null, h("h4", null, `As it was sent, ${bytes(piece.bytes)}`), said(opened.original || "(no text)")),
+      h("div", null, h("h4", null, heading(opened, piece)), instead(opened))),
+    h("details", null, h("summary", null, "As JSON"), said(opened.raw)),
+  ];
+}
+
+export const said = (text) => h("pre", { class: "said", tabindex: 0 }, text);
+
+function heading(opened, piece) {
+  if (!opened.instead.length) return "What is forwarded";
+  return opened.tells > 1
+    ? `What is forwarded for these ${opened.tells} messages`
+    : `What is forwarded, ${bytes(piece.bytes_sent)}`;
+}
+
+function instead({ instead: told, fate }) {
+  if (told.length) return told.map(said);
+  const same = fate === "kept" || fate === "pinned";
+  return h("p", { class: "note" },
+    same ? "The same, byte for byte." : "Nothing of its own: what matters of it is told by the notes around it.");
+}

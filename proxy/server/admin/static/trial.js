@@ -1,0 +1,60 @@
+// What if? A policy, or a draft of one, on the conversations that are kept, beside another as it is today.
+
+import { post } from "./api.js";
+import { pair } from "./charts.js";
+import { choice } from "./conversations.js";
+import { figure, h, note, show, table } from "./dom.js";
+import { attempted } from "./faults.js";
+import { counted, dollars, exact, many, percent } from "./format.js";
+
+const DAYS = [[1, "day"], [7, "7 days"], [30, "30 days"]];
+
+// `draft` gives the values to be tried under the policy's name; null: the policy as it is.
+export function trial(name, draft, { names, teams }) {
+  const said = h("div", { "aria-live": "polite" });
+  const begin = (event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    const button = event.currentTarget.querySelector("button");
+    button.disabled = true;
+    show(said, note("Replaying; this takes up to 20 seconds …"));
+    attempted(said, async () => {
+      const values = draft();
+      const against = form.get("against");
+      const traffic = { team: form.get("team") ?? "", days: Number(form.get("days")) };
+      const told = await post("/what-if", { policy: name, values, against, ...traffic });
+      return outcome(told, values ? "this draft" : name, against);
+    }).then(() => { button.disabled = false; });
+  };
+  const days = h("select", { name: "days", "aria-label": "days" },
+    DAYS.map(([each, words]) => h("option", { value: each, selected: each === 7 }, words)));
+  const whose = teams.length ? choice("team", "all teams", teams, "") : "everybody";
+  return h("form", { class: "trial", onsubmit: begin },
+    h("p", null, h("b", null, "What if "), "the conversations of ", whose, " of the last ", days,
+      " had gone through it, beside ", choice("against", null, names, "default"), " as it is today? ",
+      h("button", null, "What if?")),
+    note("Replays what is kept, turn by turn. Nothing is sent anywhere."),
+    said);
+}
+
+function outcome({ conversations, left_out: out, tried, today }, name, against) {
+  if (!tried.requests) return note("No conversation of this time is kept here, so there is nothing to replay.");
+  const both = (of) => [[`${against}, today`, "raw", of(today)], [name, "sent", of(tried)]];
+  const row = (words, of) => [words, figure(of(today)), figure(of(tried))];
+  const left = out ? `; ${exact(out)} left out for want of time or size` : "";
+  return [
+    h("p", null, `${counted(conversations, "conversation")}, ${counted(tried.requests, "request")}${left}.`),
+    h("h4", null, "Tokens forwarded"), pair(both((each) => each.tokens_forwarded), many),
+    h("h4", null, "Cost, summaries included, in percent of doing nothing"),
+    pair(both((each) => each.cost_share), (share) => percent(share, 1)),
+    table(["", figure(`${against}, today`), figure(name)], [
+      row("Dollars, where prices are known", (each) => (each.priced ? dollars(each.dollars) : "–")),
+      row("Read from the cache", (each) => percent(each.cached_share, 1)),
+      row("Rewrites", (each) => exact(each.rewrites)),
+      row("Largest request, tokens", (each) => exact(each.peak)),
+      row("Over the window", (each) => exact(each.over_window)),
+      row("Summaries", (each) => exact(each.summaries)),
+      row("Needed words still there", (each) => (each.retention === null ? "–" : percent(each.retention, 1))),
+    ], "What if"),
+  ];
+}
