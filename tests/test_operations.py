@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -225,22 +226,22 @@ async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the
         assert len(up.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("spoiled", "why"),
-    [
-        ("listen: {workers: none}\nupstreams: {}\n", ["proxy.yaml:1: listen.workers: ", "proxy.yaml:2: upstreams: "]),
-        ("upstreams: [\n", ["not YAML"]),
-        ("upstreams: [{ca_file: proxy.yaml}]\n", ["there are no certificates (PEM) in it"]),
-    ],
-)
-async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serve, spoiled, why):
+SPOILED = {
+    "listen: {workers: none}\nupstreams: {}\n": ["proxy.yaml:1: listen.workers: ", "proxy.yaml:2: upstreams: "],
+    "upstreams: [\n": ["not YAML"],
+    "upstreams: [{ca_file: proxy.yaml}]\n": ["there are no certificates (PEM) in it"],
+}
+
+
+async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
-        rewritten(proxy, spoiled)
-        (refused,) = await until(lambda: log_of(proxy, "config-refused"))
-        assert refused["level"] == "error"
-        assert [part for part in why if part not in refused["why"]] == []
-        assert (await ask(proxy, chat())).status == 200
-        assert total(await samples(proxy), "config_reloads_total", outcome="refused") == 1
+        for number, (spoiled, why) in enumerate(SPOILED.items()):
+            rewritten(proxy, spoiled)
+            (refused,) = await until(lambda n=number: log_of(proxy, "config-refused")[n:])
+            assert refused["level"] == "error"
+            assert [part for part in why if part not in refused["why"]] == []
+            assert (await ask(proxy, chat())).status == 200
+        assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(SPOILED)
         rewritten(proxy, config_for(up, listen={"max_in_flight": 9}))
         await until(lambda: log_of(proxy, "config-reloaded"))
 
@@ -274,6 +275,22 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
         async with asyncio.timeout(5):
             while [await summed() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
                 await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+async def test_what_is_inside_is_told_by_every_worker_as_it_is(up, serve):
+    """A gauge that only whoever is asked brings up to date would stand still in what the others have left."""
+    up.script = stream(delta(content="Hi"), hang())
+
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        async with AsyncExitStack() as stack:
+            for _ in range(5):
+                await (await stack.enter_async_context(streaming(proxy))).until(b"Hi")
+            async with asyncio.timeout(5):
+                while {total(await samples(proxy), "inflight") for _ in range(6)} != {5}:  # noqa: ASYNC110 (it comes)
+                    await asyncio.sleep(0.1)
+        await asyncio.sleep(2)  # they tell one another once a second
+        assert total(await samples(proxy), "inflight") == 0
 
 
 async def test_a_worker_that_dies_is_started_again(up, serve):

@@ -1,11 +1,13 @@
 """What was done by the admin pages, kept apart from the log: who, from where, what, when, and how it ended.
 
-One line of JSON each, in a file that only grows until it is large, and then makes room for the next one. Keys and
-bodies are not told, so none can stand in it.
+One line of JSON each, in a file that only grows. One that has become large is set aside under the moment of its last
+line and never removed: nobody may make his acts go by making many. So that no stranger can fill the disk, of tries that
+were refused sixty a minute are written; the log has them all. Keys and bodies are not told, so none can stand in it.
 """
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,6 +18,8 @@ from proxy import events
 
 FILE = "audit.jsonl"
 LARGEST = 16 * 1024 * 1024
+MINUTE = 60.0
+REFUSED_A_MINUTE = 60
 
 
 class Audit:
@@ -24,9 +28,11 @@ class Audit:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
         self._warn = warn
+        self._minute = 0
+        self._refused = 0
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.AdminActed):
+        if isinstance(event, events.AdminActed) and (event.outcome != "refused" or self._may_tell()):
             told = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
             line = json.dumps({**told, "details": dict(event.details)}, ensure_ascii=False) + "\n"
             try:
@@ -34,9 +40,17 @@ class Audit:
             except OSError as fault:
                 self._warn(f"{self.path}: {fault.strerror}: what is done by the admin pages is not written down")
 
+    def _may_tell(self) -> bool:
+        minute = int(time.monotonic() // MINUTE)
+        if minute != self._minute:
+            self._minute, self._refused = minute, 0
+        self._refused += 1
+        return self._refused <= REFUSED_A_MINUTE
+
     def _write(self, line: bytes) -> None:
         if self.path.exists() and self.path.stat().st_size > LARGEST:
-            self.path.replace(self.path.with_suffix(".before.jsonl"))
+            # By two workers at once: the second sets a short file aside, and nothing is lost.
+            self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(file, line)  # whole or not at all: several workers write here
@@ -45,12 +59,10 @@ class Audit:
 
 
 def told(path: Path, most: int) -> list[dict[str, Any]]:
-    """The newest lines, the last one first."""
-    try:
-        lines = path.read_bytes().splitlines()[-most:]
-    except FileNotFoundError:
-        return []
-    return list(_read(reversed(lines)))
+    """The newest lines, the last one first; the file that was set aside last is looked into, too."""
+    files = [*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path]
+    lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
+    return list(_read(reversed(lines[-most:])))
 
 
 def _read(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:

@@ -163,6 +163,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.AdminActed: _admin,
     events.FailedOpen: _failed_open,
     events.StoreFailed: lambda event: ("warning", "store-failed", asdict(event)),
+    events.HookFailed: lambda event: ("warning", "hook-failed", asdict(event)),
     events.StoreBack: lambda event: ("info", "store-back", asdict(event)),
     events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
 }

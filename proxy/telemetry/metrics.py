@@ -3,16 +3,18 @@
 Three kinds of series are all that is needed, and each is a dictionary of numbers: cheap to count (this runs
 for every request), trivial to add up. A scrape reaches one worker by chance, so each of them leaves a
 snapshot where the others find it. Labels come from closed sets (routes, outcomes, configured names), never from what
-a client sends.
+a client sends. What can be known before it happens begins at 0: a counter whose first value is 1 has not grown, for
+Prometheus, and its first fault would be seen by no one.
 """
 
 import json
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy import events
+from proxy import __version__, events
 
 PREFIX = "compaction_proxy_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,18 +37,23 @@ class Series:
     # Per label set: one number, or the count of each bucket followed by the sum.
     values: dict[Labels, list[float]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not self.labels:
+            self._numbers(())
+
     def add(self, *labels: str, by: float = 1) -> None:
-        numbers = self.values.get(labels)
-        if numbers is None:
-            numbers = self.values[labels] = [0.0]
-        numbers[0] += by
+        self._numbers(labels)[0] += by
 
     def observe(self, value: float, *labels: str) -> None:
-        numbers = self.values.get(labels)
-        if numbers is None:
-            numbers = self.values[labels] = [0.0] * (len(self.buckets) + 2)
+        numbers = self._numbers(labels)
         numbers[bisect_left(self.buckets, value)] += 1
         numbers[-1] += value
+
+    def _numbers(self, labels: Labels) -> list[float]:
+        numbers = self.values.get(labels)
+        if numbers is None:
+            numbers = self.values[labels] = [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
+        return numbers
 
     def lines(self) -> Iterable[str]:
         yield f"# HELP {PREFIX}{self.name} {self.help}"
@@ -71,15 +78,11 @@ class Metrics:
         self.requests = Series("requests_total", "Requests that left, by outcome.", ("route", "status", "outcome"))
         self.teams = Series("team_requests_total", "Requests by team, by outcome.", ("team", "outcome"))
         self.team_tokens = Series("team_tokens_total", "Tokens by team, as sent and as forwarded.", ("team", "kind"))
-        self.overhead = Series(
-            "overhead_seconds", "Time spent in the proxy before the first byte of an answer.", ("route",), _FINE
-        )
-        self.first_byte = Series(
-            "time_to_first_byte_seconds", "From the request's arrival to the first byte out.", ("route",), _COARSE
-        )
-        self.duration = Series(
-            "request_seconds", "From the request's arrival to the last byte out.", ("route",), _COARSE
-        )
+        self.prompts = Series("prompt_tokens_total", "Prompts, as upstreams counted them.", ("team", "kind"))
+        self.dollars = Series("prompt_dollars_total", "Prompts, at list prices.", ("team", "kind"))
+        self.overhead = Series("overhead_seconds", "Time in the proxy before the first byte.", ("route",), _FINE)
+        self.first_byte = Series("time_to_first_byte_seconds", "From arrival to first byte out.", ("route",), _COARSE)
+        self.duration = Series("request_seconds", "From arrival to the last byte out.", ("route",), _COARSE)
         self.bytes_in = Series("request_bytes_total", "Bytes of request bodies.", ("route",))
         self.bytes_out = Series("response_bytes_total", "Bytes of response bodies.", ("route",))
         self.upstream = Series("upstream_answers_total", "Answers of upstreams.", ("upstream", "status"))
@@ -94,17 +97,17 @@ class Metrics:
         self.answered = Series("compacted_requests_total", "Chat requests, by what compaction did.", ("compaction",))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
-        self.refused = Series(
-            "refused_for_size_total", "Requests an upstream refused for their size.", ("kind", "outcome")
-        )
+        self.refused = Series("refused_for_size_total", "Requests too long for an upstream.", ("kind", "outcome"))
         self.cut = Series("prompts_cut_silently_total", "Prompts an upstream did not read whole.", ("upstream",))
-        self.failed_open = Series(
-            "failed_open_total", "Faults of compaction; the client's own bytes went on.", ("kind",)
-        )
+        self.failed_open = Series("failed_open_total", "Faults of compaction, which then stood aside.", ("kind",))
         self.store_faults = Series("store_faults_total", "Times the store or the disk did not answer.")
+        self.hook_faults = Series("hook_faults_total", "Times a hook could not be told, or was slow.")
         self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), _FINE)
         self.in_flight = Series("inflight", "Requests on their way.", kind="gauge")
-        self.in_flight.add(by=0)
+        self.workers = Series("workers", "Processes that answer, by version.", ("version",), kind="gauge")
+        self.workers.add(__version__)
+        for outcome in ("applied", "refused"):
+            self.reloads.add(outcome, by=0)
 
     def __call__(self, event: events.Event) -> None:
         match event:
@@ -129,8 +132,12 @@ class Metrics:
                 self.cut.add(upstream)
             case events.FailedOpen(_, kind):
                 self.failed_open.add(kind)
+            case events.TurnEnded():
+                self._turn(event)
             case events.StoreFailed():
                 self.store_faults.add()
+            case events.HookFailed():
+                self.hook_faults.add()
             case events.SummaryEnded():
                 self._summary(event)
             case events.BreakerOpened(_, policy):
@@ -146,6 +153,15 @@ class Metrics:
         self.summary_tokens.add("read", by=event.tokens_read)
         self.summary_tokens.add("cached", by=event.tokens_cached)
         self.summary_tokens.add("written", by=event.tokens_written)
+
+    def _turn(self, event: events.TurnEnded) -> None:
+        """Only what the upstream has told, and only where both sides of a comparison are known."""
+        if event.cached is not None:
+            self.prompts.add(event.team, "read", by=event.prompt)
+            self.prompts.add(event.team, "cached", by=event.cached)
+        if event.paid is not None and event.plain is not None:
+            self.dollars.add(event.team, "paid", by=event.paid)
+            self.dollars.add(event.team, "plain", by=event.plain)
 
     def _finished(self, event: events.RequestFinished) -> None:
         status = str(event.status)
@@ -175,11 +191,11 @@ class Metrics:
     def snapshot(self) -> bytes:
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
 
-    def add_snapshot(self, snapshot: bytes) -> None:
-        """Add the numbers of a worker, another one or this one's life before."""
+    def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
+        """Add the numbers of a worker: another one, or this one's life before, which holds nothing any more."""
         told = json.loads(snapshot)
         for series in self.series:
-            for labels, numbers in told.get(series.name, ()):
+            for labels, numbers in told.get(series.name, ()) if gauges or series.kind != "gauge" else ():
                 mine = series.values.setdefault(tuple(labels), [0.0] * len(numbers))
                 mine[:] = [a + b for a, b in zip(mine, numbers, strict=True)]
 
@@ -188,6 +204,7 @@ class Metrics:
         for index, snapshot in enumerate(others):
             if not index:
                 total = Metrics()
+                total.workers.values.clear()
                 total.add_snapshot(self.snapshot())
             total.add_snapshot(snapshot)
         return "".join(f"{line}\n" for series in total.series for line in series.lines())
@@ -201,14 +218,16 @@ class Board:
         self._mine = folder / f"{slot}.json"
 
     def leave(self, metrics: Metrics) -> None:
+        """A full disk leaves the last one standing: the store tells of it, and there is a next time."""
         written = self._mine.with_suffix(".new")
-        written.write_bytes(metrics.snapshot())
-        written.replace(self._mine)
+        with suppress(OSError):
+            written.write_bytes(metrics.snapshot())
+            written.replace(self._mine)
 
     def take_up(self, metrics: Metrics) -> None:
         """A worker that was started again goes on counting where its slot had stopped."""
         if self._mine.exists():
-            metrics.add_snapshot(self._mine.read_bytes())
+            metrics.add_snapshot(self._mine.read_bytes(), gauges=False)
 
     def others(self) -> list[bytes]:
         return [path.read_bytes() for path in sorted(self._folder.glob("*.json")) if path != self._mine]

@@ -1,0 +1,75 @@
+"""What is done by the admin pages stays written down, whatever is done after it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proxy.events import AdminActed
+from proxy.telemetry import audit
+from proxy.telemetry.audit import REFUSED_A_MINUTE, Audit, told
+
+
+def act(number=0, outcome="done"):
+    return AdminActed("admin", "127.0.0.1", "revoke key", f"key-{number}", outcome)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(audit, "LARGEST", 400)
+
+
+def subjects(folder):
+    lines = [line for file in folder.glob("audit*.jsonl") for line in file.read_text().splitlines()]
+    return [json.loads(line)["subject"] for line in lines]
+
+
+def test_no_act_is_lost_however_many_follow_it(tmp_path, small):
+    """Two workers write into one folder."""
+    one, other = Audit(tmp_path, pytest.fail), Audit(tmp_path, pytest.fail)
+    for number in range(0, 40, 2):
+        one(act(number))
+        other(act(number + 1))
+    assert len(list(tmp_path.glob("audit*.jsonl"))) > 3
+    assert sorted(subjects(tmp_path)) == sorted(f"key-{number}" for number in range(40))
+
+
+def test_the_newest_acts_are_told_also_right_after_a_file_was_set_aside(tmp_path, small):
+    log = Audit(tmp_path, pytest.fail)
+    for number in range(40):
+        log(act(number))
+        newest = [line["subject"] for line in told(log.path, 2)]
+        assert newest == [f"key-{each}" for each in (number, number - 1) if each >= 0]
+
+
+def test_of_refused_tries_some_are_written_and_of_acts_all(tmp_path):
+    """The minute may be over meanwhile."""
+    log = Audit(tmp_path, pytest.fail)
+    for _ in range(500):
+        log(act(0, "refused"))
+    for number in range(1, 100):
+        log(act(number))
+    assert REFUSED_A_MINUTE <= subjects(tmp_path).count("key-0") <= 2 * REFUSED_A_MINUTE
+    assert subjects(tmp_path)[-99:] == [f"key-{number}" for number in range(1, 100)]
+
+
+def test_it_is_for_this_user_only(tmp_path):
+    log = Audit(tmp_path, pytest.fail)
+    log(act())
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_cannot_be_written_is_told(tmp_path):
+    complaints = []
+    Audit(tmp_path / "absent", complaints.append)(act())
+    assert "is not written down" in complaints[0]
+    assert Path(tmp_path / "absent").exists() is False
+
+
+def test_a_torn_line_hides_no_other(tmp_path):
+    log = Audit(tmp_path, pytest.fail)
+    log(act(1))
+    with log.path.open("a") as file:
+        file.write('{"torn": \n')
+    log(act(2))
+    assert [line["subject"] for line in told(log.path, 10)] == ["key-2", "key-1"]

@@ -1,0 +1,40 @@
+"""Every line of the log stands in the documents under the name it has."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from proxy import events
+from proxy.telemetry.log import line_of
+
+TABLE = (Path(__file__).parent.parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+VALUES = {"seconds": 1.0, "status": 200, "steps": (), "details": (), "stage": "listening", "outcome": "completed"}
+ALL = get_args(events.Event)
+
+
+def one(kind, **more):
+    fields = {name: VALUES.get(name, None if name.endswith("_seconds") else "") for name in kind.__dataclass_fields__}
+    return kind(**{**fields, **more})
+
+
+NAMES = {
+    line[1]
+    for event in (
+        *map(one, ALL),
+        one(events.CompactionEnded, rehearsed=True),
+        events.ConfigReloaded(),
+        *(events.Lifecycle(stage) for stage in ("draining", "stopped")),
+    )
+    if (line := line_of(event)) is not None
+}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_line_of_the_log_is_explained(name):
+    assert re.search(rf"`{name}`", TABLE)
+
+
+def test_what_is_only_counted_has_no_line():
+    assert line_of(events.LoopLagged(1.0)) is None

@@ -1,0 +1,81 @@
+"""Numbers that are added up over the workers of a port, and are there before anything has happened."""
+
+import json
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy import __version__
+from proxy.events import SummaryEnded, TurnEnded
+from proxy.telemetry.metrics import PREFIX, Board, Metrics
+
+
+def told(metrics, *others):
+    families = text_string_to_metric_families(metrics.render(others))
+    return {
+        (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def turn(**more):
+    nothing = dict.fromkeys(TurnEnded.__dataclass_fields__, "")
+    return TurnEnded(**{**nothing, "team": "red", "prompt": 100, "cached": 90, "paid": 0.01, "plain": 0.04, **more})
+
+
+def test_what_can_be_known_before_it_happens_begins_at_0():
+    """Else the first fault would be no growth."""
+    first = told(Metrics())
+    assert first["store_faults_total",] == 0
+    assert first["tokens_before_total",] == 0
+    assert first["summary_seconds_count",] == 0
+    assert first["config_reloads_total", "refused"] == 0
+
+
+def test_workers_are_counted_by_version_and_what_is_inside_is_added_up():
+    one, other = Metrics(), Metrics()
+    one.in_flight.add(by=2)
+    other.in_flight.add(by=3)
+    both = told(one, other.snapshot())
+    assert both["workers", __version__] == 2
+    assert both["inflight",] == 5
+    assert told(one)["workers", __version__] == 1
+
+
+def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
+    dead, fresh = Metrics(), Metrics()
+    dead.store_faults.add()
+    dead.in_flight.add(by=7)
+    Board(tmp_path, 0).leave(dead)
+    Board(tmp_path, 0).take_up(fresh)
+    assert told(fresh)["store_faults_total",] == 1
+    assert told(fresh)["inflight",] == 0
+    assert told(fresh)["workers", __version__] == 1
+
+
+def test_a_board_that_cannot_be_written_to_stops_nobody(tmp_path):
+    Board(tmp_path / "absent", 0).leave(Metrics())
+    assert Board(tmp_path / "absent", 1).others() == []
+
+
+def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
+    metrics = Metrics()
+    for each in (turn(), turn(), turn(cached=None, paid=None, plain=None), turn(team="")):
+        metrics(each)
+    counted = told(metrics)
+    assert counted["prompt_tokens_total", "red", "read"] == 200
+    assert counted["prompt_tokens_total", "red", "cached"] == 180
+    assert counted["prompt_tokens_total", "", "read"] == 100
+    assert counted["prompt_dollars_total", "red", "paid"] == 0.02
+    assert counted["prompt_dollars_total", "red", "plain"] == 0.08
+
+
+def test_a_snapshot_tells_all_there_is():
+    metrics = Metrics()
+    metrics(turn())
+    metrics(SummaryEnded("c", "default", "up", "m", "made", 1, 100, 90, 10, 3.0))
+    again = Metrics()
+    again.workers.values.clear()
+    again.add_snapshot(metrics.snapshot())
+    assert again.render() == metrics.render()
+    assert json.loads(metrics.snapshot())

@@ -1,0 +1,209 @@
+"""What is shipped for Prometheus and Grafana, tried with a real Prometheus: the page of metrics is good, every question
+of the dashboard finds an answer, and every alert goes off when it should, at the first fault.
+
+It needs `prometheus` and `promtool` (Debian's package `prometheus`), and is passed over without them.
+"""
+
+import asyncio
+import json
+import math
+import re
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from serving import free_port
+from upstream import Upstream, answer
+
+from proxy import events
+from proxy.telemetry.metrics import PREFIX, Metrics
+
+ROOT = Path(__file__).parent.parent.parent
+ALERTS = ROOT / "deploy" / "alerts.yaml"
+CONFIG = ROOT / "deploy" / "compose" / "prometheus.yaml"
+BOARD = ROOT / "docs" / "grafana" / "compaction-proxy.json"
+RULES = {rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]}
+EXPRESSIONS = [target["expr"] for panel in json.loads(BOARD.read_text())["panels"] for target in panel["targets"]]
+PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason="there is no Prometheus here"),
+]
+
+
+def everything() -> Iterator[events.Event]:
+    """One of each of what is counted."""
+    for outcome in ("completed", "failed"):
+        yield events.RequestFinished(
+            "r", "POST", "/v1/chat/completions", 200, outcome, "red", "openai", None, "applied",
+            100, 40, 9, 9, 0.2, 0.1, 0.01,
+        )  # fmt: skip
+    yield events.UpstreamRetried("openai", "503", 1)
+    yield events.ConfigReloaded("no good")
+    yield events.OurFault("r", "KeyError", "a.py:1")
+    yield events.FailedOpen("r", "ValueError", "a.py:1")
+    yield events.StoreFailed("away")
+    yield events.HookFailed("a hook")
+    yield events.CompactionEnded("c", "default", "stride", 100, 40, (), rehearsed=False)
+    yield events.SummaryEnded("c", "default", "openai", "m", "made", 1, 100, 90, 10, 3.0)
+    yield events.BreakerOpened("c", "default")
+    yield events.Refused("r", "openai", "overflow", 100, helped=False)
+    yield events.CutSilently("c", "openai", 100, 50, said=False)
+    yield events.LoopLagged(0.01)
+    texts = dict.fromkeys(events.TurnEnded.__dataclass_fields__, "")
+    yield events.TurnEnded(**{**texts, "team": "red", "prompt": 100, "cached": 90, "paid": 0.01, "plain": 0.04})
+
+
+def happening(metrics: Metrics) -> Metrics:
+    for event in everything():
+        metrics(event)
+    return metrics
+
+
+def test_the_page_of_metrics_is_good():
+    page = happening(Metrics()).render()
+    done = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
+    # Of a metric about summaries it thinks that somebody wrote the type into the name.
+    assert [line for line in done.stderr.splitlines() if "should not include type 'summary'" not in line] == []
+    assert not done.stdout
+
+
+# --- the dashboard ---------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def prometheus(place: Path, origin: str):
+    """The shipped configuration, but for where the proxy is, how often it is asked, and where the rules are."""
+    told = yaml.safe_load(CONFIG.read_text())
+    (scrape,) = told["scrape_configs"]
+    assert scrape.pop("dns_sd_configs")
+    scrape |= {"scrape_interval": "200ms", "static_configs": [{"targets": [urllib.parse.urlsplit(origin).netloc]}]}
+    (place / "prometheus.yaml").write_text(yaml.safe_dump({**told, "rule_files": [str(ALERTS)]}))
+    port = free_port()
+    command = [PROMETHEUS, f"--web.listen-address=127.0.0.1:{port}", f"--config.file={place}/prometheus.yaml"]
+    with (place / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(*command, f"--storage.tsdb.path={place}/data", stderr=log)
+    try:
+        yield lambda question: found(port, question)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def found(port: int, question: str) -> list[float]:
+    """The values that come to a question; none while Prometheus is still starting."""
+
+    def ask() -> list[float]:
+        query = urllib.parse.urlencode({"query": question})
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=5) as reply:
+                return [float(each["value"][1]) for each in json.load(reply)["data"]["result"]]
+        except OSError:
+            return []
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
+    """Of a page on which everything happens once more whenever it is read."""
+    metrics = Metrics()
+
+    def page(_request):
+        return answer(happening(metrics).render().encode(), headers=[("content-type", "text/plain; version=0.0.4")])
+
+    async with Upstream(page) as proxy, prometheus(tmp_path, proxy.origin) as ask:
+        async with asyncio.timeout(20):
+            while len(proxy.requests) < 8:  # noqa: ASYNC110 (another process)
+                await asyncio.sleep(0.1)
+        answers = {each: await ask(re.sub(r"\$__(rate_interval|range)", "1s", each)) for each in EXPRESSIONS}
+    assert [question for question, values in answers.items() if not values or any(map(math.isnan, values))] == []
+    grows = [each for each in answers if "workers" not in each and "inflight" not in each]
+    assert [question for question in grows if not max(answers[question]) > 0] == []
+
+
+# --- alerts ----------------------------------------------------------------------------------------------------------
+
+COUNTS = "0x20 1x40"  # for twenty minutes nothing, then one
+GOES_ON = "0+1x90"
+APPEARS = "_x20 1x40"
+NEVER = "0x60"
+SINCE = {
+    "CompactionProxyAway": {'up{job="compaction-proxy", instance="a"}': "1x20 0x40"},
+    "CompactionProxyUpstreamFails": {
+        f'{PREFIX}requests_total{{outcome="completed"}}': "0+9x90",
+        f'{PREFIX}requests_total{{outcome="upstream-broke"}}': GOES_ON,
+    },
+    "CompactionProxyFault": {f'{PREFIX}failed_open_total{{kind="KeyError"}}': APPEARS},
+    "CompactionProxyConfigurationRefused": {f'{PREFIX}config_reloads_total{{outcome="refused"}}': COUNTS},
+    "CompactionProxyStoreFails": {f"{PREFIX}store_faults_total": GOES_ON},
+    "CompactionProxyTooLong": {f'{PREFIX}refused_for_size_total{{kind="overflow", outcome="handed-on"}}': APPEARS},
+    "CompactionProxyCostsMore": {
+        f'{PREFIX}prompt_dollars_total{{kind="paid"}}': "0+2x90",
+        f'{PREFIX}prompt_dollars_total{{kind="plain"}}': GOES_ON,
+    },
+    "CompactionProxySlow": {
+        f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="0.1"}}': NEVER,
+        f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="0.25"}}': GOES_ON,
+        f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="+Inf"}}': GOES_ON,
+    },
+    "CompactionProxyVersionsDiffer": {f'{PREFIX}workers{{version="{v}"}}': "1x90" for v in ("0.1.0", "0.2.0")},
+}
+WELL = {
+    'up{job="compaction-proxy", instance="a"}': "1x90",
+    f'{PREFIX}requests_total{{outcome="completed"}}': GOES_ON,
+    f'{PREFIX}config_reloads_total{{outcome="refused"}}': NEVER,
+    f"{PREFIX}store_faults_total": NEVER,
+    f'{PREFIX}failed_open_total{{kind="KeyError"}}': "3x90",
+    f'{PREFIX}prompt_dollars_total{{kind="paid"}}': GOES_ON,
+    f'{PREFIX}prompt_dollars_total{{kind="plain"}}': "0+2x90",
+    f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="0.1"}}': GOES_ON,
+    f'{PREFIX}loop_lag_seconds_bucket{{instance="a", le="+Inf"}}': GOES_ON,
+    f'{PREFIX}workers{{version="0.1.0"}}': "2x90",
+}
+
+
+def gone_off(place, name, series, minute):
+    """Did it, by then? What its labels are is no matter here."""
+    told = {
+        "rule_files": [str(ALERTS)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": each, "values": values} for each, values in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0 or vector(0)',
+                        "eval_time": f"{minute}m",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    }
+                ],
+            }
+        ],
+    }
+    (place / "test.yaml").write_text(yaml.safe_dump(told))
+    done = subprocess.run([PROMTOOL, "test", "rules", place / "test.yaml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "exp:" in done.stdout + done.stderr, done.stdout + done.stderr
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_alert_goes_off_when_it_should_and_not_when_all_is_well(tmp_path, name):
+    late = 85 if "1h" in str(RULES[name].get("for")) else 24
+    assert gone_off(tmp_path, name, SINCE[name], late)
+    assert not gone_off(tmp_path, name, WELL, 85)
+
+
+@pytest.mark.parametrize(
+    "name", ["CompactionProxyFault", "CompactionProxyTooLong", "CompactionProxyConfigurationRefused"]
+)
+def test_the_first_fault_is_enough(tmp_path, name):
+    assert not gone_off(tmp_path, name, SINCE[name], 19)
+    assert gone_off(tmp_path, name, SINCE[name], 22)
