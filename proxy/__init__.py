@@ -4,12 +4,14 @@ The map, from the heart outwards; each part imports only what stands above it:
 
     core/         the heart: what is forwarded, decided by pure functions over values
     wire/         bytes <-> values: chat requests, event streams, headers, paths, bodies
-    config/       proxy.yaml -> frozen values      events    frozen facts about what happened
+    config/       proxy.yaml -> frozen values
+    events        frozen facts about what happened
     errors        our few errors, each with a status and whose fault it is
-    windows       how much a model can read        tokenizer how long a text is for it
+    windows       how much a model can read, and at what prices
+    tokenizer     how many tokens a message is
     store/        promises (blocks) and originals (transcripts)
     upstream/     the one door to the model's API
-    telemetry/    listeners on events: log lines and metrics
+    telemetry/    listeners on events: log lines, metrics, hooks
     access/       who may come in, and as whom: team keys, switches, the key of the admin pages
     compaction/   the heart meets the world: gather what it must know, carry out what it decides
     gateway       THE ONE PATH a request takes, and the one place that fails open

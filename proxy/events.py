@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RequestFinished:
-    """One request has left the house, whichever way."""
+    """One request is done with, whichever way it ended."""
 
     request_id: str
     method: str
@@ -33,23 +33,16 @@ class RequestFinished:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRetried:
-    """Nothing had been sent, or the upstream had asked for it: the same request goes out once more."""
+    """The same request goes out once more: nothing of it had been sent, or the upstream had asked for that."""
 
     upstream: str
     why: str
     attempt: int
 
 
-def kind_and_place(fault: BaseException) -> tuple[str, str]:
-    """What may be told of a fault. Its message stays where it was raised: it may quote what a client sent."""
-    frames = traceback.extract_tb(fault.__traceback__)
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
-    return type(fault).__name__, where
-
-
 @dataclass(frozen=True, slots=True)
 class PathNotCompacted:
-    """Somebody uses a format that is relayed but not compacted. Said once for each path."""
+    """Somebody uses an API that is relayed but not compacted. Said once for each path."""
 
     path: str
 
@@ -65,9 +58,9 @@ class OurFault:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """One request of a conversation that was looked at, once its answer is through: what it was, what became of it.
+    """One request of a conversation, once its answer is through: what it was, and what became of it.
 
-    Beneath notice nothing of this is known, and nothing is told.
+    Of requests beneath notice nothing of this is known, and nothing is told.
     """
 
     conversation: str
@@ -88,8 +81,8 @@ class TurnEnded:
     prompt: int  # as the upstream counted it; 0: it did not say
     cached: int | None
     written: int
-    paid: float | None  # dollars for the prompt as it was read, and
-    plain: float | None  # for the history as it was sent, had nothing stood in between
+    paid: float | None  # dollars for the prompt as it was read
+    plain: float | None  # ... and for the history as it was sent, had nothing stood in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +109,10 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionEnded:
-    """A block was made; `steps` are name, messages touched, tokens saved. Rehearsed: only to see what it would do."""
+    """A block was made: each step by its name, the messages it touched, the tokens it saved.
+
+    `rehearsed`: only to see what it would do.
+    """
 
     conversation: str
     policy: str
@@ -191,9 +187,16 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class StoreBack:
-    """What had failed is well again, or says how it leaves things."""
+    """What had failed works again, or says how it leaves things."""
 
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class HookFailed:
+    """Somebody who wanted to be told could not be; no request has noticed."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +237,7 @@ Event = (
     | FailedOpen
     | StoreFailed
     | StoreBack
+    | HookFailed
     | ConfigReloaded
     | Lifecycle
     | LoopLagged
@@ -249,3 +253,10 @@ def to_all(*listeners: Listener) -> Listener:
             listener(event)
 
     return emit
+
+
+def kind_and_place(fault: BaseException) -> tuple[str, str]:
+    """What may be told of a fault. Its message stays where it was raised: it may quote what a client sent."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
+    return type(fault).__name__, where

@@ -224,16 +224,19 @@ class Gateway:
         self, prepared: Prepared, recording: Recording | None, passage: Passage, chunks: AsyncGenerator[bytes]
     ) -> AsyncGenerator[bytes]:
         """Passes an answer on and remembers what it said and what it cost. Noting it makes nobody wait."""
-        tail = usage.Tail()
-        with recorded(recording) as record:
-            async for chunk in chunks:
-                tail.feed(chunk)
-                record(chunk)
-                yield chunk
-        noting = self._or(self._compactor.after.told(prepared, tail.usage(), tail.end), None, passage)
-        task = asyncio.get_running_loop().create_task(noting)
-        self._noting.add(task)
-        task.add_done_callback(self._noting.discard)
+        after, tail, whole = self._compactor.after, usage.Tail(), False
+        try:
+            with recorded(recording) as record:
+                async for chunk in chunks:
+                    tail.feed(chunk)
+                    record(chunk)
+                    yield chunk
+            whole = True
+        finally:
+            noting = after.told(prepared, tail.usage(), tail.end) if whole else after.cut_off(prepared, tail.usage())
+            task = asyncio.get_running_loop().create_task(self._or(noting, None, passage))
+            self._noting.add(task)
+            task.add_done_callback(self._noting.discard)
 
     def _notes(self, call: Call, passage: Passage) -> Headers:
         """What a client of a format that is only relayed is told."""

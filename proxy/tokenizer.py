@@ -6,8 +6,8 @@ timeout.
 Three ideas make counting both right and cheap:
 
 - A message is counted once. Clients send their whole history with each turn, so counts are remembered by the bytes.
-- What costs time happens in threads, in pieces; tiktoken lets go of the interpreter while it works. The event loop
-  stays free even when a megabyte arrives for the first time.
+- What takes time happens in threads, in pieces; tiktoken releases the interpreter while it works. The event loop stays
+  free even when a megabyte arrives for the first time.
 - The best count is the upstream's own. The heart anchors on what it reported for a prefix, so that only new messages
   are counted here, and a `Calibration` learns how far our count is from its.
 """
@@ -83,7 +83,7 @@ class Tokenizer:
         return [next(counted) if count is None else count for count in known]
 
     def count(self, message: bytes) -> int:
-        """Remembered, or counted here and now: for messages that are new and small, as a step makes them."""
+        """Remembered, or counted on the spot: for new messages that are small, such as a step makes."""
         count = self._counts.get(message)
         if count is None:
             count = self._counts[message] = self._count(message)
@@ -187,10 +187,8 @@ def _tokens_of_piece(text: str, name: EncodingName) -> int:
 
 WEIGHT = 0.2  # of a new observation, once there are five
 TRUSTED = 2_000  # tokens: below, markup drowns the ratio
-PLAUSIBLE = (
-    0.5,
-    3.0,
-)  # reported / counted: outside, the prompt was cut silently, or only its uncached part is reported
+# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
+PLAUSIBLE = (0.5, 3.0)
 _PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
 
 
@@ -231,7 +229,7 @@ def plausible(counted: int, told: int) -> bool:
 
 
 def family(model: str) -> str:
-    """What shares a tokenizer, as names go: `claude-sonnet-4-5` -> `claude-4`, `qwen3-coder-30b` -> `qwen-3`."""
+    """Models that share a tokenizer, by name: `claude-sonnet-4-5` -> `claude-4`, `qwen3-coder-30b` -> `qwen-3`."""
     name = plain_name(model)
     maker = re.match(r"[a-z]*", name)
     version = re.search(r"\d+", name)
@@ -242,5 +240,5 @@ UNCALIBRATED = Calibration()
 
 
 def prior(model: str) -> Calibration:
-    """What is known before the first usage comes back."""
+    """The calibration to begin with, before the first usage comes back."""
     return Calibration(_PRIORS.get(family(model), 1.0))

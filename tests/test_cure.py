@@ -1,10 +1,14 @@
 """What may be tried after a refusal: figures in, figures out."""
 
 import pytest
+from chat import KEY, TENANT, request, says, user
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compaction.recovery import Cure, cure, taught
+from proxy.core.identity import chain
+from proxy.core.rules import Rules
+from proxy.core.scene import Scene
 from proxy.windows import Learned
 from proxy.wire.chat import answer_within
 from proxy.wire.overflow import Fault
@@ -85,6 +89,14 @@ def test_what_is_learned_is_the_limit_and_never_from_an_answer_too_long():
     assert taught(Fault("tpm-hard", 30_000)) == Learned(30_000, "total")
     assert taught(Fault("output", 32_768, room=9_000)) is None
     assert taught(Fault("input", 1_024)) is None
+
+
+def test_what_the_upstream_counts_of_the_bare_history_serves_its_next_turn():
+    signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
+    asked = request(user("Is it?"), says("Yes.", reasoning_details=signed), user("And now?"))
+    links = chain(asked, TENANT, KEY)
+    ready = Cure(bare=True)(Scene.of(asked, links, (), Rules()))
+    assert ready.basis == Scene.of(asked, links, (ready.block,), Rules()).basis != b""
 
 
 @pytest.mark.parametrize(

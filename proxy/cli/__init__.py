@@ -1,4 +1,8 @@
-"""The command line: one command, one file. The only part that reads the environment."""
+"""The command line: one command, one file. The only part that reads the environment.
+
+Several commands share `options`, `registry` (what operators have said), `table` and `progress`. `kinds` belongs to
+`doctor`, `tangents` to `compact`, `shelf` and `conversation` to `transcripts`.
+"""
 
 import argparse
 import os
@@ -6,10 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from proxy import __version__
-from proxy.cli import check, compact, demo, doctor, explain, keys, replay, serve, switch, transcripts
+from proxy.cli import check, compact, demo, doctor, explain, keys, published, replay, serve, switch, transcripts
 from proxy.config import InvalidConfig
 
-COMMANDS = (serve, demo, compact, replay, transcripts, keys, switch, check, explain, doctor)
+COMMANDS = (serve, demo, compact, replay, transcripts, keys, switch, published, check, explain, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.cli import options, tangents
+from proxy.cli.complaint import complain
 from proxy.core.messages import Message, Request
-from proxy.core.pipeline import Count, Draft, StepReport, run
-from proxy.core.plan import NeedSummary, Ready, decide
+from proxy.core.pipeline import Draft, StepReport, run
+from proxy.core.plan import decide, without_a_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
 from proxy.core.steps import STEPS
@@ -25,7 +26,7 @@ from proxy.wire import chat, saved
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of it."""
+    """What became of the conversation."""
 
     request: Request
     view: tuple[Message, ...]
@@ -68,9 +69,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def compact(args: argparse.Namespace) -> int:
     config = options.loaded(args).config
     if args.policy not in config.all_policies:
-        return _complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
+        return complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
     if args.tangents and args.apply:
-        return _complain("--tangents only lists: name the turns that shall go with --drop, and then --apply")
+        return complain("--tangents only lists: name the turns that shall go with --drop, and then --apply")
     policy = config.policy(args.policy)
     rules = policy.rules(args.policy)
     if args.keep_last is not None:
@@ -78,17 +79,18 @@ def compact(args: argparse.Namespace) -> int:
     try:
         request = _read(args)
     except (OSError, saved.UnreadableError) as fault:
-        return _complain(f"{args.file}: {fault}")
+        return complain(f"{args.file}: {fault}")
     window = resolve(args.model, Window(total=args.window, origin="config") if args.window else None)
     facts = Facts(usable=window.room(request.max_output), force=True)
     count = Tokenizers().of(args.model, policy.estimator).count
     if args.tangents:
         asking = tangents.Asking(config, args.model, count, window.room())
         return tangents.show(Turns.of(request, rules), asking, as_json=args.json)
+    by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
+    scene = Scene.of(request, _links(request), (), _bare(rules) if by_hand else rules, count=count, facts=facts)
     if args.drop:
-        return _print(_without(request, rules, args.drop, count, facts), args)
-    by = _by_steps(request, rules, args.step, count, facts) if args.step else _by_policy(request, rules, count, facts)
-    return _print(by, args)
+        return _print(_without(scene, args.drop), args)
+    return _print(_by_steps(scene, args.step) if args.step else _by_policy(scene), args)
 
 
 def _read(args: argparse.Namespace) -> Request:
@@ -98,26 +100,23 @@ def _read(args: argparse.Namespace) -> Request:
     return request
 
 
-def _by_policy(request: Request, rules: Rules, count: Count, facts: Facts) -> Outcome:
-    decided = decide(request, _links(request), (), rules, count=count, facts=facts)
-    ready: Ready = decided.give_up() if isinstance(decided, NeedSummary) else decided
-    return Outcome(request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
+def _bare(rules: Rules) -> Rules:
+    return replace(rules, always=())
 
 
-def _by_steps(request: Request, rules: Rules, names: Sequence[str], count: Count, facts: Facts) -> Outcome:
+def _by_policy(scene: Scene) -> Outcome:
+    ready = without_a_model(decide(scene))
+    return Outcome(scene.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
+
+
+def _by_steps(scene: Scene, names: Sequence[str]) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
-    scene = _as_it_came(request, rules, count, facts)
-    return _shortened(scene, *run([STEPS[name]() for name in names], scene.draft(rules.keep)), "steps")
+    return _shortened(scene, *run([STEPS[name]() for name in names], scene.draft(scene.rules.keep)), "steps")
 
 
-def _without(request: Request, rules: Rules, named: Collection[int], count: Count, facts: Facts) -> Outcome:
-    """These turns less, and nothing else."""
-    scene = _as_it_came(request, rules, count, facts)
-    return _shortened(scene, *Turns.of(request, rules).without(named, count), "turns")
-
-
-def _as_it_came(request: Request, rules: Rules, count: Count, facts: Facts) -> Scene:
-    return Scene.of(request, _links(request), (), replace(rules, always=()), count=count, facts=facts)
+def _without(scene: Scene, named: Collection[int]) -> Outcome:
+    """The conversation without these turns, and changed in nothing else."""
+    return _shortened(scene, *Turns.of(scene.request, scene.rules).without(named, scene.count), "turns")
 
 
 def _shortened(scene: Scene, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
@@ -127,7 +126,7 @@ def _shortened(scene: Scene, shorter: Draft, reports: Sequence[StepReport], reas
 
 
 def _links(request: Request) -> list[bytes]:
-    """Nobody else will look for this conversation: its places are links enough."""
+    """Nobody will look for this conversation again, so its places do for links."""
     return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
 
 
@@ -136,14 +135,9 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
     if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
-        return _complain("\n".join([*left, "nothing was dropped"]))
+        return complain("\n".join([*left, "nothing was dropped"]))
     sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
-
-
-def _complain(why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201
-    return 1
 
 
 def _refusal(report: StepReport) -> str:

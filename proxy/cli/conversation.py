@@ -3,15 +3,13 @@
 What the model saw follows from the history and the block that stands for it, as it followed when it was forwarded.
 """
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from proxy.core.messages import Message, understood
+from proxy.core.messages import Message
 from proxy.core.overlay import Block
-from proxy.core.pipeline import quarter
-from proxy.core.rules import Facts, Rules
-from proxy.core.scene import Scene
+from proxy.core.rules import Rules
+from proxy.server.admin.fates import seen, speaker
 from proxy.store.transcripts.lines import Answered, Said
 from proxy.store.transcripts.reading import Transcript
 from proxy.wire import chat
@@ -36,9 +34,8 @@ class Beside:
         if request is None or block is None:
             return None
         links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
-        rules, facts = replace(Rules(), new_blocks=False), Facts(usable=block.window)
-        scene = Scene.of(request, links, (block,), rules, count=quarter, facts=facts)
-        return cls(block, scene.view) if scene.stands else None
+        view = seen(request, links, block, Rules())
+        return cls(block, view.messages) if view.block is not None else None
 
     def instead_of(self, place: int, said: Said) -> Iterator[tuple[str, bytes]]:
         """What was seen where a message stood, each with a word about it; nothing: the message itself."""
@@ -63,9 +60,9 @@ class Page:
 
     def lines(self, found: Transcript, path: list[Said], beside: Beside | None) -> Iterator[str]:
         for head in found.head_of(path[-1]):
-            yield self._line("", *role_and_words(head.message))
+            yield self._line("", *speaker(head.message))
         for place, said in enumerate(path):
-            yield self._line(f"{place + 1}", *role_and_words(said.message))
+            yield self._line(f"{place + 1}", *speaker(said.message))
             if beside is None:
                 yield from map(self._answer, found.answers_to(said.at))
             else:
@@ -76,13 +73,13 @@ class Page:
 
     def _seen(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         for word, raw in instead:
-            yield self._line("", f"> {word}", role_and_words(raw)[1])
+            yield self._line("", f"> {word}", speaker(raw)[1])
 
     def _answer(self, answer: Answered) -> str:
         usage = answer.usage
         about = [answer.model, answer.finish, "cut off" if answer.cut else ""]
         about += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
-        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {role_and_words(answer.message)[1]}")
+        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {speaker(answer.message)[1]}")
 
     def _line(self, number: str, who: str, text: str) -> str:
         clean, _ = self.redaction.of_text(text)
@@ -93,16 +90,6 @@ class Page:
             return text.replace("\n", "\n" + " " * _MARGIN)
         line = " ".join(text[: 2 * _WIDTH].split())
         return line if len(text) <= _WIDTH else f"{line[:_WIDTH]} … ({len(text):,} characters)"
-
-
-def role_and_words(raw: bytes) -> tuple[str, str]:
-    """Who speaks, and what it says: its text, and what it calls. What nobody can read is shown as it stands."""
-    try:
-        message = understood(json.loads(raw), raw)
-    except (ValueError, RecursionError):
-        return "?", raw.decode("utf-8", "replace")
-    calls = [f"{call.name}({call.arguments})" for call in message.calls]
-    return message.role, "\n".join(filter(None, [message.text, *calls]))
 
 
 def _sum(path: list[Said], beside: Beside) -> Iterator[str]:

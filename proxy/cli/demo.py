@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TextIO
 
+from proxy.cli.complaint import complain
 from proxy.config import Loaded, load
 from proxy.demo import picture
 from proxy.demo.agent import Agent, Turn
@@ -24,7 +25,8 @@ from proxy.demo.tally import Tally, untouched
 from proxy.errors import ProxyError
 from proxy.server import supervisor
 from proxy.server.simulated import Simulated
-from proxy.server.worker import Source, Worker, url_of
+from proxy.server.watch import Source
+from proxy.server.worker import Worker, url_of
 from proxy.tokenizer import Tokenizers
 from proxy.windows import Prices, resolve
 
@@ -81,11 +83,11 @@ def _verdict(playing: asyncio.Task[None], moment: Moment) -> int:
     """The exit code; a run that did not come to its end says why."""
     fault = playing.exception()
     if isinstance(fault, ProxyError):
-        return _complain(str(fault))
+        return complain(str(fault))
     if fault is not None:
         raise fault
     last = moment.turns[-1]
-    return 0 if last.ok else _complain(f"turn {last.step + 1} failed: HTTP {last.status} {last.said}")
+    return 0 if last.ok else complain(f"turn {last.step + 1} failed: HTTP {last.status} {last.said}")
 
 
 async def _watched(agent: Agent, moment: Moment, screen: "Screen") -> None:
@@ -134,11 +136,6 @@ def _whereabouts(state: str, turns: Sequence[Turn]) -> list[str]:
         f"   compaction-proxy transcripts list {where}",
         f"   compaction-proxy transcripts show {named} --compacted {where}",
     ]
-
-
-def _complain(why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201
-    return 1
 
 
 @dataclass(slots=True)

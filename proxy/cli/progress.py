@@ -11,13 +11,13 @@ _MINUTE = 60
 
 @dataclass(slots=True)
 class Bar:
-    """To be called with each thing that is done."""
+    """Called each time something is done."""
 
     out: TextIO
     what: str
     began: float = 0.0
     known: int = 0
-    """So many were done before this run."""
+    """How many were done before this run."""
     drawn: float = 0.0
 
     def __call__(self, done: int, of: int) -> None:

@@ -8,11 +8,13 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from proxy.cli import options
+from proxy.cli.complaint import complain
 from proxy.cli.progress import Bar
 from proxy.cli.table import table
 from proxy.config import Config
@@ -42,7 +44,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser = commands.add_parser("replay", help=what, description=what)
     parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="sessions, requests, or folders of them")
     parser.add_argument("--sample", action="store_true", help="conversations that are made here, the same everywhere")
-    parser.add_argument("--limit", metavar="N", type=int, default=0, help="an even share that comes to about so many")
+    parser.add_argument("--limit", metavar="N", type=int, default=0, help="only an even share of them, about N")
     _add_what_is_tried(parser)
     _add_upstream(parser)
     _add_output(parser)
@@ -69,7 +71,7 @@ def _add_upstream(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="so many processes")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many processes")
     parser.add_argument("--out", metavar="FILE", type=Path, help="keep results here; a run that broke off goes on")
     parser.add_argument("--by", choices=("source", "terms"), help="further tables: by kind of agent, or of term")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
@@ -79,10 +81,10 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def replay(args: argparse.Namespace) -> int:
     config = options.loaded(args).config
     try:
-        conversations = list(_conversations(args))
+        conversations = _conversations(args)
         results = _results(args, config, conversations)
     except (OSError, UnreadableError, UnknownPolicy, ProxyError) as fault:
-        return _complain(str(fault))
+        return complain(str(fault))
     except KeyboardInterrupt:
         return INTERRUPTED
     if args.html:
@@ -96,18 +98,29 @@ class UnknownPolicy(ValueError):
     """Nothing goes by this name."""
 
 
-def _conversations(args: argparse.Namespace) -> Iterator[Conversation]:
+def _conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
         raise UnreadableError("nothing to replay: name files, or say --sample")
+    read = [each for path in args.files for each in sessions.sessions(path)]
+    for remark in _remarks(read):
+        print(remark, file=sys.stderr)  # noqa: T201
     found = sample.conversations() if args.sample else []
-    found += [each for path in args.files for each in sessions.read(path)]
+    found += [conversation for session in read for conversation in session.conversations]
     if not found:
         raise UnreadableError("there is no conversation with a request in these")
-    yield from found[:: max(1, len(found) // args.limit) if args.limit else 1]
+    return found[:: max(1, len(found) // args.limit) if args.limit else 1]
+
+
+def _remarks(read: Sequence[sessions.Session]) -> Iterator[str]:
+    """What was not read as it stands: a figure is worth what is known of the record it was made from."""
+    noted = Counter("files of no known form, passed over" for session in read if not session.format)
+    for session in read:
+        noted.update(session.notes)
+    yield from (f"{what}: {times:,}" for what, times in noted.items())
 
 
 def _results(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
-    """Of the policies that are named, and of the proxy; where neither is, of those that are always of interest."""
+    """The results of the named policies, and of the proxy; if neither is named, of doing nothing and the default."""
     upstream = Upstream(args.window, HABITS[args.cache], args.model)
     ledger, bar = Ledger(args.out), Bar(sys.stderr, "conversations")
     usual = SHOWN if args.all else () if args.through else (NOTHING, "default")
@@ -171,7 +184,7 @@ def _setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
 
 
 def shown(results: Sequence[Result], setting: str, by: str | None = None) -> str:
-    """Everything as text."""
+    """All tables as text."""
     totals = scorecard.totals(results)
     parts = [setting]
     for title, columns in scorecard.TABLES.items():
@@ -190,8 +203,3 @@ def _further(results: Sequence[Result], totals: Mapping[str, Scores], by: str | 
             head = ["source", *(column.name for column in scorecard.OF_A_SOURCE)]
             rows = scorecard.rows(scorecard.by_source(results, policy), scorecard.OF_A_SOURCE)
             yield f"{policy}, by source\n{table(head, rows)}"
-
-
-def _complain(why: str) -> int:
-    print(why, file=sys.stderr)  # noqa: T201
-    return 1

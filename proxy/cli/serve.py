@@ -1,15 +1,16 @@
 """`serve`: the proxy."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from proxy.access import admin
 from proxy.access.registry import Published
 from proxy.cli import options
+from proxy.cli.complaint import complain
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
-from proxy.server.worker import Source, url_of
+from proxy.server.watch import Source
+from proxy.server.worker import url_of
 from proxy.telemetry import log
 
 _WHERE: dict[str, tuple[str | int, ...]] = {
@@ -61,19 +62,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         Path(config.state.dir).mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        return _complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
+        return complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     try:
         sock = supervisor.bound(config)
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
-        return _complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
+        return complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
     _welcome(config, url_of(config, sock), admin.made(config))
     return supervisor.serve(Source(read, args.config, tried), config, sock)
-
-
-def _complain(what: str) -> int:
-    print(what, file=sys.stderr)  # noqa: T201
-    return 1
 
 
 def _welcome(config: Config, url: str, admin_key: str | None) -> None:

@@ -89,7 +89,7 @@ def opened(config: Config) -> Shelf:
 
 
 def _ahead(read: Callable[[Stored], T], stored: Iterator[Stored]) -> Iterator[T]:
-    """In their order, a few at a time: more would be more than there is memory for."""
+    """All of them, read in their order, a few at a time: memory is bounded."""
     reading: deque[Future[T]] = deque()
     with ThreadPoolExecutor(AHEAD) as pool:
         for one in stored:

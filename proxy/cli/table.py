@@ -8,7 +8,7 @@ _UNKNOWN = "-"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Whatever is a number, or would be if it were known, stands to the right in its column."""
+    """Columns of figures, known or not, stand to the right."""
     listed = list(rows)
     texts = [tuple(head), *(tuple(map(_shown, row)) for row in listed)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from proxy.cli.complaint import complain
 from proxy.cli.table import table
 from proxy.compaction.errand import heard
 from proxy.config import Config, Upstream
@@ -20,10 +21,10 @@ from proxy.core.messages import understood
 from proxy.core.pipeline import Count
 from proxy.core.tangents import Tangent, Turns
 from proxy.errors import ProxyError
+from proxy.server.stores import redacting
 from proxy.upstream import Call, Client
 from proxy.wire.answers import Answer
 from proxy.wire.headers import Headers
-from proxy.wire.redaction import Redaction, redaction
 
 CLIPS = (2_000, 500, 100)
 """Characters of a result that the model sees: what a turn was about shows in little. The first that fits is sent."""
@@ -62,8 +63,7 @@ def show(turns: Turns, asking: Asking, *, as_json: bool) -> int:
     try:
         found, ignored = turns.understood(_asked(turns, asking)) if turns.offered else ((), ())
     except UnansweredError as fault:
-        print(fault, file=sys.stderr)  # noqa: T201 (what a person reads)
-        return 1
+        return complain(str(fault))
     if as_json:
         told = {"turns": len(turns.listed), "offered": turns.offered, "tangents": [asdict(each) for each in found]}
         print(json.dumps(told | {"ignored": ignored}))  # noqa: T201
@@ -104,7 +104,7 @@ def _asked(turns: Turns, asking: Asking) -> str:
 
 
 def _question(turns: Turns, asking: Asking) -> str:
-    clean = _redaction(asking.config)
+    clean = redacting(asking.config)
     for clip in CLIPS:
         text = turns.question(clip, lambda told: clean.of_text(told)[0])
         if asking.room is None or asking.count(text.encode("utf-8", "replace")) <= asking.room * _ROOM:
@@ -124,11 +124,6 @@ def _credential(settings: Upstream) -> Headers:
     """The key of the caller, where the upstream has none of its own."""
     key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
     return (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
-
-
-def _redaction(config: Config) -> Redaction:
-    told = config.transcripts
-    return redaction(told.patterns) if told.redact else Redaction()
 
 
 def _text(answer: Answer) -> str:

@@ -11,16 +11,16 @@ from contextlib import closing
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.cli.conversation import Beside, Page, role_and_words
+from proxy.cli.conversation import Beside, Page
 from proxy.cli.shelf import NotThere, Shelf, opened
 from proxy.cli.table import size, table
-from proxy.config import Config
+from proxy.server.admin.fates import speaker
+from proxy.server.stores import redacting
 from proxy.store.promises import MEBIBYTE
 from proxy.store.transcripts.lines import Said
 from proxy.store.transcripts.proof import Report, proven
 from proxy.store.transcripts.reading import Glance, Transcript, glance, transcript
 from proxy.store.transcripts.retention import Retention, beyond, remove
-from proxy.wire.redaction import Redaction, redaction
 
 SHORT = 16
 
@@ -73,7 +73,7 @@ def show_one(shelf: Shelf, args: argparse.Namespace) -> int:
     leaf = _leaf(found, args.leaf)
     path = found.path(leaf)
     beside = _beside(shelf, found, path) if args.compacted else None
-    for line in Page(_redaction(shelf.config), args.full).lines(found, path, beside):
+    for line in Page(redacting(shelf.config), args.full).lines(found, path, beside):
         print(line)  # noqa: T201
     others = [other[:SHORT] for other in found.leaves() if other != leaf]
     if others and not args.leaf:
@@ -189,20 +189,16 @@ def _beside(shelf: Shelf, found: Transcript, path: list[Said]) -> Beside:
     return beside
 
 
-def _redaction(config: Config) -> Redaction:
-    return redaction(config.transcripts.patterns) if config.transcripts.redact else Redaction()
-
-
 def _texts(found: Transcript) -> Iterator[tuple[str, str, str, str]]:
     """All that was said: at which link, by whom, when, and what."""
     for head in found.heads.values():
-        role, words = role_and_words(head.message)
+        role, words = speaker(head.message)
         yield "-", role, head.seen, words
     for said in found.messages.values():
-        role, words = role_and_words(said.message)
+        role, words = speaker(said.message)
         yield said.at, role, said.seen, words
     for answer in found.answers:
-        yield answer.to, "answer", answer.seen, role_and_words(answer.message)[1]
+        yield answer.to, "answer", answer.seen, speaker(answer.message)[1]
 
 
 def _around(found: re.Match[str]) -> str:

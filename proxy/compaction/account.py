@@ -1,7 +1,7 @@
 """What is told of a request once its answer is through: figures and names, no word of what anybody said.
 
-What it would have cost without us is told carefully: whatever the client had sent before, within the life of a cache,
-counts as read from the cache, by the rule that each provider keeps.
+What it would have cost without us is told cautiously: everything the client had sent before, within the lifetime of a
+cache, counts as read from the cache.
 """
 
 import time
@@ -13,7 +13,7 @@ from proxy.core import economics
 from proxy.core.groups import last_assistant
 from proxy.events import TurnEnded
 from proxy.tokenizer import reported
-from proxy.windows import Prices, Window
+from proxy.windows import Window
 from proxy.wire.headers import find
 
 MILLION = 1_000_000
@@ -51,7 +51,7 @@ def account(decided: Decided, usage: Mapping[str, Any] | None) -> TurnEnded:
 
 
 def _warm(decided: Decided) -> int:
-    """Tokens of the history as it was sent that the upstream would have had in its cache."""
+    """How many tokens of the history, had it gone out as it came, the upstream would have had in its cache."""
     case, last = decided.case, decided.memory.last
     if last is not None and economics.cold(time.time() - last.at, case.facts().prices):
         return 0
@@ -63,7 +63,7 @@ def _warm(decided: Decided) -> int:
 
 
 def _cached(usage: Mapping[str, Any]) -> int | None:
-    """Of the prompt; None where the upstream does not say."""
+    """Cached tokens of the prompt; None where the upstream does not say."""
     details = usage.get("prompt_tokens_details")
     return _number(details.get("cached_tokens")) if isinstance(details, Mapping) else None
 
@@ -73,13 +73,9 @@ def _number(value: object) -> int | None:
 
 
 def _dollars(window: Window, size: int, cached: int) -> float | None:
-    """For a prompt of this size; over a cliff all of it costs what it says. None where prices are not known."""
-    tier: Prices | None = window.prices
-    for cliff in sorted(window.cliffs, key=lambda cliff: cliff.above):
-        tier = cliff.prices if size > cliff.above else tier
-    if tier is None:
+    """What a prompt of this size costs, at the price of the cliff it is over; None where prices are unknown."""
+    prices = window.prices_at(size)
+    if prices is None:
         return None
-    read = tier.input if tier.cache_read is None else tier.cache_read
-    fresh = tier.input if tier.cache_write is None else tier.cache_write
     warm = min(max(0, cached), size)
-    return (warm * read + (size - warm) * fresh) / MILLION
+    return (warm * prices.cached + (size - warm) * prices.fresh) / MILLION

@@ -56,14 +56,15 @@ class Aftermath:
         if decided is not None:
             decided = await self._kept_now(decided)
             await self._recall.promise(decided.identity, decided.ready, decided.memory, rehearsed=decided.rehearsed)
+            learned, told = decided.case.window_keys(decided.identity.tenant)
             if prepared.lesson is not None:
-                key = decided.case.window_key(decided.identity.tenant)
-                await self._lessons.learn(key, decided.case.which, prepared.lesson)
+                await self._lessons.learn(learned, decided.case.which, prepared.lesson)
+            await self._lessons.pass_on(told, decided.case.which)
         kept = decided.kept if decided is not None else None
         return self._keeper.record(kept or await self._kept_anyway(prepared), answer)
 
     async def _kept_now(self, decided: Decided) -> Decided:
-        """The first history that is folded of somebody unknown: he is known now, and nothing is promised before it."""
+        """The history of a client unknown till now, folded for the first time: it is kept before the promise is."""
         folds = decided.ready.action != "none" and not decided.rehearsed
         if decided.kept is not None or not folds or not decided.case.policy.transcripts:
             return decided
@@ -71,7 +72,7 @@ class Aftermath:
         return replace(decided, kept=await self._keeper.before_loss(decided.identity, case.request, case.rules.signed))
 
     async def refused(self, prepared: Prepared, status: int) -> None:
-        """The upstream calls it invalid. A summary that was new in it may be why, and is not used again."""
+        """The upstream calls it invalid. A summary that was new in it may be the reason, and is not used again."""
         decided = prepared.decided
         if decided is None or status not in INVALID or decided.ready.action != "created":
             return
@@ -81,7 +82,7 @@ class Aftermath:
             await self._recall.disown(decided.identity, summary.covers)
 
     async def _kept_anyway(self, prepared: Prepared) -> Kept | None:
-        """Nothing of it was folded away: the call still holds the client's own body."""
+        """The original of a request of which nothing was folded away, where every original is kept."""
         body = prepared.call.body
         if not (self._keeper.everything and prepared.keeps) or not isinstance(body, bytes):
             return None
@@ -91,7 +92,7 @@ class Aftermath:
         return self._keeper.accepted(len(body), partial(history_of, body, tenant, conversation, secret, policy))
 
     async def told(self, prepared: Prepared, usage: dict[str, Any] | None, end: bytes = b"") -> None:
-        """The answer is through: this is when, so much the upstream counted, and so it ended."""
+        """The answer is through: note when that was, what the upstream counted, and whether the block helped."""
         decided = prepared.decided
         if decided is None:
             return
@@ -112,8 +113,13 @@ class Aftermath:
         if not decided.case.observes:
             await self._ask_ahead(decided, last)
 
+    async def cut_off(self, prepared: Prepared, usage: dict[str, Any] | None) -> None:
+        """The answer did not come to its end: whoever looks at the conversation shall see that there was this turn."""
+        if prepared.decided is not None:
+            self._emit(account(prepared.decided, usage))
+
     async def _recounted(self, prepared: Prepared) -> int:
-        """What a shortened history takes, asked with a few tokens of answer; 0 where the policy does not ask."""
+        """What the upstream counts for a shortened history, asked with hardly any answer; 0 where it is not asked."""
         case, body = prepared.case, prepared.call.body
         created = prepared.ready is not None and prepared.ready.action == "created"
         if case is None or case.policy.recount != "probe" or not created or not isinstance(body, bytes):
@@ -125,7 +131,7 @@ class Aftermath:
         return 0
 
     async def _ask_ahead(self, decided: Decided, last: LastTime) -> None:
-        """What the next requests will need is asked for now, of the history as the client has sent it."""
+        """Ask now for the summary that the next requests will need."""
         rules, size = decided.case.rules, last.anchor.tokens or decided.ready.after
         if not plan.nears(size, rules, decided.ground.facts(may_ask=not self._summarizer.rests(decided.ground.whose))):
             return
@@ -138,7 +144,7 @@ class Aftermath:
             self._summarizer.begin(ground.order(question))
 
     def _complain(self, decided: Decided, counted: int, tokens: int) -> None:
-        """The prompt was cut without a word: once in a conversation that is a warning."""
+        """The prompt was cut without a word; that is worth one warning in a conversation."""
         conversation = decided.identity.conversation
         said = conversation in self._cut
         if len(self._cut) >= REMEMBERED:

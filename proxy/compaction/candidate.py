@@ -1,7 +1,7 @@
 """A summary on its way: being made, ready to be used, or asked for in vain.
 
-It is a fact in the store under the chain link of what it covers, so that every worker sees how far it is. It becomes
-part of a promise only when a request that used it was accepted.
+It is kept in the store under the chain link of what it covers, so that every worker sees how far it is. It becomes part
+of a promise only when a request that used it was accepted.
 """
 
 import json
@@ -14,7 +14,7 @@ from proxy.compaction.facts import Identity
 DAY_SECONDS = 24 * 3600.0
 FAILED_SECONDS = 600.0
 GIVEN_UP = 2
-"""After so many in a row that came to nothing the model is left in peace."""
+"""After this many in a row that came to nothing, the model is not asked again."""
 FORMAT = 1
 
 State = Literal["making", "ready", "failed"]
@@ -22,13 +22,15 @@ State = Literal["making", "ready", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A summary of `body[:covers]`, and how far it is."""
+
     state: State
     text: str = ""
     """The summary; while it is being made, by whom."""
     times: int = 0
-    """So many in a row were asked for in vain."""
+    """How many in a row came to nothing."""
     covers: int = 0
-    """Told by where it was found."""
+    """Not stored: the key that it was found under says it."""
 
     def to_bytes(self) -> bytes:
         return json.dumps([FORMAT, self.state, self.text, self.times]).encode()
@@ -41,7 +43,7 @@ class Candidate:
 
     @classmethod
     def making(cls) -> "Candidate":
-        """A claim to be making it. No two are alike: whose has run out must not undo that of the next one."""
+        """A worker's claim to be making it. No two are alike: one that has run out must not undo the next worker's."""
         return cls("making", token_hex(8))
 
 

@@ -1,4 +1,4 @@
-"""A request as compaction sees it: whose, what it asks, by which rules, in front of which window."""
+"""A request as compaction sees it: by whom, what it asks for, by which rules, in front of which window."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
 from proxy.tokenizer import Calibration, Tokenizer
 from proxy.upstream import Call, Client
-from proxy.windows import Window, learned_key
+from proxy.windows import Window, window_keys
 from proxy.wire.redaction import Redaction
 
 NOTHING_REDACTED = Redaction()
@@ -22,7 +22,7 @@ NOBODY: Mapping[str, Client] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A request and everything that judging it takes."""
+    """A request and everything needed to judge it, except what is remembered of its conversation."""
 
     call: Call
     wish: Wish
@@ -33,7 +33,7 @@ class Case:
     tokenizer: Tokenizer
     client: Client
     teller: Client | None = None
-    """Another upstream that makes the summaries."""
+    """The upstream that makes the summaries, where it is another."""
     redaction: Redaction = NOTHING_REDACTED
     counts: Mapping[bytes, int] = field(default_factory=dict)
     """Tokens of each message and of the tools, once they are counted."""
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def asked(self) -> Client:
-        """Who makes its summaries."""
+        """The upstream that makes its summaries."""
         return self.teller or self.client
 
     @property
@@ -56,20 +56,21 @@ class Case:
         """Whose window it is."""
         return which(self.upstream, self.request.model, self.call)
 
-    def window_key(self, tenant: str) -> str:
-        """A tenant is a credential here; one that has several must tell them apart in this key."""
-        return learned_key(tenant, self.upstream, self.request.model, tenant)
+    def window_keys(self, tenant: str) -> tuple[str, str]:
+        """Where its window is remembered: for each tenant, because limits may depend on the credential."""
+        return window_keys(tenant, self.upstream, self.request.model, tenant)
 
     @property
     def raws(self) -> list[bytes]:
-        """What weighs in it."""
+        """What is counted: its messages and tools."""
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
 
     def knowing(self, lesson: Window | None) -> "Case":
-        """What an overflow taught counts for more than what was told; what the operator says, for more than both."""
+        """The case with the window that an overflow taught: that overrules what was told, but not the operator."""
         if lesson is None or self.window.origin == "config":
             return self
-        limits = replace(self.window, total=lesson.total, input=lesson.input, origin=lesson.origin)
+        output = lesson.output or self.window.output
+        limits = replace(self.window, total=lesson.total, input=lesson.input, output=output, origin=lesson.origin)
         return replace(self, window=limits)
 
     def facts(self) -> Facts:

@@ -40,6 +40,8 @@ from proxy.wire.redaction import Redaction
 # Bytes to a token, guessed low: whoever is quiet by this is quiet by any count.
 BYTES_A_TOKEN = 3
 SMALLEST_WINDOW = 2_048
+# An upstream may count twice as many tokens as are guessed here.
+UNSURE = 2
 PENDING = "summary-pending"
 NOTHING_REDACTED = Redaction()
 
@@ -58,7 +60,7 @@ class Compactor:
         self._emit = emit
         self._tokenizers = Tokenizers()
         self._loading: asyncio.Task[None] | None = None
-        self._probe = Probe()
+        self._probe = Probe(self._lessons.heard)
         self.after = Aftermath(self._recall, self._lessons, keeper, self._summarizer, emit)
 
     async def prepare(self, call: Call, body: bytes, client: Client, offer: Offer) -> Prepared:
@@ -67,7 +69,7 @@ class Compactor:
         return prepared if ruled.policy.transcripts else replace(prepared, keeps=False)
 
     async def _place(self, call: Call, request: Request | None) -> float:
-        """Of a conversation, where several policies may apply."""
+        """Where its conversation stands between 0 and 100, which decides between several policies."""
         secret = await self._recall.secret()
         return place(request, tenant_of(call, secret), secret, Wish.of(call.headers).conversation)
 
@@ -97,7 +99,7 @@ class Compactor:
         return await self._carried_out(await self._decided(await self._found(counted), policy.summary.wait))
 
     def _knows(self, decided: Decided) -> bool:
-        """Whose history is it? Nothing is kept of strangers (proxy/compaction/known.py)."""
+        """Whether something may be kept of this client: of strangers, nothing is (`known.py`)."""
         return decided.case.call in self._keeper.known or decided.was_accepted
 
     def _clean(self, raw: bytes) -> bytes:
@@ -122,7 +124,7 @@ class Compactor:
         return Prepared(call, decided.notes, wish=wish, answer=explicit.shortened(decided))
 
     async def _forced(self, case: Case) -> Decided:
-        """Whoever asks for nothing else waits as long as a summary may take."""
+        """A client that asks for nothing but this waits as long as a summary may take."""
         await case.tokenizer.count_all(case.raws)
         decided = await self._decided(await self._found(case), case.policy.summary.seconds)
         self._tell(decided)
@@ -145,7 +147,7 @@ class Compactor:
         return Decided(ground, found)
 
     async def _resolved(self, need: NeedSummary, ground: Ground, facts: Facts, patience: float) -> Ready:
-        """While the history still fits nobody waits for a summary; else as long as patience lasts, then without."""
+        """While the history still fits nobody waits for a summary; else for `patience` seconds, then goes without."""
         order = None if need.question is None else ground.order(need.question)
         if not need.urgent:
             if order is not None:
@@ -156,37 +158,37 @@ class Compactor:
         else:
             summary = await self._summarizer.wait(order, patience)
         if summary is None:
-            return need.give_up()
+            return need.mechanical
         facts = replace(facts, summary=summary, may_ask=False, making=0)
         told = await asked(plan.decide, ground, ground.rules, ground.memory.calibration, facts)
-        return told.give_up() if isinstance(told, NeedSummary) else told
+        return plan.without_a_model(told)
 
     async def _found(self, case: Case) -> Ground:
-        """Whose history it is, and what is remembered of it and of its window."""
+        """The case with the identity of its history, and what is remembered of that and of its window."""
         request = case.request
         secret = await self._recall.secret()
         tenant = tenant_of(case.call, secret)
         links = await apart(len(request.source), partial(chain, request, tenant, secret, case.wish.conversation))
         identity = Identity(tenant, links, f"{case.upstream}/{family(request.model)}")
-        window = "" if case.window.origin == "config" else case.window_key(tenant)  # the operator has spoken
+        windows = () if case.window.origin == "config" else case.window_keys(tenant)  # the operator has spoken
         memory = await self._recall.find(
             identity,
             prior(request.model),
             rehearse=case.observes,
-            window=window,
-            told=case.rules.summary.enabled and not case.observes,
+            windows=windows,
+            told=not case.observes and _may_need_summary(case.knowing(self._lessons.inkling(case.which))),
         )
         lesson = self._lessons.recalled(case.which, memory.window) if memory.answered else None
         return Ground(case.knowing(lesson), identity, memory)
 
     async def recover(self, prepared: Prepared, fault: Fault) -> Prepared:
-        """The upstream refused it, for this. What may be tried once more; the same again: nothing would help."""
+        """What to try once more after this refusal; the same call again means that nothing would help."""
         case = prepared.case
         if case is None or case.observes or not case.rules.new_blocks:
             return prepared
         refused = prepared.decided or await self._passed_over(case)
         if (lesson := recovery.taught(fault, case.request.max_output)) is not None:
-            await self._lessons.learn(case.window_key(refused.identity.tenant), case.which, lesson)
+            await self._lessons.learn(case.window_keys(refused.identity.tenant)[0], case.which, lesson)
         counted = sum(await case.tokenizer.count_all(weighing(refused.ready)))
         cure = recovery.cure(fault, counted, refused.memory.calibration.ratio, case.request.max_output)
         again = await self._cured(prepared, refused, cure) if cure is not None else prepared
@@ -195,14 +197,14 @@ class Compactor:
     async def _cured(self, prepared: Prepared, refused: Decided, cure: recovery.Cure) -> Prepared:
         if cure.of_history:
             case, facts = refused.case, Facts(usable=cure.goal, prices=prices_of(refused.case.window))
-            ready = await asked(cure, refused.ground, case.rules, Calibration(cure.ratio), facts)
+            ready = await asked(cure, refused.ground, cure.hardened(case.rules), Calibration(cure.ratio), facts)
             if ready is None:
                 return prepared
             prepared = await self._carried_out(replace(refused, ready=ready))
         return _asking_less(replace(prepared, lesson=cure.lesson), cure.answer)
 
     async def _passed_over(self, case: Case) -> Decided:
-        """What was beneath notice is looked at after all: it went out as it came."""
+        """A request that went out as it came, because it was beneath notice, is looked at after all."""
         await case.tokenizer.count_all(case.raws)
         ground = await self._found(case)
         size = sum(map(ground.case.count(ground.memory.calibration), case.raws))
@@ -252,8 +254,14 @@ async def _counted(case: Case, inkling: Window | None) -> Case | None:
     return replace(case, counts=dict(zip(raws, counts, strict=True)))
 
 
+def _may_need_summary(case: Case) -> bool:
+    """Whether one may be due, by whatever count: else none is looked for among all the links."""
+    facts = case.facts()
+    return facts.force or plan.nears(UNSURE * sum(case.counts.values()), case.rules, facts)
+
+
 def _gauged(prepared: Prepared) -> Prepared:
-    """Streams whose figures matter and that would not tell them are asked to; clients are told as the policy says."""
+    """A stream that would not tell its usage is asked to, where that matters; the client sees what the policy says."""
     decided, body = prepared.decided, prepared.call.body
     if decided is None or not isinstance(body, bytes):
         return prepared
@@ -267,7 +275,7 @@ def _gauged(prepared: Prepared) -> Prepared:
 
 
 def _asking_less(prepared: Prepared, most: int | None) -> Prepared:
-    """The same with a bound on the answer."""
+    """The same call with a bound on the answer."""
     if most is None or not isinstance(prepared.call.body, bytes):
         return prepared
     notes = tuple(note for note in prepared.notes if note[0] != REASON)

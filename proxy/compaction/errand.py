@@ -1,7 +1,7 @@
 """A question on its way to a model and back: what is sent, and what came of it.
 
-One errand is up to three tries, each another body. What the model says is heard whole before it counts; what an
-upstream refuses is told apart by what it means for the next try, and for the next errand.
+One errand is up to three tries, each with another body. An answer is heard whole before it counts; a refusal is
+classified by what it means for the next try, and for the next errand.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 from proxy.core.messages import Request, understood
 from proxy.core.pipeline import Count
 from proxy.core.question import Question, Try, tries
-from proxy.core.verdict import Said, Verdict, judged
+from proxy.core.verdict import Said, Verdict
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.upstream import Call, Client
 from proxy.wire import chat
@@ -23,14 +23,14 @@ from proxy.wire.answers import Answer, Assembly
 from proxy.wire.redaction import Redaction
 
 MOST_TRIES = 3
-# After these another try would only cost more; seconds until anything is asked of that upstream again.
+# After these faults another try would only cost more: seconds until anything is asked of that upstream again.
 RESTS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
 FINAL = {*RESTS, "too-long"}
 # The answer ran out of room, perhaps on thoughts: worth the same question with more of it.
 SHORT_OF_ROOM = {"cut-off", "empty"}
 _AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
-# Said by the client about its own request, which this is not.
+# Headers by which the client describes its own request, which this is not.
 _NOT_OURS = frozenset({"idempotency-key", "content-encoding", "content-type"})
 
 
@@ -57,7 +57,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A question and all that putting it takes."""
+    """A question, and everything needed to ask it."""
 
     question: Question
     request: Request
@@ -66,9 +66,9 @@ class Errand:
     count: Count
     redaction: Redaction
     model: str = ""
-    """Another model than the request's own."""
+    """The model to ask; empty: the request's own."""
     foreign: bool = False
-    """Another upstream than the request's own: no credential of the client's goes there."""
+    """It goes to another upstream than the request: no credential of the client's goes there."""
     room: int | None = None
 
     @property
@@ -92,12 +92,12 @@ class Errand:
         return outcome
 
     def _next(self, ways: Iterator[Try]) -> tuple[Try, bytes] | None:
-        """The next way to put it, as it is sent; a history may be large, so the loop is left alone with it."""
+        """The next way to put it, and the body to send. Called in a thread: a history may be large."""
         put = next(ways, None)
         return None if put is None else (put, chat.question(self.request, self._clean(put), self.model))
 
     def _clean(self, put: Try) -> Try:
-        """What is retold is retold without secrets; what the upstream has read before goes as it was."""
+        """A retold history goes without its secrets; what the upstream has read before goes as it was."""
         if put.aligned:
             return put
         messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in put.messages)
@@ -120,15 +120,7 @@ class Errand:
         return Outcome(self._judged(answer), spent)
 
     def _judged(self, answer: Answer) -> Verdict:
-        question = self.question
-        verdict = judged(
-            _said(answer),
-            weight=question.weight,
-            most=question.rules.max_tokens,
-            headings=question.rules.headings,
-            words=question.words,
-            count=self.count,
-        )
+        verdict = self.question.verdict(_said(answer), self.count)
         return replace(verdict, text=self.redaction.of_text(verdict.text)[0])
 
 

@@ -22,7 +22,7 @@ UNCHANGED = "none"
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """An answer that no upstream gave; read like one that did."""
+    """An answer of our own, to be read like an upstream's."""
 
     headers: Headers
     content: bytes
@@ -46,7 +46,7 @@ def without_command(request: Request) -> Request:
 
 
 def told(ready: Ready, request: Request) -> Spoken:
-    """What became of a `/compact`."""
+    """The answer to `/compact`: what became of it."""
     text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
     if ready.action != UNCHANGED:
         steps = ", ".join(f"{report.step} -{report.saved:,}" for report in ready.reports if report.saved > 0)

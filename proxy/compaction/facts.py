@@ -1,6 +1,6 @@
-"""What `decide()` must know beside the history itself, from where it stands: the store, the model table, the clock.
+"""What `decide()` must know beside the history itself: whose it is, when it was last forwarded, what its tokens cost.
 
-Everything here is keyed by tenant first, may be lost, and says so when it is unknown.
+Keys of the store begin with the tenant. Every fact may be lost: then it is unknown, and that is all.
 """
 
 import json
@@ -23,12 +23,12 @@ _PLAIN = Prices()
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A history as the store knows it: whose it is, the links of its chain, and who counts its tokens."""
+    """A history as the store knows it: its owner, the links of its chain, and who counts its tokens."""
 
     tenant: str
     links: Sequence[bytes]
     counter: str
-    """The upstream and the family of the model: what one of them counts says nothing about another."""
+    """Upstream and family of models: what one counts says nothing about another."""
 
     @property
     def conversation(self) -> str:
@@ -43,7 +43,7 @@ class Identity:
 
 
 def tenant_of(call: Call, secret: bytes) -> str:
-    """Whose conversation it is: a team's, or a keyed hash of the client's credential, which itself is kept nowhere."""
+    """The team, or a keyed hash of the client's credential. The credential itself is kept nowhere."""
     if call.caller.tenant:
         return call.caller.tenant
     credential = next(filter(None, (find(call.headers, name) for name in _CREDENTIALS)), None)
@@ -54,20 +54,20 @@ def tenant_of(call: Call, secret: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastTime:
-    """When a history was last forwarded, what the upstream counted then (0: it did not say), and how it counts."""
+    """The last time a history was forwarded: when, what the upstream counted (0: it did not say), and how it counts."""
 
     anchor: Anchor
     at: float
     counter: str
     calibration: Calibration
     vain: int = 0
-    """So many blocks in a row did not help."""
+    """How many blocks in a row did not help."""
     lasted: int = 0
-    """So many requests ago the last block was made because of the window."""
+    """How many requests ago a block was last made because of the window."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
-        links = anchor.link.hex(), anchor.tokens, anchor.block.hex()
+        links = anchor.link.hex(), anchor.tokens, anchor.basis.hex()
         return json.dumps(
             [FORMAT, *links, self.at, self.counter, scale.ratio, scale.seen, self.vain, self.lasted]
         ).encode()
@@ -78,8 +78,8 @@ class LastTime:
         version, *told = json.loads(value)
         if version != FORMAT:
             return None
-        link, tokens, block, at, counter, ratio, seen, vain, lasted = told
-        anchor = Anchor(bytes.fromhex(link), tokens, bytes.fromhex(block))
+        link, tokens, basis, at, counter, ratio, seen, vain, lasted = told
+        anchor = Anchor(bytes.fromhex(link), tokens, bytes.fromhex(basis))
         return cls(anchor, at, counter, Calibration(ratio, seen), vain, lasted)
 
 

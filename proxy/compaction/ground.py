@@ -1,7 +1,7 @@
-"""What a case is judged on, what was decided, and how it leaves. Values only; the compactor gathers and acts.
+"""What a decision is based on (`Ground`), what was decided (`Decided`), and the call as it leaves (`Prepared`).
 
-Everything a decision depends on is either in the request or in what the store remembers (and the clock), so that any
-worker would decide the same.
+Values only; the compactor gathers and acts. A decision depends on the request, on what the store remembers, and on the
+clock, and on nothing else: any worker would decide the same.
 """
 
 import time
@@ -31,14 +31,14 @@ from proxy.wire.headers import Headers
 REASON = "x-compaction-reason"
 HALTED = "switched-off"
 PLAIN = Gauge()
-# A block that has to be followed by the next one sooner than after so many requests was of no use.
+# A block that needs the next one sooner than after this many requests was of no use.
 LASTING = 5
 NONE_YET = Candidate("failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A case, whose history it is, and what is remembered of it."""
+    """A case, the identity of its history, and what is remembered of that."""
 
     case: Case
     identity: Identity
@@ -50,17 +50,17 @@ class Ground:
 
     @property
     def whose(self) -> Whose:
-        """Whose summaries, and who makes them."""
+        """The tenant, and the upstream that makes its summaries."""
         return self.identity.tenant, self.case.asked.settings.name
 
     @property
     def rules(self) -> Rules:
-        """While observing, a block that really stands goes on standing, and none follows it."""
+        """While observing, a block that really stands stays, and no other follows it."""
         stands = self.memory.block is not None and not self.memory.rehearsed
         return replace(self.case.rules, new_blocks=False) if self.case.observes and stands else self.case.rules
 
     def facts(self, *, may_ask: bool) -> Facts:
-        """The moment. `may_ask`: the model that makes summaries has not had enough of it."""
+        """What `decide()` must know. `may_ask`: the upstream that makes summaries is not being left alone."""
         last, told = self.memory.last, self.memory.candidate or NONE_YET
         vain = last.vain if last is not None else 0
         facts = replace(
@@ -119,7 +119,7 @@ class Decided:
 
     @property
     def rehearsed(self) -> bool:
-        """Only observed: what was decided is noted apart from what is in force."""
+        """Whether this is only observed: then it is noted apart from what is in force."""
         return self.case.observes and (self.memory.rehearsed or self.memory.block is None)
 
     @property
@@ -198,7 +198,7 @@ class Prepared:
     decided: Decided | None = None
     wish: Wish = field(default_factory=Wish)
     case: Case | None = None
-    """What it is about, where it was understood."""
+    """None where the body was not understood."""
     lesson: Learned | None = None
     """What it teaches if the upstream takes it."""
     keeps: bool = True

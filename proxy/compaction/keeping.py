@@ -1,8 +1,8 @@
 """What of a request is handed to the originals, and when.
 
-Before something is folded away, its history: that is law 8. Only where it is `required` does the request wait until it
-is written, and is refused where it cannot be. After the upstream has accepted a request, and only where `all` is kept,
-everybody else's. Whoever's history is kept, the answer to it is, too.
+The history, before anything of it is folded away (law 8): only where transcripts are `required` does the request wait
+until that is written, and is refused where it cannot be. Where `all` is kept, every other history too, once the
+upstream has accepted the request. Where a history is kept, so is the answer to it.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """The originals and what is to be done with them; none: nothing is kept."""
+    """The originals, and what is to be kept there; without originals, nothing is."""
 
     originals: Originals | None = None
     everything: bool = False
     required: bool = False
     known: Known = field(default_factory=Known)
-    """Of whom something may be kept before an upstream has answered."""
+    """Those of whom something may be kept before an upstream has answered."""
 
     async def before_loss(self, identity: Identity, request: Request, policy: str) -> Kept | None:
-        """Law 8."""
+        """Law 8: the history is handed over before anything of it is folded away."""
         if self.originals is None:
             return None
         kept = self.originals.keep(_history(identity.tenant, identity.links, request, policy))
@@ -49,13 +49,13 @@ class Keeper:
         return kept
 
     def accepted(self, size: int, read: Callable[[], History | None]) -> Kept | None:
-        """A request of which nothing was folded away; it is read where that makes nobody wait."""
+        """Keeps a history of which nothing was folded away; it is read later, where nobody waits for it."""
         if self.originals is None or not self.everything:
             return None
         return self.originals.keep_later(size, read)
 
     def record(self, kept: Kept | None, answer: Headers) -> Recording | None:
-        """Somebody who listens to the answer."""
+        """A recording of the answer that now begins."""
         if self.originals is None or kept is None:
             return None
         kind, encoding = find(answer, "content-type") or "", find(answer, "content-encoding") or ""
@@ -68,7 +68,7 @@ class Keeper:
 
 @contextmanager
 def recorded(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
-    """While an answer passes; however it ends, what was heard of it is written."""
+    """Records an answer while it passes. However it ends, what was heard of it is written."""
     if recording is None:
         yield _unheard
         return
@@ -81,7 +81,7 @@ def recorded(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
 
 
 def _unheard(_chunk: bytes) -> None:
-    """Nobody keeps it."""
+    """For an answer that nobody keeps."""
 
 
 async def _written(done: Future[bool]) -> bool:
@@ -93,7 +93,7 @@ async def _written(done: Future[bool]) -> bool:
 
 
 def history_of(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:
-    """Of a request that nobody had to look into until now."""
+    """The history of a request that nobody had to look into until now."""
     request = chat.parse(body)
     if request is None or not request.body:
         return None

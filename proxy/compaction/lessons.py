@@ -1,14 +1,14 @@
-"""The windows that overflows taught: kept in the store for a day, one credential's apart from the next one's.
+"""The windows that overflows taught: kept in the store for a day, for each credential by itself.
 
-The store's word counts. Beside it each worker has an inkling of its own, for one purpose only: a history so short that
-nobody would look anything up may be too long for a small window, and then it has to be looked at.
+What the store says counts. Beside it each worker has an inkling of its own, for one purpose only: a history so short
+that nothing would be looked up for it may still be too long for a small window, and then it has to be looked at.
 """
 
 from proxy import events
 from proxy.compaction.known import who
 from proxy.store.promises import Store, StoreUnavailable
 from proxy.upstream import Call
-from proxy.windows import LEARNED_SECONDS, Learned, Window
+from proxy.windows import LEARNED_SECONDS, Learned, Window, recalled, told_bytes
 
 REMEMBERED = 10_000
 
@@ -16,7 +16,7 @@ Which = tuple[str, str, int]
 
 
 def which(upstream: str, model: str, call: Call) -> Which:
-    """Whose window it is, for as long as this process lives: no credential is kept, not even its hash on disk."""
+    """Whose window it is: upstream, model, credential. The last as a hash that lives no longer than the process."""
     return upstream, model, who(call)
 
 
@@ -27,6 +27,7 @@ class Lessons:
         self._store = store
         self._emit = emit
         self._inklings: dict[Which, Window] = {}
+        self._heard: dict[Which, Window] = {}
 
     def inkling(self, which: Which) -> Window | None:
         return self._inklings.get(which)
@@ -36,17 +37,34 @@ class Lessons:
         if value is None:
             self._inklings.pop(which, None)
             return None
-        return self._noticed(which, Learned.from_bytes(value))
+        return self._noticed(which, recalled(value))
 
     async def learn(self, key: str, which: Which, lesson: Learned) -> None:
-        self._noticed(which, lesson)
+        self._noticed(which, lesson.window())
+        await self._note(key, lesson.to_bytes())
+
+    def heard(self, which: Which, told: Window) -> None:
+        """What an upstream told this worker of its window."""
+        if len(self._heard) >= REMEMBERED:
+            self._heard.clear()
+        self._heard[which] = told
+
+    async def pass_on(self, key: str, which: Which) -> None:
+        """Keep for all workers what was heard, once the upstream took a request: for strangers nothing is kept.
+
+        Else a block would stand for this worker and not for the next one, or for the one that is started after it.
+        """
+        if (told := self._heard.pop(which, None)) is not None:
+            await self._note(key, told_bytes(told))
+
+    async def _note(self, key: str, value: bytes) -> None:
         try:
-            await self._store.note(key, lesson.to_bytes(), LEARNED_SECONDS)
+            await self._store.note(key, value, LEARNED_SECONDS)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
 
-    def _noticed(self, which: Which, lesson: Learned) -> Window:
+    def _noticed(self, which: Which, window: Window) -> Window:
         if len(self._inklings) >= REMEMBERED:
             self._inklings.clear()
-        window = self._inklings[which] = lesson.window()
+        self._inklings[which] = window
         return window

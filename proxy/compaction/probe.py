@@ -1,13 +1,14 @@
-"""Asks an upstream how large its windows are, once in a while and beside the requests.
+"""Asks an upstream how large its windows are: now and then, beside the requests.
 
-A server of one's own reads what it was started with, whatever the model could read; so it is asked before the table is
-believed. A public API is asked only about models that the table does not know. Nobody is asked before a history is
-long enough for the answer to matter.
+A private server reads only what it was started with, whatever the model could read, so it is asked before the table of
+models is believed. A public API is asked only about models that the table does not know. Nobody is asked before a
+history is long enough for the answer to matter.
 """
 
 import asyncio
 import ipaddress
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from time import monotonic
@@ -25,10 +26,15 @@ REMEMBERED = 10_000
 LARGEST_ANSWER = 4 * 1024 * 1024
 
 
+def _nobody(_which: Which, _told: Window) -> None:
+    """Nobody else has to know."""
+
+
 class Probe:
     """What upstreams told about their windows, each client what its own credential was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Callable[[Which, Window], None] = _nobody) -> None:
+        self._heard = heard
         self._told: dict[Which, Window] = {}
         self._asked: dict[Which, float] = {}
         self._asking: set[asyncio.Task[None]] = set()
@@ -55,11 +61,12 @@ class Probe:
             told = read(answer, model) if answer is not None else None
             if told is not None:
                 self._told[whose] = told
+                self._heard(whose, told)
                 return
 
 
 async def _answer(client: Client, path: str, call: Call) -> object:
-    """As the caller whose window it is, and with nothing else of what it sent."""
+    """The answer, asked with the caller's credential and nothing else of what it sent."""
     headers = tuple(pair for pair in call.headers if pair[0].lower() in CREDENTIALS)
     asking = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:

@@ -1,7 +1,8 @@
 """What the store remembers of a conversation: the block that stands, the last time, and how its upstream counts.
 
-It is found in one look-up, and it is all there is: whatever a worker knew beside it, another one would not, and they
-would forward different bytes. A store that does not answer is told of, and the request goes on as that of a stranger.
+It is found in one look-up, and nothing is known beside it: whatever one worker knew alone, another would not, and the
+two would forward different bytes. Where the store does not answer that is reported, and the request goes on like the
+first one of a stranger.
 """
 
 import os
@@ -38,9 +39,9 @@ class Memory:
     rehearsed: bool = False
     """The block is one that was only observed."""
     window: bytes | None = None
-    """What an overflow taught of the window."""
+    """What an overflow taught of the window, or else what an upstream told."""
     candidate: Candidate | None = None
-    """How far the newest summary is that was asked for."""
+    """The newest summary that was asked for, and how far it is."""
     answered: bool = True
     """Did the store answer at all?"""
 
@@ -55,9 +56,9 @@ class Recall:
         self._told = -SECRET_SECONDS
 
     async def secret(self) -> bytes:
-        """The chain's key. The store has the last word and is asked for it every second: one that lost it takes ours.
+        """The key of the chain. The store has the last word and is asked every second; one that lost it takes ours.
 
-        Until it has been heard once nothing can be found again, so any one will do.
+        Until the store has answered once nothing can be found anyway, so any key will do.
         """
         if time.monotonic() - self._told >= SECRET_SECONDS:
             try:
@@ -68,11 +69,11 @@ class Recall:
         return self._secret
 
     async def find(
-        self, identity: Identity, prior: Calibration, *, rehearse: bool, window: str = "", told: bool = False
+        self, identity: Identity, prior: Calibration, *, rehearse: bool, windows: Sequence[str] = (), told: bool = False
     ) -> Memory:
         """All of it at once; while observing, what was only rehearsed counts where nothing else stands.
 
-        `window`: the key of what an overflow taught; `told`: summaries too.
+        `windows`: where what is known of the window is kept, the lesson of an overflow first; `told`: summaries too.
         """
         spaces = (identity.tenant, _rehearsing(identity)) if rehearse else (identity.tenant,)
         newest_first = identity.links[::-1]
@@ -80,7 +81,7 @@ class Recall:
         facts = [*map(identity.anchor_key, newest_first), identity.scale_key]
         accounts = _summary_keys(identity) if told else []
         try:
-            block, fact, taught, account = await self._store.longest(keys, facts, (window,) if window else (), accounts)
+            block, fact, taught, account = await self._store.longest(keys, facts, windows, accounts)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
             return Memory(calibration=prior, answered=False)
@@ -106,7 +107,7 @@ class Recall:
         return _candidate(account, keys)
 
     async def disown(self, identity: Identity, covers: int) -> None:
-        """A request that used this summary was called invalid: nobody uses it again, and none is asked for."""
+        """A request that used this summary was called invalid: it is not used again, and no other is asked for."""
         given_up = Candidate("failed", times=GIVEN_UP).to_bytes()
         await self._act(self._store.note(summary_key(identity, covers), given_up, DAY_SECONDS))
 
@@ -136,7 +137,7 @@ class Recall:
 
 @lru_cache(maxsize=BLOCKS_AT_HAND)
 def _block(value: bytes) -> Block | None:
-    """Read once and not on every turn: that of a long conversation has a hundred kilobytes."""
+    """Remembered, because the block of a long conversation has a hundred kilobytes and comes back every turn."""
     return Block.from_bytes(value)
 
 
@@ -146,7 +147,7 @@ def _summary_keys(identity: Identity) -> list[str]:
 
 
 def _candidate(account: Found | None, keys: Sequence[str]) -> Candidate | None:
-    """Its key tells what it covers: they stand there longest first."""
+    """What it covers follows from the place of its key, for these stand longest first."""
     return None if account is None else Candidate.from_bytes(account.value, len(keys) - 1 - keys.index(account.key))
 
 

@@ -1,20 +1,18 @@
 """After a refusal: what may be tried once more, and only once. Decisions only; the compactor carries them out.
 
-A history that was too long is brought well below the limit, harder than a policy would: the request is lost otherwise,
-and so is the cache. An answer that was too long is asked for shorter, and nothing of the history is touched. Reasoning
-whose signature is refused goes whole. Where none of this would make the request acceptable nothing is tried, and the
-client hears what the upstream said.
+A history that was too long is brought well below the limit, more harshly than the policy would: otherwise the request
+is lost, and the cache with it. Where only the answer would have been too long, a shorter one is asked for and the
+history is left alone. Reasoning whose signature is refused goes whole. Where none of this can help nothing is tried,
+and the client hears what the upstream said.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core import plan
 from proxy.core.messages import Request
-from proxy.core.overlay import Block
-from proxy.core.pipeline import Count, Draft, run
-from proxy.core.plan import NeedSummary, Ready
-from proxy.core.rules import Facts, Rules
+from proxy.core.pipeline import Draft, run
+from proxy.core.plan import Ready
+from proxy.core.rules import Rules
 from proxy.core.scene import Scene
 from proxy.core.steps import StripReasoning
 from proxy.tokenizer import plausible
@@ -42,7 +40,7 @@ class Cure:
     ratio: float = 1.0
     """How many of the upstream's tokens one of ours is."""
     answer: int | None = None
-    """Ask for at most so many tokens of answer; None: as the client does."""
+    """The bound to ask for, in tokens of answer; None: the client's own."""
     lesson: Learned | None = None
     """What to remember once it has helped."""
 
@@ -50,26 +48,23 @@ class Cure:
     def of_history(self) -> bool:
         return self.bare or self.room is not None
 
-    def __call__(
-        self,
-        request: Request,
-        chain: Sequence[bytes],
-        blocks: Sequence[Block],
-        rules: Rules,
-        *,
-        count: Count,
-        facts: Facts,
-    ) -> Ready | None:
+    def hardened(self, rules: Rules) -> Rules:
+        """The rules to try again by."""
+        return rules if self.bare else rules.harder()
+
+    def __call__(self, scene: Scene) -> Ready | None:
         if self.bare:
-            return _without_reasoning(Scene.of(request, chain, blocks, rules, count=count, facts=facts))
-        decided = plan.decide(request, chain, blocks, rules.harder(), count=count, facts=facts)
-        ready = decided.give_up() if isinstance(decided, NeedSummary) else decided
+            return _without_reasoning(scene)
+        ready = plan.without_a_model(plan.decide(scene))
         fits = ready.action != "none" and self.room is not None and ready.after <= self.room
         return replace(ready, reason=REASON) if fits else None
 
 
 def cure(fault: Fault, counted: int, ratio: float, wanted: int | None) -> Cure | None:
-    """For a request that we count as so many tokens, of which the upstream's own are about `ratio` as many."""
+    """What to try for a request that was refused like this.
+
+    We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound.
+    """
     if fault.kind == "signature":
         return Cure(bare=True, ratio=ratio)
     if fault.kind == "output":
@@ -108,7 +103,7 @@ def _shorter_history(fault: Fault, counted: int, ratio: float, wanted: int | Non
 
 
 def taught(fault: Fault, wanted: int | None = None) -> Learned | None:
-    """The limit an upstream stated. Where most of it is the answer's, nothing is kept: the next may ask for less."""
+    """The limit that the upstream stated, to be remembered; not where mostly the answer was too long."""
     if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
         return None
     return learned(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
@@ -120,9 +115,9 @@ def untouched(request: Request, size: int) -> Ready:
 
 
 def _without_reasoning(scene: Scene) -> Ready | None:
-    """All signed reasoning out of what the model said so far, kept as a promise: next turn it would be refused again.
+    """The view without any signed reasoning, under a block: else it would be refused again next turn.
 
-    Reasoning without a signature stays: some upstreams demand it back.
+    Unsigned reasoning stays, because some upstreams demand it back.
     """
     head, view = scene.request.head, scene.view
     unsigned = frozenset(message.start for message in view if not message.signed)
@@ -139,7 +134,7 @@ def _without_reasoning(scene: Scene) -> Ready | None:
         before=size,
         after=size - sum(report.saved for report in reports),
         block=new.block,
-        link=new.basis,
+        link=new.link,
         basis=new.basis,
         reports=reports,
     )

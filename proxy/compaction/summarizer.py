@@ -1,8 +1,8 @@
 """Summaries before they are needed: one flight for one question, whoever asks, in the background where nobody waits.
 
 A flight that was begun ahead goes on when the client leaves: it is for the next request. One that a request waits for
-is called off when the last who waits has left; when only their patience ends it goes on, for next time. Across
-workers a claim in the store sees to it that one of them asks and the others read what came of it.
+is called off when the last of those who wait has left; when only their patience runs out it goes on, for next time.
+Across workers a claim in the store makes sure that one asks and the others read what came of it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Order:
     policy: str
     seconds: float
     in_vain: int = 0
-    """So many before it came to nothing."""
+    """How many before it came to nothing."""
 
     @property
     def key(self) -> str:
@@ -68,21 +68,21 @@ class Summarizer:
         self._resting: dict[Whose, float] = {}
 
     def rests(self, whose: Whose) -> bool:
-        """That upstream has had enough of it for now."""
+        """Whether that upstream is left alone for now, after a fault."""
         return self._resting.get(whose, 0.0) > time.monotonic()
 
     def begin(self, order: Order) -> None:
-        """For later: nobody waits. While another question about this history is under way this one is not put."""
+        """Ask for later use, without waiting; not while another question about this history is under way."""
         links = set(order.identity.links)
         if order.key in self._flights or not any(flight.link in links for flight in self._flights.values()):
             self._flight(order).for_later = True
 
     async def wait(self, order: Order, seconds: float) -> Summary | None:
-        """For now: as long as patience lasts."""
+        """Ask, and wait this long."""
         return await self._waited(self._flight(order), seconds)
 
     async def wait_for(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
-        """The same for one that is under way, here or in another worker."""
+        """Wait for one that is under way, here or in another worker."""
         flight = self._flights.get(summary_key(identity, covers))
         if flight is not None:
             return await self._waited(flight, seconds)
@@ -158,7 +158,7 @@ class Summarizer:
         self._resting[whose] = time.monotonic() + seconds
 
     async def _claimed(self, order: Order, claim: Candidate) -> bool:
-        """Without a store each worker asks for itself. A claim outlives the work: nobody begins it anew meanwhile."""
+        """Without a store each worker asks for itself. A claim outlives the work, so that nobody begins it again."""
         try:
             return await self._store.claim(order.key, claim.to_bytes(), order.seconds + GRACE_SECONDS)
         except StoreUnavailable as fault:
@@ -166,7 +166,7 @@ class Summarizer:
             return True
 
     async def _made_elsewhere(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
-        """Another worker is at it, or was."""
+        """The summary that another worker is writing, or has written."""
         key = summary_key(identity, covers)
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
@@ -179,7 +179,7 @@ class Summarizer:
 
 
 def _kept(order: Order, verdict: Verdict) -> tuple[Candidate, float] | None:
-    """What the store is told, and for how long. After a fault of the upstream's nothing is said of the question."""
+    """What the store is told, and for how long; None after an upstream's fault, which says nothing of the question."""
     if verdict.text:
         return Candidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in RESTS:

@@ -1,4 +1,4 @@
-"""What a request asks of the proxy, in headers that never leave it."""
+"""What a request asks of this proxy, in headers that go no further."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -12,12 +12,16 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
+    """What the client wants; by default, what its policy says."""
+
     mode: Mode = "auto"
     focus: str = ""
+    """What a summary should keep above all."""
     conversation: str = ""
+    """Tells apart conversations whose content is equal."""
 
     def forced(self, focus: str) -> "Wish":
-        """The client has asked for it, whatever its headers say."""
+        """The same from a client that has asked to compact now, whatever its headers say."""
         return replace(self, mode="force", focus=focus or self.focus)
 
     @classmethod

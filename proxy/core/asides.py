@@ -1,8 +1,8 @@
 """What a client says about compaction in the conversation itself, and the requests it makes beside the work.
 
-`/compact` as the last message asks this proxy and nobody else. A tool named `Compact` was the model's own wish. And a
-client that summarises or names a conversation by itself sends the whole history once with another question at its
-end: what stands applies to that too, but nothing new is made for its sake.
+`/compact` as the last message is meant for this proxy. A call of a tool named `Compact` is the model's own wish. And a
+client that summarises a conversation by itself, or gives it a title, sends the whole history once more with another
+question at its end (an *aside*): the standing block applies to that too, but no new one is made for its sake.
 """
 
 import re
@@ -42,12 +42,12 @@ def called(request: Request) -> str | None:
 
 
 def was_asked(request: Request) -> bool:
-    """Does the history show that compaction was asked for by name? Then there is a block, however short it is."""
+    """Whether the history shows that compaction was asked for by name: then a block may stand, however short it is."""
     return any(trace in request.source for trace in _TRACES)
 
 
 def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
-    """Is the last message a question about the conversation, put to it from outside?"""
+    """Whether the last message is a question about the conversation itself."""
     if not body or not body[-1].is_user:
         return False
     text = body[-1].text

@@ -1,7 +1,6 @@
 """Change the calls of an assistant message inside its bytes: other arguments, or fewer calls."""
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
 from proxy.core import splice
 from proxy.core.messages import Call, Message, literal
@@ -20,7 +19,7 @@ def with_arguments(message: Message, change: Callable[[Call], str], made: str) -
 
 
 def without(message: Message, gone: Collection[int], made: str) -> Message | None:
-    """The message without the calls at these places; None when it would say nothing any more."""
+    """The message without the calls at these places; None when nothing would be left of it."""
     raw = message.raw
     listed = splice.member(raw, "tool_calls")
     spans = [] if listed is None else list(splice.elements(raw, listed.start))
@@ -34,17 +33,18 @@ def without(message: Message, gone: Collection[int], made: str) -> Message | Non
 
 
 def spoken(call: Call) -> Iterator[str]:
-    """The texts inside the arguments; all of them as one, where they are not JSON."""
+    """The texts inside the arguments; the arguments as one text where they are not JSON."""
     value = call.value
-    yield from (call.arguments,) if value is None else _texts(value)
+    yield from (call.arguments,) if value is None else strings(value)
 
 
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+def strings(value: object) -> Iterator[str]:
+    """Every text in a JSON value; the names of members are none."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
+            yield from strings(each)
 
 
 def _places(raw: bytes) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Is this rewrite worth its price?
 
-An upstream that has read a prefix before sells it again at a tenth of the price or less. Editing an old message makes
-everything after it new: that must be paid back by what is saved on every request that follows. So rewrites come
-rarely and deep, and best of all while the cache is cold anyway, when they cost nothing.
+A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
+message makes everything after it new, and that must be paid back by what every later request saves. So rewrites are
+rare and deep, and best made while the cache is cold anyway: then they cost nothing.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from proxy.core.pipeline import Count
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What input costs, in parts of its plain price, and where it jumps."""
+    """What input costs, relative to its plain price, and where the price jumps."""
 
     read: float = 0.1
-    """A token the upstream has in its cache."""
+    """A token that is in the upstream's cache."""
     write: float = 1.25
-    """A token it has not, the storing included."""
+    """A token that is not, the storing included."""
     lifetime: float = 300.0
-    """Seconds an unused cache lives."""
+    """Seconds until an unused cache is forgotten."""
     cliffs: tuple[int, ...] = ()
     """Input sizes above which every token of a request costs more."""
 
@@ -42,5 +42,5 @@ def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices
 
 
 def cold(idle: float | None, prices: Prices) -> bool:
-    """Has the upstream forgotten this conversation? Unknown counts as no."""
+    """Whether the upstream has forgotten this conversation; no, where the idle time is unknown."""
     return idle is not None and idle > prices.lifetime

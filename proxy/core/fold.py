@@ -1,15 +1,16 @@
 """Take stretches out of a history and leave notes in their place: what every way of folding has in common.
 
-The user's own words are a few per cent of any history and the part nobody may lose, so they stay as they were sent,
-up to a budget. Each stretch between them goes, and what is told in its place is up to whoever folds.
+The user's own words are a few per cent of any history, and the part that must not be lost. So they stay as they were
+sent, up to a budget; each stretch between them goes. What is told in its place is up to the step that folds.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from proxy.core.groups import groups
 from proxy.core.messages import NOTE, Message
-from proxy.core.notes import OPENING, notes
+from proxy.core.notes import OPENING, notes, speaker
 from proxy.core.pipeline import Draft
 
 HEADING = "Summary of the conversation so far, written by a model:"
@@ -18,11 +19,14 @@ TOLD_BELOW = "What was done here is told in the summary further down."
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbours that go: as they stand in the draft, what the client had sent in their place, what stands around."""
+    """Neighbours that go."""
 
     gone: tuple[Message, ...]
+    """As they stand in the draft."""
     origin: tuple[Message, ...]
+    """What the client had sent in their place."""
     before: Message | None
+    """Who speaks right before the notes that will stand here, and who right after."""
     after: Message | None
     last: bool
     """Nothing of the middle goes after it."""
@@ -41,12 +45,16 @@ class Stretch:
 
 
 Tell = Callable[[Stretch], str]
-Place = Callable[[Stretch, str], tuple[Message, ...]]
+"""What to say in the place of a stretch."""
+Put = Callable[[Stretch, str], tuple[Message, ...]]
+"""The messages that say it there."""
 
 
 def kept_words(draft: Draft, tokens: int, *, told_anew: bool = False) -> set[int]:
-    """What stays of the middle, by identity: fixed messages with their groups, and the user's words: the first of
-    them, which are the task, then the newest. Unless it is told anew, also what a model told of what went before.
+    """The ids of what stays of the middle: fixed messages with their groups, and the user's words within the budget,
+    first the oldest (the task), then the newest.
+
+    A summary of what went before stays as well, unless it is `told_anew`.
     """
     kept = set[int]() if told_anew else {id(message) for message in draft.middle if is_of_summary(message)}
     for group in groups(draft.middle):
@@ -68,26 +76,26 @@ def is_of_summary(message: Message) -> bool:
 
 
 def noted(stretch: Stretch, text: str) -> tuple[Message, ...]:
-    """Notes that say this; where they would not be shorter the stretch stays as it is."""
+    """Notes that say this; or the stretch as it is, where they would not be shorter."""
     made = stretch.notes(text)
     return made if weight(made) < weight(stretch.gone) else stretch.gone
 
 
-def folded(draft: Draft, kept: set[int], tell: Tell, place: Place = noted) -> Draft:
-    """The middle with something told in the place of each stretch that is not kept."""
+def folded(draft: Draft, kept: set[int], tell: Tell, put: Put = noted) -> Draft:
+    """The draft with something told in the place of each stretch of the middle that is not kept."""
     middle: list[Message] = []
     run: list[Message] = []
     left = sum(id(message) not in kept for message in draft.middle)
-    for message in (*draft.middle, None):
+    for place, message in enumerate((*draft.middle, None)):
         if message is not None and id(message) not in kept:
             run.append(message)
             continue
         left -= len(run)
         if run:
-            before = middle[-1] if middle else draft.before[-1] if draft.before else None
-            after = message or (draft.after[0] if draft.after else None)
+            before = speaker(chain(reversed(middle), reversed(draft.before)))
+            after = speaker(chain(draft.middle[place:], draft.after))
             stretch = Stretch(tuple(run), _origin(run, draft), before, after, last=left == 0)
-            middle += place(stretch, tell(stretch))
+            middle += put(stretch, tell(stretch))
         middle += () if message is None else (message,)
         run = []
     return draft.with_middle(middle)

@@ -5,7 +5,7 @@ it. An upstream that finds a result without its call, or a call without its resu
 refuse it for ever, because the client sends the same history again. So every cut in this product goes through
 `snap()`.
 
-A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups:
+A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups, so
 nothing here counts in turns alone.
 """
 
@@ -63,7 +63,9 @@ def last_user(messages: Sequence[Message]) -> int | None:
 
 
 def callers(messages: Sequence[Message]) -> list[Call | None]:
-    """For each message the call it answers. Ids repeat in real conversations: the nearest assistant message decides."""
+    """For each message the call it answers, if any. Ids repeat in real conversations, so only the nearest assistant
+    message counts.
+    """
     found: list[Call | None] = []
     waiting: list[Call] = []
     for message in messages:
@@ -75,7 +77,7 @@ def callers(messages: Sequence[Message]) -> list[Call | None]:
 
 
 def _answered(waiting: list[Call], result: Message) -> int | None:
-    """The place of the call; a result that says nothing answers the first that waits."""
+    """The place of the call; a result that names none answers the first that waits."""
     if not result.answers:
         return 0 if waiting else None
     return next((place for place, call in enumerate(waiting) if call.answered_by == result.answers), None)
@@ -86,9 +88,13 @@ class Flaws:
     """What an upstream may refuse in a history."""
 
     orphans: int = 0
+    """Results without a call right before them."""
     unanswered: int = 0
+    """Calls without a result right after them."""
     leading: int = 0
+    """1 where it does not begin with a user."""
     userless: int = 0
+    """1 where nobody asks anything."""
 
     def worse_than(self, other: "Flaws") -> bool:
         return (
@@ -100,7 +106,7 @@ class Flaws:
 
 
 def flaws(messages: Sequence[Message]) -> Flaws:
-    """Results without a call right before them, calls without a result right after them, a wrong start, no user."""
+    """What is wrong with this history."""
     orphans = unanswered = 0
     waiting: list[str] = []
     for message in messages:
@@ -117,7 +123,7 @@ def flaws(messages: Sequence[Message]) -> Flaws:
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Results brought back behind their calls, missing ones filled in, those that answer nothing left out."""
+    """The same history with every result right behind its call: missing ones filled in, stray ones left out."""
     taken: set[int] = set()
     repaired: list[Message] = []
     for place, message in enumerate(messages):

@@ -1,16 +1,16 @@
 """Whose conversation is this, and how far have we seen it before?
 
 The client sends its whole history every time and gives it no name. So a history is known by a chain: one keyed hash
-per message, each over the one before it. Two requests share a link only if they share everything up to there, which
-makes the longest known link the right promise to keep after a rewind, an edit or a fork, and keeps tenants and
-siblings apart without a lock.
+per message, each over the one before it. Two requests share a link only if they share everything up to it. So after a
+rewind, an edit or a fork, the longest known link is the promise to keep; tenants and siblings are kept apart without a
+lock.
 
 - The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
   can ever match.
 - The head is left out: system prompts carry dates.
 - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
 - The key is secret and shared by all workers: a forged collision would hand out somebody's summary.
-- A tag with a version leads; whoever changes the canonical form below changes it.
+- It begins with a version: whoever changes the canonical form below must change that too.
 """
 
 import re
@@ -56,12 +56,12 @@ def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) ->
 
 
 def promise_key(tenant: str, link: bytes) -> str:
-    """Under which key a block is kept; the tenant leads, so that a store can keep tenants apart as well."""
+    """The key under which a block is stored. The tenant comes first, so that a store can keep tenants apart as well."""
     return f"{tenant}/block/{link.hex()}"
 
 
 def canonical(message: Message, *, marked: bool = True) -> bytes:
-    """The bytes a message is known by: its own, without cache markers and without the wrapping these need."""
+    """The bytes a message is known by: its own, without cache markers and the wrapping that they need."""
     raw = unmarked(message.raw) if marked and _MARK.search(message.raw) else message.raw
     return _unwrapped(raw) if message.content[:1] == b"[" else raw
 

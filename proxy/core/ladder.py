@@ -1,8 +1,8 @@
 """The rungs from a full view down to its target. No model is needed for any of them.
 
-First what is old is cleared. If that is not enough, a summary takes its place where one is at hand; else the oldest
-part is folded to the user's own words and a ledger, as much of it as it takes. If even that is not enough, less of the
-newest is left alone. Each rung is tried on the view as it stands; the first that reaches the target is taken, and if
+First, what is old is cleared. If that is not enough, a summary takes its place, where one is at hand; else the oldest
+part is folded to the user's own words and a ledger, only as much of it as it takes. If even that is not enough, less of
+the newest is left alone. Each rung is tried on the view as it stands: the first to reach the target is taken, and if
 none does, the one that comes nearest.
 """
 
@@ -18,14 +18,14 @@ from proxy.core.scene import Scene
 from proxy.core.summary import Summarize, carried
 
 _ENOUGH = 0.9
-# So often less of the middle is folded than all of it.
+# How many times less than all of the middle is folded, before all of it is.
 TRIES = 3
 DEEPEST = Keep(tokens=0, groups=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What one try would come to."""
+    """What one try comes to."""
 
     way: Literal["cleared", "told", "folded"]
     scene: Scene
@@ -34,9 +34,9 @@ class Rung:
 
 
 def ladder(scene: Scene, size: int, limit: int, reason: str) -> Rung:
-    """The first rung that reaches the target, else the deepest.
+    """The first rung that reaches the target, else the one that frees most.
 
-    One that gives something up and leaves the view well under the limit is good enough not to give up more.
+    A rung that tells or folds loses something: one that brings the view well under the limit is enough.
     """
     goal = int(limit * scene.rules.target)
     rungs: list[Rung] = []
@@ -48,7 +48,7 @@ def ladder(scene: Scene, size: int, limit: int, reason: str) -> Rung:
 
 
 def cleared(scene: Scene, draft: Draft, reason: str) -> Rung:
-    """Only the when-full steps."""
+    """The rung that only clears."""
     return _rung("cleared", scene, *run(scene.rules.when_full, draft), reason)
 
 
@@ -62,7 +62,7 @@ def _rungs(scene: Scene, size: int, goal: int, reason: str) -> Iterator[Rung]:
 
 
 def _told(scene: Scene, reason: str) -> Iterator[Rung]:
-    """The summary at hand in the place of what it covers, and what is old behind it cleared."""
+    """The summary at hand in place of what it covers, and what is old behind it cleared."""
     summary = scene.summary
     draft = scene.draft_of(summary.covers) if summary is not None else None
     if summary is None or draft is None:
@@ -85,7 +85,7 @@ def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
 
 
 def _folded(scene: Scene, draft: Draft, reason: str, excess: int) -> Rung:
-    """Clear, then fold the oldest of the middle: as little of it as frees the excess, else all of it."""
+    """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
     shorter, reports = run(scene.rules.when_full, draft)
     room = scene.total(draft.middle) - excess
     rungs: list[Rung] = []
@@ -102,7 +102,7 @@ def _folded(scene: Scene, draft: Draft, reason: str, excess: int) -> Rung:
 
 
 def _tail(scene: Scene, messages: Sequence[Message], room: int) -> int:
-    """From which place on the messages fit the room."""
+    """The place from which on the messages fit into the room."""
     place = len(messages)
     while place and (room := room - scene.count(messages[place - 1].raw)) >= 0:
         place -= 1

@@ -20,7 +20,7 @@ from proxy.core import splice
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
-# What the message of a user may have gone through and still be the words of a user.
+# What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"')
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"')
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def answered_by(self) -> str:
-        """What a result must carry to answer it: its id, or the name of a legacy function."""
+        """What a result must carry to answer it: the id, or the name of a legacy function."""
         return self.id or self.name
 
     @property
@@ -65,42 +65,42 @@ class Message:
     """What it says, as JSON."""
     calls: tuple[Call, ...] = ()
     answers: str = ""
-    """Of a result: what the call it answers is known by."""
+    """Of a result: the id, or the name, of the call it answers."""
     start: int = 0
     stop: int = 0
     made: str = ""
     """The step that wrote these bytes; empty where they are the client's."""
     observed: bool = False
-    """An environment speaks here in the role of a user."""
+    """It has the role of a user, but an environment speaks: the output of a text-style agent's command, say."""
 
     @property
     def literal(self) -> bool:
-        """These bytes are ours, not the client's."""
+        """Whether these bytes are ours and not the client's."""
         return self.made != ""
 
     @property
     def is_result(self) -> bool:
-        """What a tool answered."""
+        """Whether it is what a tool answered."""
         return self.role in RESULTS
 
     @property
     def is_user(self) -> bool:
-        """What a person said: neither an observation in a user's clothes nor a note of ours."""
+        """Whether a person said it: neither an observation in the role of a user, nor a note of ours."""
         return self.role == "user" and not self.observed and self.made in WORDS_KEPT
 
     @property
     def is_bulk(self) -> bool:
-        """Something an environment said, whatever its role."""
+        """Whether an environment said it, whatever its role."""
         return self.role in RESULTS or self.observed
 
     @property
     def signed(self) -> bool:
-        """Carries a signature or an encrypted payload that breaks when a letter changes."""
+        """Whether it carries a signature or an encrypted payload, which one changed letter would break."""
         return any(mark in self.raw for mark in _SIGNED)
 
     @property
     def attached(self) -> bool:
-        """Its content holds an image, audio or a file."""
+        """Whether its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
 
     @property
@@ -148,34 +148,34 @@ class Request:
 
     @property
     def head_size(self) -> int:
-        """How many messages lead with instructions."""
-        led = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
-        return next(led, len(self.messages))
+        """How many messages that is."""
+        spoken = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
+        return next(spoken, len(self.messages))
 
 
 def observed(body: tuple[Message, ...], patterns: tuple[str, ...]) -> tuple[Message, ...]:
-    """Mark the user messages that are an environment speaking; the first words of a conversation never are."""
+    """The same messages, those marked in which an environment speaks as a user; before the first answer none does."""
     if not patterns or not any(message.role == "user" for message in body):
         return body
-    spoken = False
+    answered = False
     marked = []
     for message in body:
-        yields = spoken and message.role == "user" and _matches(message, patterns)
-        marked.append(replace(message, observed=True) if yields else message)
-        spoken = spoken or message.role == "assistant"
+        matches = answered and message.role == "user" and _matches(message, patterns)
+        marked.append(replace(message, observed=True) if matches else message)
+        answered = answered or message.role == "assistant"
     return tuple(marked)
 
 
 @lru_cache(maxsize=16_384)
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
-    """A message of our own, read back; remembered, because a block hands out the same bytes turn after turn."""
+    """A message of our own, read back. Remembered, because a block hands out the same bytes turn after turn."""
     message = understood(json.loads(raw), raw)
     observation = message.role == "user" and made not in (NOTE, *WORDS_KEPT)
     return replace(message, start=start, stop=stop, made=made, observed=observation)
 
 
 def understood(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
-    """What matters of one message; whatever has another shape than expected is carried in its bytes, unseen."""
+    """What matters of one message; what has another shape than expected stays in its bytes, unseen."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
     role = value["role"]
@@ -187,13 +187,13 @@ def understood(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a 
 
 
 def kind_of(part: bytes) -> str:
-    """The type that a part of a content says it is."""
+    """The `type` of a content part."""
     value = json.loads(part)
     return _str(value.get("type")) if isinstance(value, dict) else ""
 
 
 def text_of(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
-    """What a content says to a reader, its parts one below the other."""
+    """The text of a content, the texts of several parts one below the other."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -1,9 +1,8 @@
-"""What stays of a long text that is folded: the few of its own lines that hold names which stand nowhere else.
+"""What stays of a long text that is cleared: the few of its own lines with names that stand nowhere else.
 
-A folded result is seldom wanted back whole; what an agent reaches for later is a name in it, with the line around it.
-A long history says most names many times over, so very few lines are needed to keep each of them standing once. They
-are chosen by how many new names a line brings for its length. Names for which no line had room can follow as a bare
-list.
+A cleared result is seldom wanted back whole. What an agent reaches for later is a name in it, and the line around that
+name. A long history repeats most names many times, so very few lines are needed to keep each name once. Lines are
+chosen by how many new names they bring for their length; names for which no line had room can follow as a list.
 
 Measured on recorded conversations (docs/economy.md): a tenth of the bytes kept this way halves what clearing loses,
 twice.
@@ -21,11 +20,14 @@ _LINE_COST = 8
 
 @dataclass(frozen=True, slots=True)
 class Outlines:
-    """Makes outlines of one text after the other; `standing` knows every name that some text has kept."""
+    """Makes outlines of one text after the other, and remembers which names stand somewhere already."""
 
     share: float
+    """The share of a text that may stay as lines."""
     at_most: int
+    """... in characters."""
     listed: int
+    """How many further names are listed."""
     standing: set[str] = field(default_factory=set)
 
     @property
@@ -33,13 +35,13 @@ class Outlines:
         return self.share > 0 or self.listed > 0
 
     def keep(self, texts: Iterable[str]) -> None:
-        """These stay whole: their names need no line elsewhere."""
+        """These texts stay whole: their names need no line elsewhere."""
         if self.wanted:
             for text in texts:
                 self.standing.update(names(text))
 
     def of(self, text: str, part: float = 1.0) -> tuple[list[str], list[str]]:
-        """The lines that stay, in their order, and the names that are only listed; `part` of the share is for lines."""
+        """The lines that stay, in their order, and the names that are only listed; `part` scales the share."""
         if not self.wanted:
             return [], []
         room = min(self.at_most, int(len(text) * self.share * part))
@@ -57,7 +59,7 @@ class Outlines:
         return [line for _, line in sorted(picked)], bare
 
     def _by_worth(self, text: str) -> list[tuple[int, str, list[str]]]:
-        """The lines with new names, those first that bring most for their length."""
+        """The lines with new names, best first: most new names for their length."""
         rows = []
         for place, line in enumerate(text.split("\n")):
             new = [name for name in names(line) if name not in self.standing]

@@ -1,11 +1,11 @@
 """A block is a promise: "a history that begins with this chain link is forwarded as these parts, and then the rest of
 it".
 
-The client sends the whole history every time and the upstream caches what it has read; so whatever was once forwarded
-shortened must be forwarded again with the same bytes, by any worker, after any restart. A part is a stretch of the
-client's own messages or literal bytes of ours, so a block is small. It is self-contained: a later one covers an
-earlier one, and nothing else has to be found to use it. It also carries the always-steps, as they were set when it
-was made, for the messages that come after it.
+The client sends the whole history every time, and the upstream caches what it has read. So what was once forwarded in a
+shorter form must be forwarded again with the same bytes, by any worker, after any restart. A part is a stretch of the
+client's own messages, or literal bytes of ours, so a block is small. It is self-contained: a later one covers what an
+earlier one covered, and nothing else has to be found to use it. It also carries the always-steps, as they were set
+when it was made, for the messages that come after it.
 """
 
 import json
@@ -63,10 +63,15 @@ class Block:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """The block again, or None for one of another format: a promise that cannot be read is none."""
+        """The block again; None for one of another format, for a promise that cannot be read is none."""
         value = json.loads(data)
-        if value.get("format") != FORMAT:
+        try:
+            return cls._of(value) if value.get("format") == FORMAT else None
+        except (KeyError, TypeError):  # a step, or a setting of one, that a later release knows
             return None
+
+    @classmethod
+    def _of(cls, value: dict[str, Any]) -> "Block":
         return cls(
             covers=value["covers"],
             parts=tuple(_read(*part) for part in value["parts"]),
@@ -88,7 +93,7 @@ class Block:
         return found.digest()
 
     def fits(self, body: Sequence[Message]) -> bool:
-        """May it stand for this body? After a rewind the last words of the user may lie where the block folded them."""
+        """Whether it may stand for this body: after a rewind the user's last words may be among what it folded."""
         if self.covers > len(body):
             return False
         last = next((place for place in reversed(range(len(body))) if body[place].is_user), None)
@@ -108,7 +113,7 @@ class Block:
 
 
 def close(view: Iterable[Message]) -> tuple[Part, ...]:
-    """The parts of a block from the messages that shall stand in it: stretches of untouched neighbours become one."""
+    """The parts of a block that shows these messages; untouched neighbours become one part."""
     numbered = enumerate(view)
     runs = groupby(numbered, key=lambda pair: pair[0] if pair[1].literal else pair[1].start - pair[0] + 0.5)
     return tuple(_part([message for _, message in run]) for _, run in runs)

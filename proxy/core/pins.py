@@ -1,10 +1,10 @@
 """What must survive verbatim, and the proof that it did.
 
-Compaction deletes policy: a rule that stood in turn three is gone from the summary and broken in turn ninety. So a
-team says what is law (a tag, a marker, a pattern), and each such passage stays, byte for byte, through any number of
-blocks. Only what a real user or a system message says can be a pin: a web page that a tool fetched cannot nail itself
-down. Patterns are matched line by line, on lines of bounded length, and may repeat one thing only, so that no text
-can make them slow.
+Compaction deletes policy: a rule given in turn three is missing from the summary and broken in turn ninety. So a team
+says what must stay (a tag, a marker, a pattern), and each such passage stays, byte for byte, through any number of
+blocks. Only what a real user or a system message says can be a pin: a web page that a tool fetched cannot pin itself.
+Patterns are matched line by line, on lines of bounded length, and may repeat one thing only, so that no text can make
+them slow.
 """
 
 import re
@@ -31,7 +31,7 @@ class Pins:
     patterns: tuple[str, ...] = ()
     """Lines in which this pattern is found (see `fault`)."""
     budget: int = 16_000
-    """Pinned passages beyond so many bytes in all are not pinned any more, newest first to stay."""
+    """Bytes of pinned passages in all; where there are more, the oldest are no longer pinned."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """The pinned passages, in order, each once; the newest that fit the budget."""
@@ -58,7 +58,7 @@ class Pins:
 
 
 def fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """What no step may touch: instructions in the midst, the last words of the user, whatever holds a pin."""
+    """Where what no step may touch starts: instructions in the midst, the user's last words, what holds a pin."""
     last = last_user(messages)
     return frozenset(
         message.start
@@ -69,7 +69,7 @@ def fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int
 
 
 def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
-    """The proof: the pinned passages that stand nowhere in what will be forwarded."""
+    """The pinned passages that stand nowhere in what will be forwarded; none is the proof."""
     if not passages:
         return ()
     texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
@@ -77,7 +77,7 @@ def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]
 
 
 def fault(pattern: str) -> str | None:
-    """Why this pattern is not taken, or None: it may repeat one thing, but no group, and may not refer back."""
+    """Why this pattern is refused, or None."""
     if _RISKY.search(pattern):
         return "a pin's pattern may not repeat a group, look around or refer back: it could be made slow"
     if len(_LOOPS.findall(pattern)) > 1:

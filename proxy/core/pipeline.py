@@ -1,9 +1,9 @@
-"""A step is a frozen dataclass: its fields are its settings, calling it maps a draft to a shorter one. `run()` is the
-for-loop over them.
+"""A step is a frozen dataclass: its fields are its settings, and calling it maps a draft to a shorter one. `run()` is
+the for-loop over them.
 
-Nobody has to trust a step. After each one `run()` looks whether it kept the laws: nothing before or after the middle
-touched, nothing fixed touched, not longer than it was, no call parted from its result. A step that breaks one is left
-out and the report says so.
+Nobody has to trust a step. After each one `run()` checks that it kept the laws: it touched nothing before or after the
+middle and nothing fixed, it made nothing longer, it parted no call from its result. The work of a step that broke one
+is thrown away, and the report says so.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,15 +23,18 @@ def quarter(raw: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A history on the way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
+    """A history on its way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
 
     before: tuple[Message, ...]
     middle: tuple[Message, ...]
     after: tuple[Message, ...] = ()
     tools: bytes | None = None
     fixed: frozenset[int] = frozenset()
+    """Where in the body the fixed messages start."""
     origin: tuple[Message, ...] = ()
+    """The body as the client sent it."""
     window: int | None = None
+    """The usable window, if it is known."""
     count: Count = quarter
 
     @property
@@ -48,14 +51,14 @@ class Draft:
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewritten(self, change: Callable[[Message, Call | None], Message]) -> "Draft":
-        """Each free message of the middle changed by itself; what would not get shorter stays."""
+        """The draft with each free message of the middle changed by itself; one that would not get shorter stays."""
         return self.with_middle(
             self._shorter(message, change(message, call)) if self.free(message) else message
             for message, call in self.answered()
         )
 
     def replaced(self, shorter: Mapping[int, Message]) -> "Draft":
-        """Some messages of the middle exchanged; `shorter` knows the old ones by their identity."""
+        """The draft with some messages of the middle exchanged; `shorter` has the new ones by the id() of the old."""
         return self.rewritten(lambda message, _: shorter.get(id(message), message))
 
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
@@ -72,14 +75,14 @@ class Step(Protocol):
     name: ClassVar[str]
 
     def reach(self, draft: Draft) -> int:
-        """About so many tokens could go, cheaply said; none means that nothing would."""
+        """A cheap estimate of the tokens that could go; 0 only where nothing would."""
 
     def __call__(self, draft: Draft) -> Draft: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did: how many messages it touched, the tokens it saved, or why its work was left out."""
+    """What one step did: how many messages it touched and tokens it saved, or why its work was thrown away."""
 
     step: str
     messages: int

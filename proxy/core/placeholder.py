@@ -1,8 +1,8 @@
-"""What stands where something was folded: one line that tells an agent what it was, how it ended, and which names
-were in it.
+"""What stands in the place of something cleared: one line that says what it was, how it ended, and which names were in
+it.
 
-A template has the words `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines}`; what is not known is
-left out. Nothing in it may depend on a clock or a counter: the same result gets the same words every time.
+A template may use `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines}`. Nothing in it may depend on a
+clock or a counter: the same result gets the same words every time.
 """
 
 import re
@@ -42,9 +42,9 @@ _EXIT = re.compile(
 )
 _ERRORS = ("error", "fail", "fatal", "panic", "exception", "denied", "not found")
 _NEAR = 2_000
-"""So many characters at either end are looked at: there a failure is told."""
+"""Characters at either end in which a failure is looked for."""
 _AT_AN_END = 400
-"""... and an exit code."""
+"""... and in which an exit code is."""
 _LONGEST = 120
 _KEY_LENGTH = 40
 
@@ -78,13 +78,13 @@ def argument(call: Call | None) -> str:
 
 
 def failed(text: str) -> bool:
-    """Does this result tell of a failure?"""
+    """Whether this result tells of a failure."""
     code = exit_code(text)
     return _FAILED.match(text) is not None if code is None else code != 0
 
 
 def exit_code(text: str) -> int | None:
-    """What a command ended with, where its result begins or ends with saying so."""
+    """The exit code of a command, where its result begins or ends by saying so."""
     ends = (text[:_AT_AN_END], text[-_AT_AN_END:])
     told = (_EXIT.search(end) for end in ends if "exit" in end.lower() or "returncode" in end)
     return next((int(found[1] or found[2]) for found in told if found), None)
@@ -104,7 +104,7 @@ def outcome(text: str) -> str:
 
 
 def rows(text: str) -> str:
-    """How many lines it has, as one says it."""
+    """How many lines it has, in words."""
     number = text.count("\n") + 1
     return f"{number:,} lines" if number > 1 else "1 line"
 

@@ -1,8 +1,8 @@
-"""What a model is asked when the old part of a history shall become a summary, and how to put it so that it fits.
+"""What a model is asked when the old part of a history is to become a summary, and how to ask it so that it fits.
 
-The best way is to put it to the conversation itself: model, tools and messages as they were last forwarded, which the
-upstream has cached, and one instruction more. Where that cannot be, or was not answered, the old part is retold in one
-message, with long results clipped, then with its oldest groups left out. No two tries have the same body.
+The best way is to ask the conversation itself: model, tools and messages as they were last forwarded, which the
+upstream has cached, and one more instruction. Where that does not fit, or was not answered, the old part is retold in
+one message, then with long results clipped, then with the oldest groups left out. No two tries have the same body.
 """
 
 import json
@@ -18,15 +18,16 @@ from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
 from proxy.core.summary import NOTED, Summaries, standing
+from proxy.core.verdict import Said, Verdict, judged
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIPPED = 2_000
-"""Characters of a result that stay where it is retold."""
+"""Characters that stay of a result that is retold."""
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK = 1.1
-"""Counts are estimates."""
+"""How much larger than our count a request may turn out: counts are estimates."""
 MORE_TO_TELL = 0.25
-"""After a question that came to nothing there must be so much more of the view to tell, or it is not put again."""
+"""A question that came to nothing is put again only once there is this share of the view more to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class Question:
     earlier: str
     """The summary that stands among them already, to be brought up to date."""
     words: str
-    """What the user said, for the language of it."""
+    """What the user said: the summary shall be in the same language."""
     weight: int
-    """Tokens of what goes for its sake: an answer that is not shorter is none."""
+    """Tokens of what the answer replaces: one that is not shorter is none."""
     rules: Summaries
     focus: str
 
@@ -52,29 +53,35 @@ class Question:
     def instruction(self) -> str:
         return self.rules.prompt + (FOCUS.format(focus=self.focus) if self.focus else "")
 
+    def verdict(self, said: Said, count: Count) -> Verdict:
+        """Whether this answers it."""
+        rules = self.rules
+        return judged(
+            said, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One way to put a question: these messages, and so many tokens for the answer."""
+    """One way to put a question: these messages, and at most `answer` tokens in reply."""
 
     messages: tuple[Message, ...]
     tools: bytes | None
     answer: int
     aligned: bool
     again: bool = False
-    """The same again: only worth it where the answer had no room."""
+    """The same once more with more room: only worth it where the answer had too little."""
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:
-    """A model is asked only about what was sent before: who sends once, or another beginning each time, never pays.
-
-    Except whoever asks for it.
+    """A model is asked only about what was sent before, so a one-shot prompt, or a client whose history begins
+    differently each time, never pays for a summary. Unless the client asks for one.
     """
     return rules.summary.enabled and facts.may_ask and (facts.seen or facts.force)
 
 
 def asked(scene: Scene, size: int, limit: int) -> Question | None:
-    """The question for this view, where the answer would be worth its price; half the target stays as it is."""
+    """The question for this view, where the answer would be worth its price. Half of the target stays as it is."""
     rules, facts = scene.rules, scene.facts
     if not may_ask(rules, facts):
         return None
@@ -125,7 +132,7 @@ def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
 
 
 def _retold(question: Question, clip: int, room: int | None, count: Count) -> str | None:
-    """All of it as one text; what has no room goes, the oldest first. None: not even the newest group has room."""
+    """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
     texts = [retelling.told([old[place] for place in group], clip) for group in groups(old)]
     left = len(texts)
@@ -142,7 +149,7 @@ def _retold(question: Question, clip: int, room: int | None, count: Count) -> st
 
 
 def _is_known(message: Message) -> bool:
-    """Where the earlier summary is told first, its notes and what holds them together say nothing more."""
+    """Notes of the earlier summary, and what holds them together: they say nothing more where it is told first."""
     return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 

@@ -1,6 +1,6 @@
-"""A stretch of history as plain text, for a model that is not to continue it but to say what it was.
+"""A stretch of history as plain text, for a model that shall not continue it but say what it was.
 
-Everything in it is data. It stands in a frame that nothing inside can close, whatever a tool has fetched.
+Everything in it is data: it stands in a frame that nothing inside can close, whatever a tool has fetched.
 """
 
 import re
@@ -29,7 +29,7 @@ def whole(instruction: str, earlier: str, texts: Sequence[str], *, gone: int = 0
 
 
 def told(messages: Sequence[Message], clip: int = 0) -> str:
-    """Who said what and called what; results longer than `clip` characters by their beginning and their end."""
+    """Who said and called what; of results longer than `clip` characters, the beginning and the end."""
     return "\n".join(line for message in messages for line in _told(message, clip))
 
 
@@ -49,10 +49,10 @@ def _clipped(text: str, clip: int) -> str:
 
 
 def _unspoken(text: str) -> str:
-    """A text that does not speak in another's name."""
+    """The text, with nothing in it that passes for another speaker."""
     return _SPEAKER.sub(r"\\", text)
 
 
 def _inside(text: str) -> str:
-    """A text that neither ends a frame nor opens one."""
+    """The text, with nothing in it that ends a frame or opens one."""
     return _TAG.sub(r"<\\", text)

@@ -1,8 +1,8 @@
 """What `decide()` is told: the rules of a policy, and the facts of the moment.
 
 Both are plain values. A policy in `proxy.yaml` compiles to `Rules`; whoever knows the window, the usage and the clock
-fills in `Facts`. Every figure is in tokens unless it says otherwise. The defaults are what the replay of recorded
-conversations proved best.
+fills in `Facts`. Figures are in tokens unless they say otherwise. The defaults are those that did best in replays of
+recorded conversations.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,13 @@ OBSERVATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of the newest is left alone: the groups that fit `tokens`, but at least so many groups and turns."""
+    """How much of the newest is left alone: the groups that fit into `tokens`, but at least `groups` and `turns`."""
 
     tokens: int = 2_000
     groups: int = 2
     turns: int = 0
     first: int = 0
-    """So many groups of the beginning are left alone too."""
+    """How many groups at the beginning are left alone as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,20 @@ class Rules:
 
     policy: str = "default"
     version: str = ""
-    """Which policy of that name: it changes with any of its values."""
+    """Changes with any value of the policy."""
     always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
     when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations(), ClearArguments())
     fold: tuple[Step, ...] = (DropMiddle(),)
     """What brings a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
     clear_at_least: int = 13_000
-    """Old results are cleared once so much can go, and below so much history nothing happens at all."""
+    """Old results are cleared once this much can go; in a history shorter than this nothing happens at all."""
     clear_cold_at_least: int = 4_000
     """The same while the upstream has forgotten the conversation anyway."""
     horizon: float = 60.0
-    """A rewrite must have paid for itself after so many requests."""
+    """Within how many requests a rewrite must have paid for itself."""
     trigger: float = 0.8
-    """Over this share of the usable window a block is made (0: never)."""
+    """Above this share of the usable window a block is made (0: never)."""
     trigger_tokens: int = 0
     """The same as a number of tokens, whichever comes first (0: none)."""
     target: float = 0.5
@@ -76,14 +76,14 @@ class Rules:
     summary: Summaries = field(default_factory=Summaries)
     """When a model is asked for a summary instead of folding without one."""
     new_blocks: bool = True
-    """Off: what was promised stays, nothing new is."""
+    """Off: what was promised stays, and nothing new is."""
     observations: tuple[str, ...] = OBSERVATIONS
     """User messages in which one of these is found are observations, not words of a user."""
     asides: tuple[str, ...] = ASIDES
     """A last message in which one of these is found is about the conversation: nothing new is made for its sake."""
     pins: Pins = field(default_factory=Pins)
     clean: Callable[[bytes], bytes] = bytes
-    """Takes secrets out of what is written into a block; as it is, nothing."""
+    """Takes secrets out of what is written into a block; by default it takes nothing."""
 
     @property
     def signed(self) -> str:
@@ -100,7 +100,7 @@ class Rules:
         return sorted(found)
 
     def harder(self) -> "Rules":
-        """For a request that the upstream has found too long: keep little, clip hard, whatever it costs."""
+        """For a request that the upstream found too long: keep little and clip hard, whatever the rewrite costs."""
         clip = ClipOutput(over=8_000, share=0.05)
         keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
         return replace(self, always=(*self.always, clip), keep=keep, trigger=0.7, min_groups=0, summary=alone)
@@ -114,13 +114,13 @@ class Anchor:
     """The chain link of the last message of that request."""
     tokens: int
     """The prompt tokens it reported."""
-    block: bytes
+    basis: bytes
     """`Ready.basis` of that request: the number tells nothing about a view that was built otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The moment."""
+    """What is known at this moment beside the history; None and the defaults where it is not."""
 
     usable: int | None = None
     """Window minus reserved output minus margin; None when the window is unknown."""
@@ -129,21 +129,21 @@ class Facts:
     """Seconds since the conversation was last forwarded, if known."""
     prices: Prices = field(default_factory=Prices)
     seen: bool = True
-    """Has a prefix of this history been forwarded before? Only then may a model be asked for a summary."""
+    """Whether a prefix of this history was forwarded before: only then may a model be asked for a summary."""
     force: bool = False
     """The client asked for it: compact now, whatever the figures say."""
     focus: str = ""
-    """What it wants remembered above all."""
+    """What the client wants remembered above all."""
     summary: Summary | None = None
     """A model's account of the longest prefix for which there is one."""
     making: int = 0
-    """So many messages a model is being asked about just now."""
+    """How many messages the summary covers that a model is writing just now."""
     may_ask: bool = True
-    """Can a model be asked for another one now?"""
+    """Whether a model can be asked for another one now."""
     vain: int = 0
-    """So many blocks in a row did not bring the history below its limit, by the upstream's own count."""
+    """How many blocks in a row did not bring the history below its limit, by the upstream's own count."""
     failed: int = 0
-    """An account of so many messages was asked for in vain: ask again only when there is much more to tell."""
+    """How many messages a summary that failed would have covered: it is tried again only for many more."""
 
 
 NOTHING_KNOWN = Facts()

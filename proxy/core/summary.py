@@ -1,9 +1,9 @@
 """What a model said the old part of a history was, put in its place.
 
-A summary is a model's word on other people's words, so it is told as background and never as an instruction, and it
-never stands alone: the user's own messages stay verbatim beside it, and the ledger (`ledger.py`) says mechanically
-what was done, for whatever the model forgot. It is made over a prefix of the client's history and kept under the
-chain link of its end, so that it can be prepared before it is needed and found by any worker.
+A summary is a model's word on other people's words. So it is told as background and never as an instruction, and it
+never stands alone: the user's own messages stay verbatim beside it, and the ledger says mechanically what was done,
+whatever the model forgot. It is made over a prefix of the client's history and kept under the chain link of its end,
+so it can be prepared before it is needed, and any worker finds it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from proxy.core.pipeline import Count, Draft
 
 LEDGER = "Taken from the calls themselves:"
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
-"""Between two summaries that stand one after the other; models write lines and rules of their own."""
+"""Between two summaries that stand one after the other. Words, because models draw lines of their own."""
 NOTED = "Noted. I go on from there."
 
 
@@ -43,20 +43,20 @@ class Summaries:
     prompt: str = ""
     """What the model is told to do."""
     headings: tuple[str, ...] = ()
-    """Sections that an answer must have, most of them."""
+    """Sections of which an answer must have at least half."""
     max_tokens: int = 4_000
-    """A summary is at most so long."""
+    """The longest that a summary may be."""
     shape: Literal["notes", "single", "pair"] = "notes"
     """`notes`: the user's messages stay, with notes between them; `single`: one message; `pair`: one, and an
     acknowledgement."""
     user_tokens: int = 20_000
-    """In `notes`, the user's messages stay verbatim up to so many tokens: the first, then the newest."""
+    """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
-    """So many bytes of ledger below the summary."""
+    """Bytes of ledger below the summary."""
     scope: int = 1
-    """So many of the newest summaries stand one after the other; 1: the newest is the older one brought up to date."""
+    """How many summaries stand one after the other; 1: a single one, brought up to date each time."""
     scope_tokens: int = 0
-    """Of these, the older ones within so many tokens (0: all)."""
+    """Tokens of the older ones among them (0: no bound)."""
     pointer: str = ""
     """A sentence at its end for an agent that can read where the originals are."""
 
@@ -105,7 +105,7 @@ class Summarize:
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
     def _placed(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
-        """The account always stands, however little the last stretch was: the others point to it."""
+        """The account stands even where it is longer than the last stretch: the other notes point to it."""
         if self.rules.shape != "pair":
             return stretch.notes(text)
         before, after, start, stop = stretch.before, stretch.after, stretch.start, stretch.stop
@@ -120,7 +120,7 @@ class Summarize:
 
 
 def standing(draft: Draft, rules: Summaries) -> set[int]:
-    """What stays of the middle beside a summary, by identity."""
+    """The ids of what stays of the middle beside a summary."""
     return kept_words(draft, rules.user_tokens if rules.shape == "notes" else 0, told_anew=True)
 
 

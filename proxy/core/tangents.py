@@ -1,8 +1,8 @@
-"""Turns off the track of a conversation: a model is asked which they are, a person says which of them go.
+"""Turns that are off the track of a conversation: a model is asked which these are, a person says which of them go.
 
-A model may be wrong about what is beside the point, and what it reads may want it to be. So its answer moves nothing:
-it is a list, read strictly, of turns that could go at all. Only turns that a person has named are dropped, by the same
-loop that proves of every step that it kept the laws.
+A model may be wrong about what is beside the point, and a text that it reads may want it to be. So its answer changes
+nothing: it is a list, read strictly, of turns that could go at all. Only turns that a person names are dropped, by the
+loop that checks of every step that it kept the laws.
 """
 
 import re
@@ -151,7 +151,7 @@ class Turns:
 
 
 def _held(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[str]:
-    """Of each turn why it must stay, or nothing. What comes before the first words of a user stays with them."""
+    """Why each turn must stay, or "". What comes before a user's first words stays with them."""
     spans, answered = turns(body), last_assistant(body) or 0
     first = next((place for place, message in enumerate(body) if message.is_user), len(body))
     held = []
@@ -167,7 +167,7 @@ def _held(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[s
 
 
 def _bound(body: Sequence[Message]) -> list[range]:
-    """Of each turn the numbers of those it goes with: where a group reaches across, no cut can part them."""
+    """For each turn the numbers of those it can only go with: where a group reaches across, no cut may part them."""
     spans, begin = turns(body), {group.start for group in groups(body)}
     bounds = [number for number, span in enumerate(spans, 1) if span.start in begin]
     return [range(*ends) for ends in pairwise([*bounds, len(spans) + 1]) for _ in range(*ends)]

@@ -1,8 +1,8 @@
-"""Is this answer a summary? What is none is never stored: the history it would have replaced is gone by then.
+"""Is this answer a summary? One that is not must never be stored: it would stand for a history that is gone by then.
 
 Models asked for a summary have been seen to answer with nothing, with half of it, with a tool call, with their
-thoughts only, with more than they were given, and in another language. Each of these has a word here, and the word
-says whether the same question, put another way, is worth another try.
+thoughts only, with more than they were given, and in another language. Each of these has a name here, by which one
+can tell whether the question is worth another try.
 """
 
 import re
@@ -22,9 +22,9 @@ _ENOUGH_HEADINGS = 0.5
 _FOREIGN = 0.3
 _FAMILIAR = 0.1
 _SHORTEST = 40
-"""A summary of fewer bytes tells nothing."""
+"""Bytes: what is shorter says nothing."""
 _TELLING = 12
-"""So many letters tell a script."""
+"""With fewer letters one cannot tell in which script a text is written."""
 _SCRIPTS = {
     "cyrillic": re.compile(r"[\u0400-\u052f]"),
     "greek": re.compile(r"[\u0370-\u03ff]"),
@@ -80,9 +80,9 @@ def judged(said: Said, *, weight: int, most: int, headings: Sequence[str], words
 
 
 def _aloud(text: str) -> str:
-    """The answer without thoughts: those within tags of their own, and those that were open before it began.
+    """The answer without the thoughts: those within tags, and those whose opening tag came before the answer.
 
-    A tag that is only mentioned, in the midst of a line, is none.
+    A tag in the midst of a line is only being talked about.
     """
     kept, at = list[str](), 0
     while (opened := _OPENED.search(text, at)) is not None:
@@ -109,7 +109,7 @@ def _section(heading: str) -> re.Pattern[str]:
 
 
 def _another_script(text: str, words: str) -> bool:
-    """Whether the summary is written in letters that the user hardly used, or without those the user did use."""
+    """Whether the summary uses a script that the user hardly used, or lacks one that the user did use."""
     ours, theirs = _letters(_HEADING.sub("", text)), _letters(words)
     of_ours, of_theirs = sum(ours.values()), sum(theirs.values())
     if min(of_ours, of_theirs) < _TELLING:
@@ -122,7 +122,7 @@ def _another_script(text: str, words: str) -> bool:
 
 
 def _letters(text: str) -> dict[str, int]:
-    """How many letters there are of each script, Latin and whatever else under no name; code is in no language."""
+    """How many letters there are of each script, all others under "". Code is in no language: it is left out."""
     prose = _ASCII.sub(lambda found: "" if _OF_CODE.search(found[0]) else found[0], text)
     found = {script: len(pattern.findall(prose)) for script, pattern in _SCRIPTS.items()}
     return {**found, "": max(0, len(_LETTER.findall(prose)) - sum(found.values()))}

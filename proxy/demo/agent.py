@@ -46,7 +46,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Somebody with a task, a key and a base URL."""
+    """A client with a task, a key and a base URL."""
 
     run: Run
     url: str

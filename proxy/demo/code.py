@@ -151,7 +151,7 @@ CENT = Decimal("0.01")
 
 
 def module(name: str, functions: int, dice: random.Random) -> str:
-    """The text of a module with so many functions."""
+    """The text of a module with this many functions."""
     first, second = dice.sample(THINGS, 2)
     opening = f'"""{name.capitalize()}s of the harbour: what happens to them when {dice.choice(WHEN)}."""\n'
     imports = IMPORTS.format(first=first, First=kind(first), second=second, Second=kind(second))
@@ -178,7 +178,7 @@ def function(thing: str, dice: random.Random) -> str:
 
 
 def test_module(name: str, cases: int, dice: random.Random) -> str:
-    """The text of a test file with so many cases."""
+    """The text of a test file with this many cases."""
     parts = [f'"""Tests of `tidewater.{name}`."""\n\nimport pytest\n\nfrom tidewater import {name}\n\n']
     for _ in range(cases):
         verb, other, number = dice.choice(VERBS), dice.choice(THINGS), dice.randrange(100, 99_999)

@@ -24,7 +24,7 @@ from proxy.wire import chat
 WINDOW = 128_000
 CACHED_LEAST, CACHED_STEP = 1_024, 128
 NAME = "gpt-5.1"
-"""Whose prices are charged, and whose tokenizer counts."""
+"""The model whose prices are charged and whose tokenizer counts."""
 
 Kind = Literal["turn", "summary"]
 

@@ -37,9 +37,6 @@ class Ink:
     def good(self, text: str) -> str:
         return self._in("32", text)
 
-    def bad(self, text: str) -> str:
-        return self._in("31", text)
-
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.coloured and text else text
 
@@ -86,7 +83,7 @@ class Moment:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Of each turn: what the agent sent, what the model read."""
+        """For each turn, what the agent sent and what the model read."""
         return [(self.scenery.untouched[each.step].prompt, each.usage.prompt) for each in self.tally.turns]
 
 
@@ -213,9 +210,8 @@ def closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
 
 def _fine_print(moment: Moment) -> Iterator[str]:
     scenery, prices = moment.scenery, moment.scenery.prices
-    read = prices.input if prices.cache_read is None else prices.cache_read
     yield (
-        f"The bill is at {NAME}'s list prices per million tokens (${prices.input:g} in, ${read:g} cached, "
+        f"The bill is at {NAME}'s list prices per million tokens (${prices.input:g} in, ${prices.cached:g} cached, "
         f"${prices.output:g} out), summary calls included. Its tokenizer counts; the cache works as OpenAI's does."
     )
     if scenery.end is not None and scenery.end < len(moment.turns):

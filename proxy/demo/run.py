@@ -119,7 +119,7 @@ class Run:
 
     @cached_property
     def places(self) -> dict[str, tuple[int, Act]]:
-        """Of each call's id: its step, and what is done."""
+        """By the id of each call: its step, and what it does."""
         return {
             self.call_id(number, place): (number, act)
             for number, step in enumerate(self.steps)
@@ -160,7 +160,7 @@ class Run:
 
 
 def sample(turns: int = TURNS, seed: int = SEED) -> Run:
-    """A run of so many turns; the last one says that all is done."""
+    """A run of this many turns; the last one says that all is done."""
     return Run((*islice(Story(seed).steps(), turns - 1), DONE), seed)
 
 

@@ -14,7 +14,7 @@ MILLION = 1_000_000
 READ = 0.1
 """What a cached token costs, in parts of one that is not."""
 WARM = 10
-"""After so many turns everything is loaded that a process loads once."""
+"""After this many turns everything is loaded that a process loads once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,12 @@ class Bill:
         return self.cached / self.prompt if self.prompt else 0.0
 
     def cost(self, read: float = READ) -> float:
-        """Of the input, in tokens at full price."""
+        """What the input costs, in tokens at full price."""
         return self.prompt - self.cached + self.cached * read
 
     def dollars(self, prices: Prices) -> float:
-        read = prices.input if prices.cache_read is None else prices.cache_read
-        write = prices.input if prices.cache_write is None else prices.cache_write
-        charged = (self.prompt - self.cached) * write + self.cached * read + self.answer * (prices.output or 0.0)
-        return charged / MILLION
+        read = (self.prompt - self.cached) * prices.fresh + self.cached * prices.cached
+        return (read + self.answer * (prices.output or 0.0)) / MILLION
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Tally:
 
     @property
     def bill(self) -> Bill:
-        """Everything that was answered, summaries included; refusals and faults are free."""
+        """For everything that was answered, summaries included; refusals and faults are free."""
         return Bill.of(each.usage for each in self.heard if each.answered)
 
 

@@ -19,7 +19,7 @@ class Habit:
     least: int
     """Shorter prefixes are not kept."""
     step: int
-    """Of what is kept, whole blocks of so many tokens are charged as cached."""
+    """Whole blocks of this many tokens are charged as cached."""
     lifetime: float
     """Seconds without use until a prefix is forgotten."""
 

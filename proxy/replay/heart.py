@@ -1,5 +1,5 @@
-"""A conversation through the heart, turn by turn, as the proxy would lead it: stored blocks put back in place,
-summaries asked for ahead of need and there when they are there.
+"""A conversation through the heart, turn by turn, as the proxy would do it: stored blocks are put back in place,
+summaries are asked for ahead of need, and are there after the time that writing them takes.
 
 This is what `compaction/` does, without its world: no socket, no store, one conversation, and the conversation's own
 clock. Left out is what only a live upstream teaches: anchors on its usage, refusals, blocks that turn out not to help.
@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from proxy.core.economics import Prices
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
-from proxy.core.pipeline import quarter
-from proxy.core.plan import NeedSummary, Ready, ahead, decide, nears
+from proxy.core.plan import NeedSummary, Ready, ahead, decide, nears, without_a_model
 from proxy.core.question import Question
 from proxy.core.rules import Facts, Rules
+from proxy.core.scene import Scene
 from proxy.core.summary import Summary
 from proxy.replay.history import History, Turn
 from proxy.replay.summaries import Asked, Summarizer
@@ -73,7 +73,7 @@ class Heart:
         self._trial = trial
         self._history = history
         self._prices = trial.prices or prices
-        self._blocks: dict[bytes, Block] = {}
+        self._blocks = dict[bytes, Block]()
         self._flight: _Flight | None = None
         self._summary: Summary | None = None
         self._failed = 0
@@ -81,24 +81,22 @@ class Heart:
 
     def forward(self, turn: Turn) -> Sent:
         self._land(turn.seconds)
-        facts, blocks = self._facts(turn), self._standing(turn)
-        plan = self._decided(turn, blocks, facts)
+        facts = self._facts(turn)
+        plan = decide(self._scene(turn, facts))
         before: tuple[Asked, ...] = ()
         after: tuple[Asked, ...] = ()
         if isinstance(plan, NeedSummary):
-            plan, before, after = self._resolved(plan, turn, blocks, facts)
+            plan, before, after = self._resolved(plan, turn, facts)
         if plan.block is not None and plan.link not in self._blocks:
             self._blocks[plan.link] = plan.block
         after += self._ahead(turn, plan, facts)
         self._last = turn.seconds
         return Sent(plan.view, plan.tools, plan.reason, before, after)
 
-    def _standing(self, turn: Turn) -> tuple[Block, ...]:
-        found = next((self._blocks[link] for link in reversed(turn.links) if link in self._blocks), None)
-        return () if found is None else (found,)
-
-    def _decided(self, turn: Turn, blocks: tuple[Block, ...], facts: Facts) -> Ready | NeedSummary:
-        return decide(turn.request, turn.links, blocks, self._trial.rules, count=quarter, facts=facts)
+    def _scene(self, turn: Turn, facts: Facts) -> Scene:
+        standing = next((self._blocks[link] for link in reversed(turn.links) if link in self._blocks), None)
+        blocks = () if standing is None else (standing,)
+        return Scene.of(turn.request, turn.links, blocks, self._trial.rules, facts=facts)
 
     def _facts(self, turn: Turn) -> Facts:
         trial, flight = self._trial, self._flight
@@ -114,26 +112,23 @@ class Heart:
         )
 
     def _resolved(
-        self, need: NeedSummary, turn: Turn, blocks: tuple[Block, ...], facts: Facts
+        self, need: NeedSummary, turn: Turn, facts: Facts
     ) -> tuple[Ready, tuple[Asked, ...], tuple[Asked, ...]]:
-        """As `Compactor` resolves it: while the view fits nobody waits; else as long as patience lasts."""
+        """As `Compactor` does it: while the view fits nobody waits, else as long as the patience lasts."""
         calls = () if need.question is None else self._begin(need.question, turn)
         if not need.urgent:
             return need.standing, (), calls
         if self._flight is None or self._flight.lands > turn.seconds + self._trial.patience:
-            return need.give_up(), calls, ()
+            return need.mechanical, calls, ()
         self._land(self._flight.lands)
         facts = replace(facts, summary=self._summary, may_ask=False, making=0, failed=self._failed)
-        told = self._decided(turn, blocks, facts)
-        return (told.give_up() if isinstance(told, NeedSummary) else told), calls, ()
+        return without_a_model(decide(self._scene(turn, facts))), calls, ()
 
     def _ahead(self, turn: Turn, plan: Ready, facts: Facts) -> tuple[Asked, ...]:
         """What the next requests will need is asked for now."""
         if self._flight is not None or not nears(plan.after, self._trial.rules, facts):
             return ()
-        facts = replace(facts, summary=self._summary, failed=self._failed)
-        blocks = self._standing(turn)
-        question = ahead(turn.request, turn.links, blocks, self._trial.rules, count=quarter, facts=facts)
+        question = ahead(self._scene(turn, replace(facts, summary=self._summary, failed=self._failed)))
         return () if question is None else self._begin(question, turn)
 
     def _begin(self, question: Question, turn: Turn) -> tuple[Asked, ...]:

@@ -26,7 +26,7 @@ class Turn:
 
     number: int
     place: int
-    """Of the assistant message that answered it."""
+    """Where the assistant message stands that answered it."""
     request: Request
     links: tuple[bytes, ...]
     seconds: float
@@ -47,17 +47,17 @@ class History:
         self._links = chain(request, "replay", _KEY)
         head = request.head_size
         self.messages = request.messages[:head] + observed(request.messages[head:], OBSERVATIONS)
-        """As they are, those of an environment in a user's clothes marked."""
+        """Those in which an environment speaks as a user are marked."""
 
     def body(self, stop: int, more: bytes = b"") -> bytes:
-        """The request up to a message, as an agent would send it; `more`: further members, each with a comma."""
+        """The request up to a message, as an agent would send it; `more`: further members, each with its comma."""
         model = json.dumps(self.conversation.model).encode()
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         return b'{"model": ' + model + b", " + more + tools + b'"messages": [' + b", ".join(self.pieces[:stop]) + b"]}"
 
     @property
     def places(self) -> list[int]:
-        """Of the assistant messages that answered a request."""
+        """Where the assistant messages stand that answered a request."""
         first = max(1, self.conversation.begins)
         return [at for at, each in enumerate(self.request.messages) if each.role == "assistant" and at >= first]
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from proxy.core.economics import Prices
 from proxy.replay.values import PICO, Scores, Tokens
-from proxy.windows import Prices as Tier
 from proxy.windows import Window
 
 PRICES: Mapping[str, Prices] = {
@@ -29,30 +28,24 @@ def cost(tokens: Tokens, prices: Prices) -> float:
 
 
 def share(scores: Scores, prices: Prices) -> float:
-    """Everything that was forwarded and the summaries, in parts of doing nothing."""
+    """What was forwarded and the summaries cost, as a share of what doing nothing costs."""
     plain = cost(scores.raw, prices)
     return (cost(scores.forwarded, prices) + cost(scores.summaries, prices)) / plain if plain else 1.0
 
 
 def summaries_share(scores: Scores, prices: Prices) -> float:
-    """The summaries alone, in parts of doing nothing."""
+    """What the summaries alone cost, as a share of what doing nothing costs."""
     plain = cost(scores.raw, prices)
     return cost(scores.summaries, prices) / plain if plain else 0.0
 
 
 def bill(tokens: Tokens, window: Window) -> int:
-    """Of one request, in picodollars; 0 where the prices are not known. Above a cliff all of it costs what it says."""
-    tier = window.prices
-    if tier is None:
+    """What one request costs, in picodollars; 0 where the prices are not known."""
+    prices = window.prices_at(tokens.read)
+    if prices is None:
         return 0
-    for cliff in sorted(window.cliffs, key=lambda cliff: cliff.above):
-        tier = cliff.prices if tokens.read > cliff.above else tier
-    read, write = _or_input(tier.cache_read, tier), _or_input(tier.cache_write, tier)
-    return tokens.cached * _pico(read) + tokens.fresh * _pico(write) + tokens.written * _pico(tier.output or 0.0)
-
-
-def _or_input(price: float | None, tier: Tier) -> float:
-    return tier.input if price is None else price
+    read = tokens.cached * _pico(prices.cached) + tokens.fresh * _pico(prices.fresh)
+    return read + tokens.written * _pico(prices.output or 0.0)
 
 
 def _pico(dollars_a_million: float) -> int:

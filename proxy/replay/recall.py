@@ -12,10 +12,11 @@ Asked once per conversation, of its last request, about all but the head:
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from proxy.core.calls import strings
 from proxy.core.messages import HEAD, Message
 from proxy.core.pins import Pins
 from proxy.replay.terms import kind, terms
-from proxy.replay.texts import loaded, strings, text
+from proxy.replay.texts import loaded, text
 from proxy.replay.values import Recall
 
 _ERROR = re.compile(

@@ -22,14 +22,14 @@ from proxy.replay.scoring import Case, Judge, Upstream
 from proxy.replay.values import Conversation, Result
 
 VERSION = 1
-"""Of the measures: results of another version are not used again."""
+"""Of the measures: kept results of another version are not used again."""
 Progress = Callable[[int, int], None]
-"""So many of so many conversations are done."""
+"""Is told how many conversations are done, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One conversation, and what is still to be tried on it."""
+    """One conversation, and the trials that are still to be run on it."""
 
     conversation: Conversation
     trials: Sequence[Trial]
@@ -128,7 +128,7 @@ def _left(
 
 
 def _worked(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
-    """As they are done."""
+    """The results of each conversation, in the order in which they are done."""
     if jobs <= 1:
         yield from map(replayed, left)
         return

@@ -15,7 +15,7 @@ MODEL = "gpt-5.1"
 RUNS = ((2, 110), (5, 48), (7, 20))
 """Seeds and turns."""
 _EVERY = 22
-"""So many turns after one another word of the user comes."""
+"""Every so often, in turns, another word of the user comes."""
 _PACE, _PAUSE = 8.0, 640.0
 """Seconds from answer to answer, and before each word of the user."""
 _WORDS = (

@@ -15,7 +15,7 @@ from proxy.replay.values import AGES, DIALECTS, KINDS, PICO, RECALLED, Kept, Res
 
 Cell = Decimal | int | str
 NONE = "-"
-"""Nothing was asked."""
+"""What a share shows when nothing was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def by_policy(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 def totals(results: Iterable[Result]) -> dict[str, Scores]:
-    """By policy, over all conversations."""
+    """The scores of each policy over all conversations."""
     return {name: total(each.scores for each in its) for name, its in by_policy(results).items()}
 
 
@@ -124,7 +124,7 @@ def by_source(results: Sequence[Result], policy: str) -> dict[str, Scores]:
 
 
 def retention(scores: Scores) -> list[list[Cell]]:
-    """By age, then by kind of term: how many, and what of them is in context, named, pointed to."""
+    """A row for each age, then for each kind of term: how many, and how many are in context, named, pointed to."""
     groups = [*((age, scores.kept_of((age,))) for age in AGES)]
     groups += [(kind, scores.kept_of(OLD, (kind,))) for kind in KINDS]
     return [[name, kept.asked, _in_context(kept), _named(kept), _pointed(kept)] for name, kept in groups]

@@ -30,16 +30,16 @@ UNPINNED = Pins()
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The one that is simulated: what it can read, how it caches, whose prices it takes."""
+    """The simulated upstream: what it can read, how it caches, whose prices it takes."""
 
     window: int = 128_000
     habit: Habit = PROVIDER
     model: str = ""
-    """Instead of the recorded one."""
+    """The model to price and count for; empty: the recorded one."""
 
 
 class Case:
-    """A history, and what is the same of it whoever stands in between."""
+    """A history, and what is the same about it whoever stands in between."""
 
     def __init__(self, history: History, upstream: Upstream) -> None:
         self.history = history
@@ -57,7 +57,7 @@ class Case:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """Models are counted as in production; where nothing was recorded nothing is."""
+        """Our count against the recorded usage, with the tokenizer as in production; empty where none was recorded."""
         if not self.history.conversation.recorded:
             return Estimate()
         tokenizers = Tokenizers()
@@ -151,7 +151,7 @@ class Judge:
         return Tokens(read.fresh, read.cached, asked.written)
 
     def _invalid(self, turn: Turn, sent: Sent) -> dict[str, int]:
-        """By dialect: 1 where something is wrong that was right."""
+        """1 for each dialect in which something is wrong now that was right before."""
         if len(sent.view) == len(turn.request.messages) and all(map(same, sent.view, turn.request.messages)):
             return {}
         shapes = [shape(message.raw) for message in sent.view]
@@ -219,7 +219,7 @@ def _estimate(rows: Sequence[Scores]) -> Estimate:
 
 
 def _breaks(before: Sent, now: Sent) -> bool:
-    """What was forwarded before is no beginning of this."""
+    """Whether the earlier request is no prefix of this one."""
     shorter = len(before.view) > len(now.view)
     return shorter or before.tools != now.tools or not all(map(same, before.view, now.view))
 

@@ -41,7 +41,7 @@ class Pace:
 
 
 def account(messages: Sequence[Message], headings: Sequence[str] = (), most: int = LENGTH) -> str:
-    """A summary of these messages under these headings, in at most so many bytes."""
+    """A summary of these messages under these headings, in at most `most` bytes."""
     sections = headings or _HEADINGS
     parts = (_asked(messages), _done(messages), _touched(messages), _failures(messages), _said(messages))
     told: list[str] = []

@@ -16,7 +16,7 @@ from proxy.config import Upstream
 from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.core.question import Question, Try, tries
-from proxy.core.verdict import Said, judged
+from proxy.core.verdict import Said
 from proxy.replay import standin
 from proxy.replay.history import History, Turn
 from proxy.replay.values import Tokens
@@ -60,14 +60,7 @@ class StandIn:
             return Answer("", (), 0.0)
         rules = question.rules
         said = standin.account(question.old, rules.headings, min(standin.LENGTH, 4 * rules.max_tokens))
-        verdict = judged(
-            Said(said),
-            weight=question.weight,
-            most=rules.max_tokens,
-            headings=rules.headings,
-            words=question.words,
-            count=quarter,
-        )
+        verdict = question.verdict(Said(said), quarter)
         written, fresh = quarter(said.encode()), sum(quarter(message.raw) for message in _new(put))
         return Answer(verdict.text, (Asked(_pieces(put), written),), self.pace.seconds(fresh, written))
 

@@ -17,9 +17,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from proxy.core.calls import strings
 from proxy.core.groups import callers
 from proxy.core.messages import Message
-from proxy.replay.texts import lines, loaded, strings, text
+from proxy.replay.texts import lines, loaded, text
 from proxy.replay.values import Kept
 
 LAST = 6

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from proxy.core.calls import strings
 from proxy.core.messages import text_of
 
 REASONING = ("reasoning_content", "reasoning")
@@ -24,15 +25,6 @@ def text(raw: bytes) -> str:
 @lru_cache(maxsize=_REMEMBERED)
 def lines(raw: bytes) -> frozenset[str]:
     return frozenset(text(raw).split("\n"))
-
-
-def strings(value: Any) -> Iterator[str]:  # noqa: ANN401 (any JSON)
-    """Every text in a JSON value, names of members left out."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from strings(each)
 
 
 def loaded(arguments: str) -> Any:  # noqa: ANN401 (any JSON)

@@ -36,8 +36,8 @@ from proxy.wire.headers import find
 
 SETTLE = 0.02
 """Seconds between two turns: what a proxy does behind an answer begins then."""
-_TELLING = 80
-"""Characters by which words are known again, however much was cut off behind them."""
+TELLING = 80
+"""Characters by which a text is recognised, however much was cut off behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Door:
 
 
 @dataclass(slots=True)
-class _Scene:
+class Stage:
     """The turn that is being played, and what was heard of it so far."""
 
     history: History
@@ -59,66 +59,87 @@ class _Scene:
     originals: Mapping[str, Message]
     cache: Cache
     heard: Request | None = None
-    """As the upstream was sent it, each message the one it is known as."""
+    """The turn as the upstream got it, each message replaced by the original that it says the same as."""
     before: tuple[Asked, ...] = ()
     after: tuple[Asked, ...] = ()
 
     def known(self, request: Request) -> Request:
-        """The same with the original of every message and of the tools, where they say what it says."""
+        """The same request with originals in place of all messages and tools that say the same."""
         own = self.history.request.tools
         tools = request.tools and written(json.loads(request.tools))
         messages = tuple(_known(message, self.originals) for message in request.messages)
         return replace(request, messages=messages, tools=own if own and tools == written(json.loads(own)) else tools)
 
+    def charges(self, asked: Asked) -> None:
+        """A question of the proxy's own; the turn waited for it if it was put before the turn arrived."""
+        if self.heard is None:
+            self.before += (asked,)
+        else:
+            self.after += (asked,)
+
 
 class Recorder:
-    """The upstream that only repeats what was recorded."""
+    """The upstream that only repeats what was recorded.
+
+    Which request is the turn itself, and how a proxy's own question is answered, are methods: a recorder for proxies
+    with other habits overrides these two.
+    """
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
-        self._scene: _Scene | None = None
+        self._stage: Stage | None = None
 
     @property
     def window(self) -> int:
         return self.upstream.window
 
     def opens(self, history: History, turn: Turn) -> None:
-        """The next turn; what comes late from the one before is heard with it."""
-        scene = self._scene
-        if scene is None or scene.history is not history:
+        """The next turn begins; what comes late from the one before is heard with it."""
+        stage = self._stage
+        if stage is None or stage.history is not history:
             originals = {_plain(message.raw): message for message in reversed(history.request.messages)}
-            self._scene = _Scene(history, turn, originals, Cache(self.upstream.habit, quarter))
+            self._stage = Stage(history, turn, originals, Cache(self.upstream.habit, quarter))
         else:
-            self._scene = _Scene(history, turn, scene.originals, scene.cache)
+            self._stage = Stage(history, turn, stage.originals, stage.cache)
 
     def sent(self, *, failed: bool) -> Sent:
         """What the upstream was sent for this turn; what never reached it counts as the agent sent it."""
-        scene = self._scene
-        if scene is None:
+        stage = self._stage
+        if stage is None:
             raise RuntimeError("no turn was opened")
-        request = scene.heard or scene.turn.request
-        return Sent(request.messages, request.tools, "", scene.before, scene.after, failed)
+        request = stage.heard or stage.turn.request
+        return Sent(request.messages, request.tools, "", stage.before, stage.after, failed)
 
     async def answer(self, body: bytes) -> Said:
-        scene, request = self._scene, chat.parse(body)
-        if scene is None:
+        stage, request = self._stage, chat.parse(body)
+        if stage is None:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "The replay has not begun.", "server_error", None)
         if request is None:
             return refusal(HTTPStatus.BAD_REQUEST, "That is no chat request.", "invalid_request_error", None)
-        request = scene.known(request)
+        request = stage.known(request)
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
-        tokens, cached = scene.cache.read(pieces, scene.turn.seconds)
-        if _is_turn(request, scene.turn):
-            scene.heard = request
-            message = scene.history.conversation.messages[scene.turn.place]
+        tokens, cached = stage.cache.read(pieces, stage.turn.seconds)
+        if self.is_turn(request, stage):
+            stage.heard = request
+            message = stage.history.conversation.messages[stage.turn.place]
         else:
-            message = _summary(request)
-            asked = Asked(pieces, quarter(written(message)))
-            scene.before += () if scene.heard else (asked,)
-            scene.after += (asked,) if scene.heard else ()
+            message = self.summary(request, stage)
+            stage.charges(Asked(pieces, quarter(written(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
         usage = Usage(tokens, cached, quarter(written(message)))
         return Said(message={"content": None, **message}, finish=finish, usage=usage)
+
+    def is_turn(self, request: Request, stage: Stage) -> bool:
+        """Requests end as the turn ends; a proxy's own question ends in that question."""
+        last, own = request.messages[-1], stage.turn.request.messages[-1]
+        if last.role != own.role or last.answers != own.answers:
+            return False
+        return own.is_result or last.text[:TELLING] == own.text[:TELLING]
+
+    def summary(self, request: Request, _stage: Stage) -> Json:
+        """The stand-in's answer to a question whose history stands before it."""
+        demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
+        return {"role": "assistant", "content": standin.account(request.messages[:-1], standin.demanded(demand))}
 
 
 async def played(
@@ -188,21 +209,8 @@ def _said(message: Json) -> tuple[str, list[tuple[str, str]]]:
     return str(message.get("content") or ""), calls
 
 
-def _is_turn(request: Request, turn: Turn) -> bool:
-    """Requests end as the turn ends; a proxy's own question ends in that question."""
-    last, own = request.messages[-1], turn.request.messages[-1]
-    if last.role != own.role or last.answers != own.answers:
-        return False
-    return own.is_result or last.text[:_TELLING] == own.text[:_TELLING]
-
-
-def _summary(request: Request) -> Json:
-    demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
-    return {"role": "assistant", "content": standin.account(request.messages[:-1], standin.demanded(demand))}
-
-
 def _known(message: Message, originals: Mapping[str, Message]) -> Message:
-    """The original that says the same; else the message as we would have written it."""
+    """The original that says the same, or else the message as we would write it."""
     found = originals.get(_plain(message.raw))
     if found is not None:
         return found

@@ -1,4 +1,4 @@
-"""What an upstream that takes its rules at their word would refuse in a request, written from the rules alone.
+"""What an upstream that keeps strictly to its rules would refuse in a request, written from the rules alone.
 
     breaches(after) <= breaches(before)     nothing that was right has come out wrong
 
@@ -35,13 +35,13 @@ class Shape:
 
 
 def breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """By OpenAI's rules, of messages as JSON values."""
+    """What is wrong with these messages (JSON values) by OpenAI's rules."""
     return of_openai([_shape(message) for message in messages])
 
 
 @lru_cache(maxsize=50_000)
 def shape(raw: bytes) -> Shape:
-    """Of a message as it stands on the wire."""
+    """The shape of a message as it stands on the wire."""
     return _shape(json.loads(raw))
 
 
@@ -144,7 +144,7 @@ def _wrong_when_translated(message: Mapping[str, Any], ids: Iterable[str]) -> It
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
-    """Of a custom tool nothing is asked: its input is free text."""
+    """The arguments of a call; those of a custom tool are free text, and pass for an empty object."""
     found = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
     return found if isinstance(found, str) else ""
 

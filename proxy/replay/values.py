@@ -12,7 +12,7 @@ from typing import Any
 Json = dict[str, Any]
 
 PICO = 10**12
-"""Money is kept in so manieth parts of a dollar: a price per million tokens is a whole number of them per token."""
+"""Money is counted in picodollars: a price per million tokens is a whole number of them per token."""
 DIALECTS = ("openai", "alternating", "anthropic")
 """By whose rules a history may be refused."""
 KINDS = ("path", "id", "number", "name")
@@ -27,7 +27,7 @@ class Recorded:
     """What the record tells of one request, as far as it does."""
 
     tokens: int | None = None
-    """The prompt, what was cached of it included."""
+    """The prompt, including what was cached of it."""
     cached: int | None = None
     output: int | None = None
     at: float | None = None
@@ -47,7 +47,7 @@ class Conversation:
     tools: tuple[Json, ...] = ()
     model: str = ""
     recorded: Mapping[int, Recorded] = field(default_factory=dict)
-    """By the place of the assistant message that answered."""
+    """By the place of the assistant message that answered the request."""
     begins: int = 0
     """What stands before this came from before the client's own compaction, or from before a fork: its requests are
     counted in the conversation they come from."""
@@ -58,22 +58,22 @@ class Point:
     """One request: what the agent sent, and what was forwarded of it."""
 
     place: int
-    """Of the assistant message that answered it."""
+    """Where the assistant message stands that answered it."""
     seconds: float
     """Since the first request, by the recorded times or the simulated clock."""
     raw: int
     """Tokens as the agent sent it."""
     raw_cached: int
-    """So many of them the upstream would have had in its cache, had nothing stood in between."""
+    """How many of them the upstream would have had in its cache, had nothing stood in between."""
     forwarded: int
     cached: int
-    """So many of the forwarded ones it had."""
+    """How many of the forwarded ones it had."""
     rewrote: bool = False
-    """What was forwarded before is no prefix of this: the cache is broken."""
+    """Whether the request before is no prefix of this one: then the cache is broken."""
     reason: str = ""
     """Why, where it is known: `window`, `stride`, `cold`, ..."""
     summaries: int = 0
-    """So many calls for a summary were made at this request."""
+    """How many calls for a summary were made at this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """So many terms an action reached for, and so many of them the view still had."""
+    """How many terms an action reached for, and how many of them the view still had."""
 
     asked: int = 0
     in_context: int = 0
@@ -103,7 +103,7 @@ class Kept:
     named: int = 0
     """The term stands anywhere."""
     pointed: int = 0
-    """In context, or to be had again from what the view points to."""
+    """In context, or the view shows a call that would bring it back."""
 
     def plus(self, other: "Kept") -> "Kept":
         return Kept(
@@ -116,7 +116,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """So many things stood in the history, and so many of them in the last view."""
+    """How many things stood in the history, and how many of them in the last view."""
 
     asked: int = 0
     kept: int = 0
@@ -155,7 +155,7 @@ class Scores:
 
     requests: int = 0
     raw: Tokens = Tokens()
-    """Of all requests as the agent sent them."""
+    """What all requests take as the agent sent them."""
     forwarded: Tokens = Tokens()
     rewrites: int = 0
     peak: int = 0
@@ -166,7 +166,7 @@ class Scores:
     summaries: Tokens = Tokens()
     """What these calls read and wrote."""
     invalid: Mapping[str, int] = field(default_factory=dict)
-    """By dialect: requests in which something was wrong that had been right."""
+    """By dialect: requests in which something is wrong that was right before."""
     recall: Mapping[str, Recall] = field(default_factory=dict)
     """By what is recalled (`RECALLED`)."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Result:
     """One conversation under one policy, or through one proxy."""
 
     policy: str
-    """As it stands in the table."""
+    """Its name in the table."""
     conversation: str
     source: str
     model: str

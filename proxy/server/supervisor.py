@@ -17,7 +17,8 @@ from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork
 
 from proxy.config import Config, InvalidConfig
 from proxy.server.stores import board_folder
-from proxy.server.worker import Source, Worker
+from proxy.server.watch import Source
+from proxy.server.worker import Worker
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""One worker process from start to drain: open the door, watch the configuration, leave politely."""
+"""One worker process from start to drain: open the door, do what goes on beside the requests, leave politely."""
 
 import asyncio
 import contextlib
@@ -7,18 +7,17 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from aiohttp import web
 
 from proxy import __version__, events
-from proxy.access.records import RegistryUnreadable, synced
-from proxy.access.registry import Published
 from proxy.compaction.compactor import Compactor
-from proxy.config import Config, InvalidConfig, Loaded
+from proxy.config import Config
 from proxy.gateway import Gateway
 from proxy.server import stores
 from proxy.server.admin import exchange
@@ -29,16 +28,14 @@ from proxy.server.admin.shelf import shelf
 from proxy.server.admin.witness import Witness
 from proxy.server.app import App
 from proxy.server.protocol import Door
+from proxy.server.watch import Source, Watch
 from proxy.store.chronicle import Chronicle
 from proxy.store.promises import StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 
-_LOOK_SECONDS = 0.5
-# What operators switch is in force within a second, on other replicas too.
-_RECORDS_SECONDS = 0.1
-_SYNC_SECONDS = 0.25
 _LAG_SECONDS = 0.1
 _BOARD_SECONDS = 1.0
+_REST_SECONDS = 1.0  # of what has failed, before it begins again
 # A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.
 _SWITCH_SECONDS = 0.002
 # For those who are still inside when the drain is over; the library would give them a minute more.
@@ -47,14 +44,7 @@ _HEAD_LIMIT = 64 * 1024
 _READ_BUFFER = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """How to read the configuration, now and again later."""
-
-    read: Callable[[], Loaded]
-    file: Path | None
-    tried: Callable[[Published], Loaded] | None = None
-    """How it would read with this published; None: nothing can be."""
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Worker:
@@ -65,6 +55,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics()
         self._chronicle = Chronicle(Path(config.state.dir), warn=self._warn)
+        self._hooks = hooks.Hooks(config.hooks, self._complain)
         self._emit = events.to_all(self._metrics, *self._listeners(config))
         self._board = metrics.Board(stores.board_folder(config), slot) if slot is not None else None
         if self._board is not None:
@@ -79,11 +70,12 @@ class Worker:
         self._exchange = Exchange(self._chronicle, self._store)
         self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._desk(config)))
         self._leaving = asyncio.Event()
-        self._reread = asyncio.Event()
+        self._beside: set[asyncio.Task[None]] = set()
+        self._watch = Watch(source, self._records, self._emit, self._take)
 
     def _listeners(self, config: Config) -> Iterator[events.Listener]:
         yield log.listener(config.log.level, config.log.format)
-        yield hooks.Hooks(config.hooks, self._warn)
+        yield self._hooks
         yield audit.Audit(Path(config.state.dir), self._warn)
         if config.admin.enabled:
             yield Witness(self._chronicle)
@@ -109,22 +101,22 @@ class Worker:
         threading.excepthook = self._died
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reread.set)
+        loop.add_signal_handler(signal.SIGHUP, self._watch.again.set)
         runner = web.ServerRunner(self._door(), shutdown_timeout=_LAST_SECONDS)
         await runner.setup()
         await web.SockSite(runner, sock, ssl_context=_tls(self._app.gateway.config), backlog=1024).start()
         self._emit(_listening(self._app.gateway.config, sock))
-        works = (self._watch_config, self._watch_records, self._share_records, self._share_chronicle,
-                 self._measure_lag, self._leave_snapshots)  # fmt: skip
-        beside = [loop.create_task(work()) for work in works]
+        for work in self._works():
+            self._begin(work)
         await self._leaving.wait()
         await self._drain(runner)
-        for task in beside:
+        for task in tuple(self._beside):
             task.cancel()
         for client in self._app.gateway.clients.values():
             await client.retire()
         await self._compactor.close()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
+        self._hooks.close()
         await asyncio.to_thread(self._chronicle.close)
 
     def _door(self) -> Door:
@@ -150,59 +142,42 @@ class Worker:
                 await self._app.empty()
         await runner.cleanup()
 
+    def _works(self) -> Iterator[Work]:
+        """What goes on beside the requests, for as long as they come."""
+        yield from (self._watch.file, self._watch.records, self._measure_lag)
+        if self._shares:
+            yield from (partial(self._watch.share, self._store), self._share_chronicle)
+        if self._board is not None:
+            yield partial(self._leave_snapshots, self._board)
+
+    def _begin(self, work: Work) -> None:
+        task = self._loop.create_task(work())
+        self._beside.add(task)
+        task.add_done_callback(partial(self._ended, work))
+
+    def _ended(self, work: Work, task: asyncio.Task[None]) -> None:
+        """A fault of ours is told and costs one turn: nobody else would do this work."""
+        self._beside.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._emit(events.OurFault("none", *events.kind_and_place(fault)))
+            self._loop.call_later(_REST_SECONDS, self._begin, work)
+
     # --- beside the requests -------------------------------------------------------------------------------------
 
-    async def _watch_config(self) -> None:
-        seen = _stamp(self._source.file)
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._reread.wait(), _LOOK_SECONDS)
-            stamp = _stamp(self._source.file)
-            if stamp != seen or self._reread.is_set():
-                seen = stamp
-                self._reread.clear()
-                await self._reload()
-
-    async def _reload(self) -> None:
-        try:
-            config = self._source.read().config
-        except InvalidConfig as invalid:
-            self._emit(events.ConfigReloaded(str(invalid)))
-            return
+    async def _take(self, config: Config) -> bool:
+        """Whether it is another one: then requests that come from now on go by it."""
         before = self._app.gateway
         if config == before.config:
-            return
+            return False
         self._app.gateway = Gateway(config, self._compactor, self._records, self._emit, before.clients)
         for name, client in before.clients.items():
             if self._app.gateway.clients.get(name) is not client:
                 await client.retire()
-        self._emit(events.ConfigReloaded())
-
-    async def _watch_records(self) -> None:
-        """Keys and switches count at once; published policies are a new configuration."""
-        before = self._records.current.published
-        while True:
-            await asyncio.sleep(_RECORDS_SECONDS)
-            try:
-                self._records.look()
-            except (RegistryUnreadable, OSError) as fault:
-                self._emit(events.StoreFailed(str(fault)))
-            if self._records.current.published != before:  # also where our own admin pages have changed it
-                before = self._records.current.published
-                self._reread.set()
-
-    async def _share_records(self) -> None:
-        """One worker of a machine sees to it that all machines know the same."""
-        while self._shares:
-            try:
-                await synced(self._records, self._store)
-            except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
-                self._emit(events.StoreFailed(str(fault)))
-            await asyncio.sleep(_SYNC_SECONDS)
+        return True
 
     async def _share_chronicle(self) -> None:
         """That it fails is told by those who share the records."""
-        while self._shares:
+        while True:
             with contextlib.suppress(StoreUnavailable):
                 await self._exchange.round()
             await asyncio.sleep(exchange.SECONDS)
@@ -213,9 +188,10 @@ class Worker:
             await asyncio.sleep(_LAG_SECONDS)
             self._emit(events.LoopLagged(max(0.0, perf_counter() - due)))
 
-    async def _leave_snapshots(self) -> None:
-        while self._board is not None:
-            self._board.leave(self._metrics)
+    async def _leave_snapshots(self, board: metrics.Board) -> None:
+        while True:
+            self._app.tally()
+            board.leave(self._metrics)
             await asyncio.sleep(_BOARD_SECONDS)
 
     def _warn(self, why: str) -> None:
@@ -225,6 +201,10 @@ class Worker:
     def _tell(self, what: str) -> None:
         """Good news, from the same threads."""
         self._loop.call_soon_threadsafe(self._emit, events.StoreBack(what))
+
+    def _complain(self, why: str) -> None:
+        """Of a hook, from its thread."""
+        self._loop.call_soon_threadsafe(self._emit, events.HookFailed(why))
 
     def _died(self, thread: threading.ExceptHookArgs) -> None:
         """What Python would print of a thread that fails is told by kind and place only, too."""
@@ -245,14 +225,6 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(config.listen.tls_cert, config.listen.tls_key)
     return context
-
-
-def _stamp(file: Path | None) -> tuple[int, int] | None:
-    try:
-        stat = file.stat() if file else None
-    except OSError:
-        return None
-    return (stat.st_mtime_ns, stat.st_size) if stat else None
 
 
 def _listening(config: Config, sock: socket.socket) -> events.Lifecycle:

@@ -19,7 +19,7 @@ from proxy.core.question import Try
 
 _NULL = msgspec.Raw(b"null")
 _OUTPUT = ("max_completion_tokens", "max_tokens")
-# What would make a model answer with something else than one text.
+# What would make a model answer with anything but one text.
 _ASKS_FOR_MORE = frozenset(
     {
         "tool_choice",
@@ -136,7 +136,7 @@ def _decoded(key: bytes) -> str:
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """The same by reading every byte. Messages that stand there twice are nobody's to choose from."""
+    """The same by reading every byte. Where `messages` stands there twice, who knows which of them counts."""
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
@@ -231,7 +231,7 @@ def _call(found: _Call) -> Call:
 
 
 def answer_within(source: bytes, most: int) -> bytes:
-    """The same request, asking for an answer of at most so many tokens; every other byte stays as it is."""
+    """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
     asked = [each for each in splice.members(source) if each.key in _OUTPUT]
     for each in reversed(asked):
         value = json.loads(source[each.start : each.stop])

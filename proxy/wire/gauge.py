@@ -1,7 +1,7 @@
-"""The figures of an answer: asked for where a client did not ask, hidden from it again, or told as it would expect.
+"""The `usage` of an answer: asked for where a client did not ask, hidden from it again, or shown as it would expect.
 
-A client that reads its own gauge (`usage`) sees the shortened history there, and that is the truth. Some compact by
-themselves when the gauge is full, and would let their own history grow without end behind it: for them a policy can
+A client that reads `usage` as its gauge sees there the size of the shortened history, and that is the truth. But some
+compact by themselves when the gauge is full, and now their own history would grow without end: for them a policy can
 say `client_view`, and the gauge shows what the history as they sent it would have taken.
 
 Only lines that speak of usage are touched; every other byte of an answer stays.
@@ -40,9 +40,9 @@ class Gauge:
     """How a client is to see the figures of one answer."""
 
     hidden: bool = False
-    """It did not ask for them: what asking brought into its stream goes."""
+    """It did not ask for them: what our asking brought into its stream is taken out again."""
     more: int = 0
-    """So many tokens its own history is longer."""
+    """By how many tokens its own history is longer."""
 
     @property
     def is_plain(self) -> bool:
@@ -134,7 +134,7 @@ def _told(raw: bytes, gauge: Gauge) -> bytes | None:
 
 
 def _longer(usage: bytes, more: int) -> bytes:
-    """The same figures for a prompt of so many tokens more."""
+    """The same figures for a prompt that is longer by `more` tokens."""
     for name in ("prompt_tokens", "total_tokens"):
         place = splice.member(usage, name)
         value: Any = None if place is None else json.loads(usage[place.start : place.stop])

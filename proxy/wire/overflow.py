@@ -44,7 +44,7 @@ class Fault:
     covers: Covers = "total"
     """Is the limit shared with the answer, or the prompt's alone?"""
     room: int | None = None
-    """So many tokens of answer would have been allowed."""
+    """How many tokens of answer would have been allowed."""
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Fault | None:

@@ -22,7 +22,7 @@ LONGEST_HELD = 64 * 1024
 # Two expressions, for each begins with letters: as one with an `|` they cost ten times as much, for every chunk.
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
 _DONE = re.compile(rb"[\r\n]data:\s*\[DONE\]")
-# Where a line leaves in pieces, what tells the finish may be cut in two: so many bytes are remembered.
+# A long line leaves in pieces, and what tells the finish may be cut in two: this many bytes are remembered.
 _REMEMBERED = 32
 _SAYS_ERROR = b'"error"'
 

@@ -7,11 +7,13 @@ that we could know, escapes and ids are not what the model sees. Encoding the te
 import base64
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
 import msgspec
+
+from proxy.core.calls import strings
 
 MESSAGE = 3  # tokens of the markup around each message
 TOOL_CALL = 8  # and around each tool call
@@ -152,15 +154,7 @@ def _leniently_parsed(raw: bytes) -> object:
 
 
 def _letters(value: object) -> int:
-    return sum(map(len, _strings(value)))
-
-
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
+    return sum(map(len, strings(value)))
 
 
 # --- how large a picture is -----------------------------------------------------------------------

@@ -10,8 +10,9 @@ from proxy.core.identity import chain, promise_key
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count, quarter
-from proxy.core.plan import NeedSummary, Ready, ahead, decide
+from proxy.core.plan import NeedSummary, Ready, ahead, decide, without_a_model
 from proxy.core.rules import Facts, Rules
+from proxy.core.scene import Scene
 from proxy.core.summary import Summary
 from proxy.store.memory import MemoryStore
 from proxy.store.promises import Found
@@ -48,7 +49,7 @@ class Heart:
             covers = made.question.covers
             self.accounts[ground.links[covers]] = Summary(covers, self.model)
             made = self._decided(ground, may_ask=False)
-        plan = made.give_up() if isinstance(made, NeedSummary) else made
+        plan = without_a_model(made)
         return Sent(ground.request.source, plan, ground.found, render(ground.request, plan.view, plan.tools))
 
     def considers(self, messages):
@@ -69,7 +70,7 @@ class Heart:
         blocks = () if ground.found is None else (Block.from_bytes(ground.found.value),)
         told = next((self.accounts[link] for link in reversed(ground.links) if link in self.accounts), None)
         facts = replace(self.facts, may_ask=self.facts.may_ask and may_ask, summary=told or self.facts.summary)
-        return by(ground.request, ground.links, blocks, self.rules, count=self.count, facts=facts)
+        return by(Scene.of(ground.request, ground.links, blocks, self.rules, count=self.count, facts=facts))
 
     def accepted(self, sent):
         """As `proxy/compaction/recall.py` does: the first writer wins, and only what was built on is replaced."""

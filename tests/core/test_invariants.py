@@ -1,15 +1,18 @@
-"""The four invariants of a history that is cut: what another field has found out the hard way.
+"""The invariants of a history that is cut: what another field has found out the hard way.
 
 Each observation follows its action; each action that is kept has all its observations; parallel calls of one message
-live and die together; a cut is only between groups.
+live and die together; a cut is only between groups; user and assistant go on taking turns.
 """
 
-from histories import asked_and_answered
+from chat import call, history, says, system, user
+from histories import BIG, SMALL, asked_and_answered
 from hypothesis import given
+from hypothesis import strategies as st
 from test_failures import CUTTERS, LONG, works
 
 from proxy.core.messages import NOTE, observed
 from proxy.core.rules import OBSERVATIONS
+from proxy.replay.validity import of_alternation, shape
 
 
 @given(LONG, CUTTERS)
@@ -48,3 +51,22 @@ def test_invariant_4_a_cut_is_only_between_groups(messages, worker):
         for place, message in enumerate(came):
             if message.is_bulk:
                 assert (place in left) == (place - 1 in left)
+
+
+READS = st.lists(BIG.map(lambda out: call("Read", out=out)), max_size=3)
+SPOKEN = st.builds(
+    lambda rule, word, reads, answer: [*rule, user(word), *reads, says(answer)],
+    st.sampled_from([[], [system("From now on be brief.")]]),
+    SMALL,
+    READS,
+    SMALL,
+)
+
+
+@given(st.lists(SPOKEN, min_size=3, max_size=6), SMALL, CUTTERS)
+def test_invariant_5_speakers_who_took_turns_go_on_taking_turns(talk, word, worker):
+    """Strict chat templates want it so; an instruction in the midst is nobody's turn."""
+    messages = history(system("You help."), *(piece for said in talk for piece in said), user(word))
+    for sent in works(worker(), messages):
+        came, left = ([shape(message.raw) for message in view] for view in ((*sent.head, *sent.body), sent.plan.view))
+        assert of_alternation(left) <= of_alternation(came)

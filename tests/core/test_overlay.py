@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from chat import call, request, says, user
 
 from proxy.core.messages import literal
@@ -31,6 +32,12 @@ def test_a_block_survives_being_written_down():
 
 def test_a_block_of_another_format_is_none():
     assert Block.from_bytes(json.dumps({"format": 99}).encode()) is None
+
+
+@pytest.mark.parametrize("step", [["FoldTwice", {}], ["ClipOutput", {"over": 9, "gently": True}]])
+def test_a_block_with_a_step_or_a_setting_of_a_later_release_is_none(step):
+    block = json.loads(Block(4, close(BODY)).to_bytes()) | {"always": [step]}
+    assert Block.from_bytes(json.dumps(block).encode()) is None
 
 
 def test_blocks_are_told_apart_by_what_they_forward():

@@ -7,7 +7,7 @@ from chat import call, history, says, tool, user
 from heart import Heart
 
 from proxy.core.pipeline import Draft, quarter
-from proxy.core.plan import BREAKER, NeedSummary, Ready
+from proxy.core.plan import BREAKER, NeedSummary, Ready, without_a_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClearResults, DropMiddle, PruneTools
 from proxy.core.summary import HEADING, THEN, Summaries, Summarize, Summary, carried
@@ -58,7 +58,7 @@ def test_meanwhile_the_view_goes_out_as_it_was_promised():
 
 def test_whoever_cannot_wait_any_longer_goes_on_without_a_model():
     need = considers(FULL)
-    assert need.give_up() is need.mechanical
+    assert without_a_model(need) is need.mechanical
     assert (need.mechanical.action, need.mechanical.reason) == ("created", "window")
     assert need.mechanical.after <= WINDOW.usable < need.standing.after
     assert not any(HEADING in message.text for message in need.mechanical.view)

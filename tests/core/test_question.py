@@ -18,6 +18,7 @@ from proxy.core.question import AGAIN, CLIPPED, Question, tries
 from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
 from proxy.core.summary import Summaries, Summary
+from proxy.core.verdict import Said, Verdict
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 SHORT = Summaries(prompt="Sum it up.", max_tokens=100, ledger=400)
@@ -216,6 +217,13 @@ def about(messages, call, *, earlier=False):
     body = observed(parsed(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
     rules = replace(SHORT, call=call)
     return Question(len(body), body, None, body, "## Done\nMuch." if earlier else "", "", 1, rules, "")
+
+
+def test_an_answer_is_held_to_what_the_question_set():
+    question = replace(need(OVER).question, weight=40)
+    good = Said("The tests of the parser are mended; next comes the lexer.")
+    assert question.verdict(good, quarter) == Verdict(good.text)
+    assert question.verdict(replace(good, text=good.text * 4), quarter).why == "too-long"
 
 
 def test_it_is_put_to_the_conversation_only_where_that_fits_with_the_tools_and_some_slack():

@@ -5,17 +5,20 @@ summaries in `test_live_summaries.py`.
 """
 
 import asyncio
+import json
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 from agent_talk import Agent, compactions, reading
-from asking import log_of
+from asking import log_of, streaming
 from chat import call, history, system, user
 from living import settings
 from serving import Proxy
-from upstream import Upstream, answer
+from upstream import Upstream, answer, delta, hang, stream
 from upstream import says as tells
+
+from proxy.store.chronicle import Chronicle
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,3 +107,20 @@ async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_ea
     for number, messages in enumerate(histories):
         alone = Agent(house.proxy, house.up, f"sk-alone-{number}")
         assert together[str(number)] == (await alone.works(messages))[-1].forwarded
+
+
+async def test_a_turn_that_ended_half_way_is_in_the_chronicle_like_any_other(house, request):
+    """Whoever looks at a conversation sees all that was sent for it, also where the client did not wait for the end."""
+    agent = house.agent(request, stream(delta(content="Well"), hang()))
+    sent = json.dumps({"model": "patient", "stream": True, "messages": WORK}).encode()
+    async with streaming(house.proxy, sent, headers={"authorization": f"Bearer {agent.key}"}) as line:
+        await line.until(b"Well")
+    async with asyncio.timeout(5):
+        while not (told := chronicled(house.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
+            await asyncio.sleep(0.05)
+    assert [turn["action"] for turn in told] == ["created"]
+    assert told[0]["after"] < told[0]["before"]
+
+
+def chronicled(state, model):
+    return Chronicle(state).rows("select * from turns_1 where model = ?", [model])

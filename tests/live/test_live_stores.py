@@ -127,7 +127,7 @@ async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
 async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(victim, harmed):
     assert (await victim.sends(WORK)).compaction == "created"
     with sqlite3.connect(database(victim.proxy.state)) as db:
-        db.execute("update promises_1 set value = ?", [b'{"format": 2, "covers": "all of it"}'])
+        db.execute("update promises_1 set value = ?", [b"this is no block"])
     db.close()
     failed = await victim.sends(WORK)
     stranger = await Agent(victim.proxy, harmed.up, "sk-stranger").sends(WORK)

@@ -31,6 +31,18 @@ def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(save
     assert named == ["nothing", "default"] * 3
 
 
+def test_what_was_not_read_as_it_stands_is_said(tmp_path, capsys):
+    rows = [json.dumps(message) for message in WORK]
+    (tmp_path / "broken.jsonl").write_text("\n".join([*rows[:2], *rows[3:], '{"role": "assis']))
+    (tmp_path / "shopping.json").write_text('{"items": ["bread"]}')
+    assert replay(str(tmp_path), "--policy", "nothing") == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "files of no known form, passed over: 1",
+        "lines that are no JSON, left out: 1",
+        "calls without a recorded result, answered by a fixed text: 1",
+    ]
+
+
 def test_policies_are_named_and_come_as_json(saved, capsys):
     assert replay(saved, "--policy", "sliding-10", "--policy", "default", "--json") == 0
     told = json.loads(capsys.readouterr().out)

@@ -41,7 +41,7 @@ def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, clean
 
 
 def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
-    """Everything in its order; a call is told where its result stands."""
+    """All deeds in their order; a call counts where its result stands."""
     for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
         if call is not None:
             yield from called(call, message.text)

@@ -29,7 +29,7 @@ class Book:
     pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
 
     def enter(self, deed: Deed) -> None:
-        """What is done again moves to the end; a failure that was overcome is none any more."""
+        """What is done again moves to the end; a failure that was overcome is dropped."""
         page = self.pages[deed.section]
         if deed.anew:
             page.clear()
@@ -67,7 +67,7 @@ def _need(entries: Sequence[Entry]) -> int:
 
 
 def _filled(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
-    """As many entries as there is room for: first those that are not over, then the newest."""
+    """As many entries as there is room for: what is still open first, then the newest."""
     room -= _size(_partly(section, len(entries), len(entries)))
     if not entries or room < 0:
         return ""

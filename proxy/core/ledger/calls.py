@@ -27,7 +27,7 @@ from proxy.core.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
 _ARGUMENTS = 6
 _ARGUMENT = 80
 _ANSWER = 80
-"""A result of so many characters is told as it is."""
+"""A result up to this many characters is told as it is."""
 _END = 600
 _LOOKED_AT = 1_000
 _NOTICES = 8_000

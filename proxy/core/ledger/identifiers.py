@@ -12,7 +12,7 @@ from typing import Any
 from proxy.core.ledger.deeds import NAMED, Deed
 
 _ANSWER = 400
-"""A result of so many characters is an answer."""
+"""A result up to this many characters is an answer."""
 _SAID = 2_000
 _SHORTEST, _LONGEST = 3, 120
 _WORD = re.compile(r"[\w#:/.?&=%~+@-]{5,}")
@@ -35,7 +35,7 @@ def named(text: str, *, result: bool = False) -> Iterator[Deed]:
 
 
 def given(values: dict[str, Any]) -> Iterator[Deed]:
-    """What a call names by an argument made for it, whatever it looks like."""
+    """What a call names in an argument made for it (`id`, `url`, ...), whatever it looks like."""
     for key, value in values.items():
         short = isinstance(value, str) and _SHORTEST <= len(value) <= _LONGEST and "\n" not in value
         if short and _IN_ARGUMENTS.search(key):

@@ -1,7 +1,7 @@
 """Which files a command line reads and changes, as far as that can be seen without running it.
 
 Agents edit with `sed -i`, `cat > file <<EOF` and `apply_patch` as often as with tools made for it. This reads words,
-quotes, redirections and the bodies of here-documents; what a script does inside is not known to anybody.
+quotes, redirections and the bodies of here-documents; what a script does inside nobody can know.
 """
 
 import re
@@ -35,11 +35,11 @@ class Verb:
     section: Section
     how: str = ""
     option: str = ""
-    """Only with an option that begins like this."""
+    """It does so only with an option that begins like this."""
     skip: int = 0
-    """So many words before the files are none."""
+    """How many words stand before the files."""
     last: bool = False
-    """Only the last word."""
+    """Only the last word is meant."""
 
 
 VERBS = {

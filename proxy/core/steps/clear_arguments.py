@@ -1,4 +1,4 @@
-"""Fold the large arguments of old calls: what was written into a file is in the file.
+"""Clear the large arguments of old calls: what was written into a file is in the file.
 
 Only long texts inside the arguments go, down to an outline; they stay valid JSON with the same keys, and short values
 (paths, names, numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message
@@ -25,15 +25,15 @@ class ClearArguments:
     name: ClassVar[str] = "clear_arguments"
 
     over: int = 200
-    """Texts of at most so many characters stay."""
+    """Texts up to this many characters stay."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose arguments always stay (globs, case ignored)."""
     outline: float = 0.2
     """At most this share of a text stays as lines of its own."""
     outline_bytes: int = 8_000
-    """And at most so many bytes of them."""
+    """At most this many bytes of them."""
     names: int = 12
-    """So many names for which no line had room are listed."""
+    """How many names are listed for which no line had room."""
 
     def reach(self, draft: Draft) -> int:
         return int(sum(draft.count(message.raw) for message in self._old(draft)) * (1 - self.outline))

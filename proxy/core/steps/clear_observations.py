@@ -17,15 +17,15 @@ class ClearObservations:
     name: ClassVar[str] = "clear_observations"
 
     over: int = 200
-    """Observations of at most so many bytes stay."""
+    """Observations up to this many bytes stay."""
     keep_recent: int = 0
-    """So many of the newest observations stay, besides what the policy keeps anyway."""
+    """How many of the newest observations stay, besides what the policy keeps anyway."""
     outline: float = 0.2
     """At most this share of an observation stays as lines of its own."""
     outline_bytes: int = 8_000
-    """And at most so many bytes of them."""
+    """At most this many bytes of them."""
     names: int = 12
-    """So many names for which no line had room are listed."""
+    """How many names are listed for which no line had room."""
     template: str = TEMPLATE
     """What stands for the observation; see `placeholder`."""
 

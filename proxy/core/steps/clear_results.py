@@ -1,7 +1,7 @@
-"""Fold old tool results: the call stays, and its result becomes one line of what it was and a few of its own lines.
+"""Clear old tool results: the call stays, and its result becomes one line about it and a few of its own lines.
 
-Results are two thirds of an agent's history, and most are never looked at again. What is looked for later stands in
-the lines that stay (see `outline`).
+Results are two thirds of an agent's history, and most are never looked at again. What an agent looks for later is
+mostly in the lines that stay (see `outline`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,19 +29,19 @@ class ClearResults:
     name: ClassVar[str] = "clear_results"
 
     over: int = 200
-    """Results of at most so many bytes stay."""
+    """Results up to this many bytes stay."""
     keep_recent: int = 0
-    """So many of the newest results stay, besides what the policy keeps anyway."""
+    """How many of the newest results stay, besides what the policy keeps anyway."""
     keep_failed: int = 0
-    """So many of the newest failures stay whole; when they go, what was cached behind them is written anew."""
+    """How many of the newest failures stay whole. When one goes later, what was cached behind it is written anew."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
     outline: float = 0.24
-    """At most this share of what was read or has failed stays as lines of its own; a quarter of it of the rest."""
+    """At most this share of a file that was read, or of a failure, stays as lines; a quarter of that of the rest."""
     outline_bytes: int = 8_000
-    """And at most so many bytes of them."""
+    """At most this many bytes of them."""
     names: int = 12
-    """So many names for which no line had room are listed."""
+    """How many names are listed for which no line had room."""
     template: str = TEMPLATE
     """What stands for the result; see `placeholder`."""
 
@@ -70,7 +70,7 @@ class ClearResults:
         ]
 
     def _unpointed(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
-        """What points at a copy that is folded now must not send the agent looking for it."""
+        """A pointer to a copy that is cleared now must not send the agent looking for it."""
         copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
         return message if copy is None else message.told(f"[Cleared too: the same as #{copy} was.]", self.name)
 

@@ -1,8 +1,8 @@
 """Clip a huge result when it arrives: its head and its tail stay, the middle is named.
 
-What is clipped on arrival was never in anybody's cache, so it costs no rewrite, ever. But an agent that cannot see
-what it just asked for asks again: only what is far beyond the ordinary is clipped, more than `over` bytes and more
-than `share` of the window.
+What is clipped on arrival was never in anybody's cache, so it never costs a rewrite. But an agent that cannot see what
+it just asked for asks again. So only what is far beyond the ordinary is clipped: more than `over` bytes, and more than
+`share` of the window.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class ClipOutput:
     name: ClassVar[str] = "clip_output"
 
     over: int = 20_000
-    """Results of at most so many bytes stay whole."""
+    """Results up to this many bytes stay whole."""
     share: float = 0.1
-    """So does what takes at most this share of the usable window (at four bytes a token), where the window is known."""
+    """So do those up to this share of the usable window (at four bytes a token), where the window is known."""
     lines: int = 0
-    """Cut to so many lines instead of bytes (0: by bytes)."""
+    """Cut to this many lines instead (0: by bytes)."""
     tail: float = 0.3
     """The share of what stays that is taken from the end."""
     outline: float = 0.3

@@ -1,10 +1,10 @@
 """Say a thing once.
 
-Agents read the same file again and again. When a result arrives that stands already further up, word for word, it
-becomes a pointer to its first copy: nothing that was forwarded changes, so nothing has to be written anew
-(`DedupArrivals`, an always-step). When a block is made anyway, an older result that a later call has made obsolete
-can go as well (`DedupOld`): the same call made again, or one that covers it, as the policy declares (a read of lines
-1-200 makes an earlier one of lines 20-40 obsolete).
+Agents read the same file again and again. A result that stands further up already, word for word, becomes a pointer to
+its first copy when it arrives: nothing that was forwarded changes, so the upstream's cache holds (`DedupArrivals`, an
+always-step). When a block is made anyway, an old result can go as well that a later call has made obsolete
+(`DedupOld`): the same call again, or one that covers it, as the policy declares (a read of lines 1-200 makes an earlier
+one of lines 20-40 obsolete).
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class DedupArrivals:
     name: ClassVar[str] = "dedup_arrivals"
 
     over: int = 500
-    """Results of at most so many bytes are said again."""
+    """Results up to this many bytes are left as they are."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if self._long(message))
@@ -65,7 +65,7 @@ class DedupOld:
     name: ClassVar[str] = "dedup_old"
 
     over: int = 200
-    """Results of at most so many bytes stay."""
+    """Results up to this many bytes stay."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored)."""
     subsumes: tuple[Subsumption, ...] = READS

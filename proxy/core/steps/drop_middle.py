@@ -1,4 +1,4 @@
-"""Drop everything between the beginning and what is kept: the last way out that needs no model.
+"""Drop everything between the beginning and what is kept: the last resort that needs no model.
 
 The user's own words stay verbatim (they are a few per cent of any history), the first and then the newest up to a
 budget; each stretch between them becomes a note with the ledger of what was done there.
@@ -22,13 +22,13 @@ class DropMiddle:
     name: ClassVar[str] = "drop_middle"
 
     user_tokens: int = 20_000
-    """The user's messages stay verbatim up to so many tokens: the first, then the newest."""
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
-    """So many bytes of ledger in all."""
+    """Bytes of ledger in all."""
     outline: int = 6_000
-    """So many bytes of lines that were dropped, where they hold names that stand nowhere else."""
+    """Bytes of dropped lines that stay, because they hold names that stand nowhere else."""
     names: int = 60
-    """So many names for which no line had room are listed."""
+    """How many names are listed for which no line had room."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))

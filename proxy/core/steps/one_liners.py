@@ -24,7 +24,7 @@ class OneLiners:
     name: ClassVar[str] = "one_liners"
 
     tokens: int = 2_000
-    """So many tokens of lines in all."""
+    """Tokens of lines in all."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
@@ -40,7 +40,7 @@ class OneLiners:
 
 
 def _newest(lines: list[str], room: int) -> list[str]:
-    """Those that fit so many bytes; where older ones do not, that is shown."""
+    """The newest that fit into this many bytes, and a line that says how many did not."""
     for place in reversed(range(len(lines))):
         room -= len(lines[place].encode("utf-8", "replace"))
         if room < 0:

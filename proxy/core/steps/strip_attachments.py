@@ -22,7 +22,7 @@ class StripAttachments:
     name: ClassVar[str] = "strip_attachments"
 
     keep_recent: int = 1
-    """So many of the newest messages with attachments keep them."""
+    """How many of the newest messages with attachments keep them."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in self._old(draft))

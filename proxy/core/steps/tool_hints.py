@@ -1,8 +1,8 @@
 """Tool by tool: what of an old call is worth keeping, its request or its response.
 
-A read's path is cheap and its content is not; of a written file it is the other way round. A hint says `keep`,
-`strip` or `remove` for each side; `remove` on either side takes the whole pair away. The first hint whose glob means
-the tool counts; what it leaves open, and tools without a hint, follow the step's own `request` and `response`.
+Of a read the path is short and the content long; of a write it is the other way round. A hint says `keep`, `strip` or
+`remove` for each side; `remove` on either side takes the whole pair away. The first hint whose glob matches the tool
+counts. What it leaves open, and tools without a hint, follow the step's own `request` and `response`.
 """
 
 from dataclasses import dataclass
@@ -41,19 +41,19 @@ class ToolHints:
     name: ClassVar[str] = "tool_hints"
 
     hints: tuple[Hint, ...] = HINTS
-    """The first hint whose glob means the tool counts; see `Hint`."""
+    """The first hint whose glob matches the tool counts; see `Hint`."""
     request: str = "keep"
     """For requests without a hint."""
     response: str = "strip"
     """For responses without a hint."""
     over: int = 200
-    """Requests and responses of at most so many bytes stay."""
+    """Requests and responses up to this many bytes stay."""
     outline: float = 0.25
     """At most this share of what is stripped stays as lines of its own."""
     outline_bytes: int = 8_000
-    """And at most so many bytes of them."""
+    """At most this many bytes of them."""
     names: int = 12
-    """So many names for which no line had room are listed."""
+    """How many names are listed for which no line had room."""
     template: str = TEMPLATE
     """What stands for a stripped response; see `placeholder`."""
 
@@ -80,7 +80,7 @@ class ToolHints:
         return call is not None and self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
 
     def _request_goes(self, message: Message, draft: Draft) -> bool:
-        """Arguments may be folded, and some of them shall be."""
+        """Whether its arguments may be folded, and some of them shall be."""
         if message.signed or message.made not in ("", "strip_reasoning") or not draft.free(message):
             return False
         return any(self._request_stripped(call) and len(call.arguments) > self.over for call in message.calls)

@@ -14,7 +14,7 @@ class Branch:
 
     path: tuple[str, ...]
     begins: int
-    """So many of its entries stand in a branch that was told before."""
+    """How many of its entries stand in a branch that was told before."""
 
     @property
     def root(self) -> str:

@@ -15,10 +15,10 @@ from typing import Any
 from proxy.wire.saved import UnreadableError
 
 LARGEST = 2 * 1024**3
-"""A session of more than so many bytes is none."""
+"""Bytes: what is larger is no session."""
 _PACKED = b"\x1f\x8b"
 _GLANCE = 4096
-"""A database beside the sessions is known by so many bytes and not read whole."""
+"""Bytes by which a database beside the sessions is known, so that it is not read whole."""
 _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 

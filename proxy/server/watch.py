@@ -1,0 +1,106 @@
+"""What operators change counts soon after, without a restart: the file, what was published, keys and switches.
+
+Keys and switches are looked up by each request, so to have read them is all it takes. The file and what was published
+make a new configuration, which is handed over whole or not at all; what is wrong with it is told, and the old one goes
+on. A file is read once it has stood still for a moment: not everybody replaces it in one go.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy import events
+from proxy.access.records import Records, RegistryUnreadable, synced
+from proxy.access.registry import Published
+from proxy.config import Config, InvalidConfig, Loaded
+from proxy.store.promises import Store, StoreUnavailable
+
+_FILE_SECONDS = 0.25
+# What operators switch is in force within a second, on other replicas too.
+_RECORDS_SECONDS = 0.1
+_SHARE_SECONDS = 0.25
+_FAULT_SECONDS = 1.0  # before what failed is tried, and told, again
+
+Stamp = tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How to read the configuration, now and again later."""
+
+    read: Callable[[], Loaded]
+    file: Path | None
+    tried: Callable[[Published], Loaded] | None = None
+    """How it would read with this published; None: nothing can be."""
+
+
+class Watch:
+    """`take` is given each new configuration, and answers whether it differed from the one in force."""
+
+    def __init__(
+        self, source: Source, records: Records, emit: events.Listener, take: Callable[[Config], Awaitable[bool]]
+    ) -> None:
+        self.again = asyncio.Event()
+        """Set: the configuration is read at once."""
+        self._source = source
+        self._records = records
+        self._emit = emit
+        self._take = take
+        self._refused = False
+
+    async def file(self) -> None:
+        in_force = before = _stamp(self._source.file)
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.again.wait(), _FILE_SECONDS)
+            stamp = _stamp(self._source.file)
+            if self.again.is_set() or stamp == before != in_force:
+                in_force = stamp
+                self.again.clear()
+                await self._read()
+            before = stamp
+
+    async def _read(self) -> None:
+        try:
+            config = (await asyncio.to_thread(self._source.read)).config
+        except InvalidConfig as invalid:
+            self._refused = True
+            self._emit(events.ConfigReloaded(str(invalid)))
+            return
+        if await self._take(config) or self._refused:
+            self._refused = False
+            self._emit(events.ConfigReloaded())
+
+    async def records(self) -> None:
+        """Keys and switches count at once; published policies are a new configuration."""
+        before = self._records.current.published
+        while True:
+            await asyncio.sleep(_RECORDS_SECONDS)
+            try:
+                self._records.look()
+            except (RegistryUnreadable, OSError) as fault:
+                self._emit(events.StoreFailed(str(fault)))
+                await asyncio.sleep(_FAULT_SECONDS)
+            if self._records.current.published != before:  # also where our own admin pages have changed it
+                before = self._records.current.published
+                self.again.set()
+
+    async def share(self, store: Store) -> None:
+        """One worker of a machine sees to it that all machines know the same."""
+        while True:
+            try:
+                await synced(self._records, store)
+            except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+                self._emit(events.StoreFailed(str(fault)))
+                await asyncio.sleep(_FAULT_SECONDS)
+            await asyncio.sleep(_SHARE_SECONDS)
+
+
+def _stamp(file: Path | None) -> Stamp:
+    try:
+        stat = file.stat() if file else None
+    except OSError:
+        return None
+    return (stat.st_mtime_ns, stat.st_size) if stat else None
