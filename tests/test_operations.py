@@ -293,6 +293,7 @@ async def test_what_is_inside_is_told_by_every_worker_as_it_is(up, serve):
         assert total(await samples(proxy), "inflight") == 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_is_started_again(up, serve):
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
         await until(lambda: len(log_of(proxy, "listening")) == 2)
@@ -305,6 +306,7 @@ async def test_a_worker_that_dies_is_started_again(up, serve):
             assert (await ask(proxy, chat())).status == 200
 
 
+@pytest.mark.slow
 async def test_a_reload_reaches_every_worker(up, serve):
     async with Upstream(says("new")) as new, serve(None, "--workers", "2", config=config_for(up)) as proxy:
         await until(lambda: len(log_of(proxy, "listening")) == 2)

@@ -203,6 +203,7 @@ async def test_what_a_server_told_of_its_window_counts_for_whoever_serves_the_ne
     assert forwarded(up)[-1].startswith(forwarded(up)[-2].removesuffix(b"]}"))
 
 
+@pytest.mark.slow
 async def test_the_password_of_the_state_is_nowhere_to_be_seen(serve, up, redis):
     assert redis.says("ACL", "SETUSER", "proxy", "on", ">open-sesame-7", "~*", "+@all") == "+OK"
     config = {**settings(), "state": {"url": "env:STATE_URL"}}

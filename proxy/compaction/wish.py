@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from proxy.errors import BadRequest
-from proxy.wire.headers import Headers, find
+from proxy.wire.headers import Headers, ours
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -26,8 +26,9 @@ class Wish:
 
     @classmethod
     def of(cls, headers: Headers) -> "Wish":
-        asked = (find(headers, "x-compaction") or "auto").strip().lower()
+        words = ours(headers)
+        asked = words.get("x-compaction", "").strip().lower() or "auto"
         mode = next((mode for mode in MODES if mode == asked), None)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
-        return cls(mode, find(headers, "x-compaction-focus") or "", find(headers, "x-conversation-id") or "")
+        return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))

@@ -9,7 +9,6 @@ from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
 from proxy.gateway import Gateway, Passage
 from proxy.upstream import Body, Call
 from proxy.wire import bodies, paths
-from proxy.wire import headers as wire_headers
 from proxy.wire.headers import Headers, are_text
 
 MIB = 1024 * 1024
@@ -25,7 +24,7 @@ async def receive(request: web.BaseRequest, gateway: Gateway, passage: Passage) 
     admitted = gateway.admit(headers, request.remote or "", passage)
     headers = admitted.headers
     body = await _body(request, path, headers, gateway, passage)
-    if isinstance(body, bytes) and wire_headers.find(headers, "content-encoding"):
+    if isinstance(body, bytes) and "Content-Encoding" in request.headers:  # it was opened
         headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
     return Call(request.method, path, query, headers, body, admitted.caller, gateway.credential_of(admitted.caller))
 
@@ -71,6 +70,8 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
             if size > limit:
                 raise _too_large(limit)
             pieces.append(piece)
+            if request.content.at_eof():
+                break
     except web.RequestPayloadError:
         raise BadRequest(_NOT_AS_ANNOUNCED) from None
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

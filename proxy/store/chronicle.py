@@ -129,6 +129,7 @@ class Chronicle:
         self._clock = clock
         self._waiting: queue.Queue[tuple[float, Line] | None] = queue.Queue(WAITING)
         self._swept = 0.0
+        self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._work, name="chronicle", daemon=True)
         self._thread.start()
 
@@ -141,6 +142,7 @@ class Chronicle:
 
     def close(self, seconds: float = 5.0) -> None:
         """Write what waits, for so long."""
+        self._leaving.set()
         with suppress(queue.Full):
             self._waiting.put(None, timeout=seconds)
         self._thread.join(seconds)
@@ -213,7 +215,7 @@ class Chronicle:
     def _batches(self) -> Iterator[_Batch]:
         """What has come in the last moments, together."""
         while (first := self._waiting.get()) is not None:
-            time.sleep(GATHER_SECONDS)
+            self._leaving.wait(GATHER_SECONDS)
             batch, last = _Batch(), False
             batch.add(*first)
             with suppress(queue.Empty):

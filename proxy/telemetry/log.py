@@ -6,12 +6,12 @@ is a warning or an error; `debug` adds what somebody chasing a connection wants 
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Literal
 
 import msgspec
 import structlog
+from msgspec.structs import asdict
 
 from proxy import events
 

@@ -39,20 +39,18 @@ class Series:
 
     def __post_init__(self) -> None:
         if not self.labels:
-            self._numbers(())
+            self._begun(())
 
     def add(self, *labels: str, by: float = 1) -> None:
-        self._numbers(labels)[0] += by
+        (self.values.get(labels) or self._begun(labels))[0] += by
 
     def observe(self, value: float, *labels: str) -> None:
-        numbers = self._numbers(labels)
+        numbers = self.values.get(labels) or self._begun(labels)
         numbers[bisect_left(self.buckets, value)] += 1
         numbers[-1] += value
 
-    def _numbers(self, labels: Labels) -> list[float]:
-        numbers = self.values.get(labels)
-        if numbers is None:
-            numbers = self.values[labels] = [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
+    def _begun(self, labels: Labels) -> list[float]:
+        numbers = self.values[labels] = [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
         return numbers
 
     def lines(self) -> Iterable[str]:

@@ -65,6 +65,8 @@ class Reply:
             while chunk := await content.readany():
                 silence.since = None
                 yield chunk
+                if content.at_eof():
+                    break
                 silence.since = now()
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} fell silent in the middle of its answer") from None

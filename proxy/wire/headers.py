@@ -44,6 +44,11 @@ def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return None
 
 
+def ours(headers: Headers) -> dict[str, str]:
+    """The words to this proxy, each as it was first said."""
+    return {name: value for spelt, value in reversed(headers) if (name := spelt.lower()) in OURS}
+
+
 def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """What a request carries on from here."""
     names = [name.lower() for name, _ in headers]

@@ -1,10 +1,10 @@
 """Machines that share a state see each other's conversations, and lose nothing they had when it is emptied."""
 
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from operating import TURN
 
 from proxy.server.admin.exchange import KEY, LASTS, Exchange

@@ -50,7 +50,7 @@ async def fresh():
         yield upstream
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def told(serve):
     """A house before a small window: `async with told(script) as (up, agent, proxy)`."""
 

@@ -56,6 +56,7 @@ async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain)
         assert await alternating(fresh, [proxy], proxy.state) == plain
 
 
+@pytest.mark.slow
 async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, fresh, plain, tmp_path):
     fresh.script, shared = COUNTED, ("--state", str(tmp_path))
     async with serve(fresh.url, *shared, config=settings()) as one, serve(fresh.url, *shared, config=settings()) as two:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from agent_talk import Agent, compactions
 from chat import user
 from living import metric
@@ -150,6 +151,7 @@ async def test_when_it_must_wait_and_the_answer_comes_in_time_it_is_used(told):
     assert told_body(up.requests[-1])
 
 
+@pytest.mark.slow
 async def test_the_same_history_gets_the_same_bytes_from_every_worker_and_one_summary_is_made(told):
     async with told(model(), workers=2) as (up, agent, _):
         await agent.sends(SEEN)

@@ -99,6 +99,7 @@ def test_the_sample_is_well_formed_and_has_what_the_measures_ask_for(conversatio
     assert pauses == sorted(pauses)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_page_shows_what_the_command_prints(capsys):
     assert main(["replay", "--sample", "--all"]) == 0

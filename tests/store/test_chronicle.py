@@ -2,9 +2,9 @@
 
 import sqlite3
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from operating import TURN
 
 from proxy.store import chronicle

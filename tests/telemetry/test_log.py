@@ -15,7 +15,7 @@ ALL = get_args(events.Event)
 
 
 def one(kind, **more):
-    fields = {name: VALUES.get(name, None if name.endswith("_seconds") else "") for name in kind.__dataclass_fields__}
+    fields = {name: VALUES.get(name, None if name.endswith("_seconds") else "") for name in kind.__struct_fields__}
     return kind(**{**fields, **more})
 
 

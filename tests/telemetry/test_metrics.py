@@ -19,7 +19,7 @@ def told(metrics, *others):
 
 
 def turn(**more):
-    nothing = dict.fromkeys(TurnEnded.__dataclass_fields__, "")
+    nothing = dict.fromkeys(TurnEnded.__struct_fields__, "")
     return TurnEnded(**{**nothing, "team": "red", "prompt": 100, "cached": 90, "paid": 0.01, "plain": 0.04, **more})
 
 

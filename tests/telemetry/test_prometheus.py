@@ -57,7 +57,7 @@ def everything() -> Iterator[events.Event]:
     yield events.Refused("r", "openai", "overflow", 100, helped=False)
     yield events.CutSilently("c", "openai", 100, 50, said=False)
     yield events.LoopLagged(0.01)
-    texts = dict.fromkeys(events.TurnEnded.__dataclass_fields__, "")
+    texts = dict.fromkeys(events.TurnEnded.__struct_fields__, "")
     yield events.TurnEnded(**{**texts, "team": "red", "prompt": 100, "cached": 90, "paid": 0.01, "plain": 0.04})
 
 
@@ -111,6 +111,7 @@ async def found(port: int, question: str) -> list[float]:
     return await asyncio.to_thread(ask)
 
 
+@pytest.mark.slow
 async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
     """Of a page on which everything happens once more whenever it is read."""
     metrics = Metrics()
