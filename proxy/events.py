@@ -83,7 +83,7 @@ class TurnEnded(msgspec.Struct, frozen=True):
 
 
 class AdminActed(msgspec.Struct, frozen=True):
-    """Somebody has changed something by the admin pages, or has come in there, or was refused."""
+    """An operator has changed something, by the admin pages or by a command, or has come in there, or was refused."""
 
     who: str
     address: str

@@ -11,6 +11,7 @@ from proxy.access.keys import TeamKey
 from proxy.access.registry import Registry
 from proxy.cli import options, registry
 from proxy.cli.complaint import complain
+from proxy.cli.registry import Act
 from proxy.cli.table import table
 
 DAY_SECONDS = 24 * 3600
@@ -22,7 +23,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     acts = parser.add_subparsers(metavar="ACT", required=True)
     create = acts.add_parser("create", help="make a key and show it, this once")
     create.add_argument("--team", required=True, metavar="T", help="whose it is: a team of the configuration")
-    create.add_argument("--days", type=_days, default=0, metavar="N", help="how long it opens (default 0: for ever)")
+    create.add_argument("--days", type=_days, default=0.0, metavar="N", help="how long it opens (default 0: for ever)")
     create.add_argument("--label", default="", metavar="TEXT", help="what it is for, for whoever reads the list")
     create.set_defaults(run=_create)
     listing = acts.add_parser("list", help="every key there is; never the keys themselves")
@@ -43,7 +44,8 @@ def _create(args: argparse.Namespace) -> int:
     now = time.time()
     expires = now + args.days * DAY_SECONDS if args.days else 0.0
     text, key = keys.minted(args.team, now, expires=expires, label=args.label)
-    registry.change(config, lambda known: known.with_key(key))
+    act = Act("create key", key.id, (("team", key.team), ("days", args.days)))
+    registry.change(config, act, lambda known: known.with_key(key))
     print(text)  # noqa: T201
     print(f"Shown once. It is known as {key.id} from now on; {_lasts(key)}.", file=sys.stderr)  # noqa: T201
     return 0
@@ -66,7 +68,7 @@ def _revoke(args: argparse.Namespace) -> int:
         return known.revoked(public, time.time())
 
     try:
-        registry.change(config, revoke)
+        registry.change(config, Act("revoke key", public), revoke)
     except KeyError:  # what was shown may be half a key: it stays unsaid
         return complain("there is no key of this id; `compaction-proxy keys list` shows them")
     print(f"{public} opens nothing any more.")  # noqa: T201

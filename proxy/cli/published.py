@@ -10,6 +10,7 @@ import time
 
 from proxy.access.registry import Published
 from proxy.cli import options, registry
+from proxy.cli.registry import Act
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -27,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(told, indent=2, ensure_ascii=False))  # noqa: T201
     if args.act == "withdraw":
         nothing = Published(at=time.time(), by="command line")
-        registry.change(config, lambda known: known.publishing(nothing))
+        registry.change(config, Act("withdraw", "all that was published"), lambda known: known.publishing(nothing))
     return 0

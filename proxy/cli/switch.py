@@ -9,6 +9,7 @@ import time
 from proxy.access.registry import EVERYBODY
 from proxy.cli import options, registry
 from proxy.cli.complaint import complain
+from proxy.cli.registry import Act
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,7 +26,8 @@ def run(args: argparse.Namespace) -> int:
     if args.team and not config.knows_team(args.team):
         return complain(f"there is no team {args.team!r}; there are {', '.join(config.teams) or 'none'}")
     if args.to != "show":
-        registry.change(config, lambda known: known.switched(args.team, on=args.to == "on", now=time.time()))
+        act = Act(f"switch {args.to}", args.team or "everybody")
+        registry.change(config, act, lambda known: known.switched(args.team, on=args.to == "on", now=time.time()))
     said = registry.current(config)
     for team in dict.fromkeys((EVERYBODY, *config.teams, *said.switches)):
         print(f"{team or 'everybody'}: {'off' if said.halts(team) else 'on'}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""What was done by the admin pages, kept apart from the log: who, from where, what, when, and how it ended.
+"""What operators did by the admin pages or by a command, apart from the log: who, from where, what, when, how it ended.
 
 One line of JSON each, in a file that only grows. One that has become large is set aside under the moment of its last
 line and never removed: nobody may make his acts go by making many. So that no stranger can fill the disk, of tries that
@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class Audit:
             try:
                 self._write(line.encode("utf-8", "replace"))
             except OSError as fault:
-                self._warn(f"{self.path}: {fault.strerror}: what is done by the admin pages is not written down")
+                self._warn(f"{self.path}: {fault.strerror}: what operators do is not written down")
 
     def _may_tell(self) -> bool:
         minute = int(time.monotonic() // MINUTE)
@@ -55,8 +56,16 @@ class Audit:
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(file, line)  # whole or not at all: several workers write here
+            self._hand_over(file)
         finally:
             os.close(file)
+
+    def _hand_over(self, file: int) -> None:
+        """A command may be run by root: the log belongs to whoever the proxy runs as all the same."""
+        if os.geteuid() == 0:
+            folder = self.path.parent.stat()
+            with suppress(PermissionError):
+                os.fchown(file, folder.st_uid, folder.st_gid)
 
 
 def told(path: Path, most: int) -> list[dict[str, Any]]:

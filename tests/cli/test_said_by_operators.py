@@ -44,6 +44,22 @@ def test_a_key_is_shown_once_and_listed_by_its_id(run):
     assert text.split("-", 2)[2] not in listed
 
 
+def test_what_is_done_by_a_command_stands_in_the_audit_log_like_what_the_pages_do(run, tmp_path):
+    text = run("keys", "create", "--team", "red", "--days", "7")[1].strip()
+    run("keys", "revoke", text)
+    run("switch", "off", "--team", "blue")
+    run("switch", "show")
+    log = (tmp_path / "state" / "audit.jsonl").read_text()
+    said = [json.loads(line) for line in log.splitlines()]
+    key = text.split("-")[1]
+    assert [(one["act"], one["subject"]) for one in said] == [
+        ("create key", key), ("revoke key", key), ("switch off", "blue"),
+    ]  # fmt: skip
+    assert {(one["address"], one["outcome"]) for one in said} == {("command line", "done")}
+    assert said[0]["details"] == {"team": "red", "days": 7.0}
+    assert text.split("-", 2)[2] not in log
+
+
 @pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e9", "soon"])
 def test_days_that_no_calendar_has_make_no_key(run, records, capsys, days):
     with pytest.raises(SystemExit):
