@@ -19,7 +19,7 @@ from proxy.store.promises import Store, StoreUnavailable
 
 _FILE_SECONDS = 0.25
 # What operators switch is in force within a second, on other replicas too.
-_RECORDS_SECONDS = 0.1
+_RECORDS_SECONDS = 0.2
 _SHARE_SECONDS = 0.25
 _FAULT_SECONDS = 1.0  # before what failed is tried, and told, again
 
@@ -54,7 +54,8 @@ class Watch:
         in_force = before = _stamp(self._source.file)
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.again.wait(), _FILE_SECONDS)
+                async with asyncio.timeout(_FILE_SECONDS):
+                    await self.again.wait()
             stamp = _stamp(self._source.file)
             if self.again.is_set() or stamp == before != in_force:
                 in_force = stamp

@@ -33,7 +33,7 @@ from proxy.store.chronicle import Chronicle
 from proxy.store.promises import StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 
-_LAG_SECONDS = 0.1
+_LAG_SECONDS = 0.25
 _BOARD_SECONDS = 1.0
 _REST_SECONDS = 1.0  # of what has failed, before it begins again
 # A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.

@@ -23,7 +23,7 @@ _UNTOLD = (events.TurnEnded, events.CompactionStarted, events.LoopLagged)
 
 
 class Witness:
-    """Requests are counted here and handed over ten times a second, with the beat of the loop: there are many."""
+    """Requests are counted here and handed over four times a second, with the beat of the loop: there are many."""
 
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
