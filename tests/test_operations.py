@@ -65,7 +65,7 @@ async def test_metrics_tell_what_happened(up, serve):
         up.script = stream(delta(content="Hi"), hang())
         async with streaming(proxy) as line:
             await line.until(b"Hi")
-            await asyncio.sleep(0.2)  # the loop has been looked at
+            await asyncio.sleep(0.4)  # the loop has been looked at
             told = await samples(proxy)
     chats = {"route": "/v1/chat/completions"}
     assert total(told, "inflight") == 1
@@ -102,7 +102,7 @@ async def test_nobody_can_fill_the_metrics_with_names_of_his_own(up, proxy):
         await ask(proxy, None, path, method=method)
     await page(proxy, "/b")
     await until(lambda: len(log_of(proxy, "request")) == 4)
-    await asyncio.sleep(0.2)  # the loop has been looked at
+    await asyncio.sleep(0.4)  # the loop has been looked at
     before = await samples(proxy)
     for number in range(20):
         await ask(proxy, chat(f"model-{number}"), headers={"x-conversation-id": str(number)})

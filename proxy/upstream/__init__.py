@@ -8,6 +8,7 @@ redirected, no cookie kept), and what the library raises becomes one of our few 
     address.py  where a call goes, and what is shown there
     client.py   the connections to one upstream, and what is tried again
     reply.py    an answer whose headers are in
+    silence.py  an answer that says nothing for too long
     faults.py   whose fault it was, in our words
 """
 

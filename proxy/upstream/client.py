@@ -16,6 +16,7 @@ from proxy.upstream import faults
 from proxy.upstream.address import Address
 from proxy.upstream.call import Body, Call
 from proxy.upstream.reply import Reply
+from proxy.upstream.silence import Silences
 from proxy.wire import headers as wire_headers
 from proxy.wire.headers import Headers
 
@@ -35,6 +36,7 @@ class Client:
         self.settings = settings
         self._emit = emit
         self._address = Address.of(settings)
+        self._silences = Silences(settings.silence_seconds)
         self._in_use = 0
         self._retired = False
         # Some servers hang up after a stream without saying so before (llama.cpp's does), and the next request meets
@@ -107,7 +109,7 @@ class Client:
         except (aiohttp.ClientError, OSError) as fault:
             self._hangs_up = self._hangs_up or isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError)
             raise faults.in_our_words(fault, self.settings) from None
-        return Reply(response, self.settings, self._done, is_last=self._hangs_up)
+        return Reply(response, self.settings.name, self._silences, self._done, is_last=self._hangs_up)
 
     def _wait_for(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""

@@ -7,26 +7,39 @@ from http import HTTPStatus
 
 import aiohttp
 
-from proxy.config import Upstream
 from proxy.errors import UpstreamBroke, UpstreamTimeout
+from proxy.upstream.silence import Silences
 from proxy.wire import headers as wire_headers
 
 
 class Reply:
     """An answer whose headers are in and whose body is still to come."""
 
-    __slots__ = ("_ahead", "_closed", "_is_last", "_response", "_settings", "headers", "is_good", "reason", "status")
+    __slots__ = (
+        "_ahead",
+        "_closed",
+        "_is_last",
+        "_name",
+        "_response",
+        "_silences",
+        "headers",
+        "is_good",
+        "reason",
+        "status",
+    )
 
     def __init__(
         self,
         response: aiohttp.ClientResponse,
-        settings: Upstream,
+        name: str,
+        silences: Silences,
         closed: Callable[[], Awaitable[None]],
         *,
         is_last: bool,
     ) -> None:
         self._response = response
-        self._settings = settings
+        self._name = name
+        self._silences = silences
         self._closed = closed
         self._is_last = is_last
         self._ahead = b""
@@ -59,8 +72,8 @@ class Reply:
             yield self._ahead
         if self._is_last:
             self._hang_up_afterwards()
-        content, who = self._response.content, f'upstream "{self._settings.name}"'
-        silence, now = _Silence(self._response, self._settings.silence_seconds), asyncio.get_running_loop().time
+        content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
+        silence = self._silences.begin(self._response)
         try:
             while chunk := await content.readany():
                 silence.since = None
@@ -73,7 +86,7 @@ class Reply:
         except (aiohttp.ClientError, OSError):
             raise UpstreamBroke(f"{who} broke off in the middle of its answer") from None
         finally:
-            silence.stop()
+            self._silences.end(silence)
 
     def _hang_up_afterwards(self) -> None:
         """Once a stream is through; nobody else is to use this connection."""
@@ -89,35 +102,3 @@ class Reply:
 
     def discard(self) -> None:
         self._response.close()
-
-
-class _Silence:
-    """Breaks off an answer that says nothing for too long, with one timer for all of it.
-
-    aiohttp's own `sock_read` sets a timer anew for each chunk, a tenth of what a chunk costs. It serves until the
-    headers are in. `since` is None while a client takes its time: that is not the upstream's silence.
-    """
-
-    __slots__ = ("_content", "_loop", "_seconds", "_timer", "since")
-
-    def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._content = response.content
-        self._seconds = seconds
-        self.since: float | None = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        if response.connection is not None and response.connection.protocol is not None:
-            response.connection.protocol.read_timeout = None
-            self._timer = self._loop.call_later(seconds, self._look)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look(self) -> None:
-        now = self._loop.time()
-        due = self._seconds + (now if self.since is None else self.since)
-        if due > now:
-            self._timer = self._loop.call_at(due, self._look)
-        else:
-            self._content.set_exception(aiohttp.SocketTimeoutError())
