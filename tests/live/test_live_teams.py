@@ -233,6 +233,24 @@ async def test_a_policy_that_is_changed_in_the_file_is_in_force_within_two_secon
             assert compactions(await agent.works(reading(25))).count("created") > 0
 
 
+async def test_a_file_that_is_being_written_is_read_once_it_stands_still(serve):
+    """An empty file is a good configuration without teams, for which no key of a team opens."""
+    async with Upstream(tells("Go on.")) as up:
+        config = settings(up)
+        async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
+            agent = Agent(proxy, up, await new_key(proxy, "green"))
+            await sending(agent, opened)
+            file, whole = proxy.place / "proxy.yaml", yaml.safe_dump({**config, "log": {"format": "json"}})
+            for length in range(0, len(whole), len(whole) // 8):
+                file.write_text(whole[:length])
+                await asyncio.sleep(0.1)
+            file.write_text(whole)
+            assert (await agent.sends(WORK[:2])).answer.status == 200
+            await asyncio.sleep(1)
+            assert not log_of(proxy, "config-refused")
+            assert (await agent.sends(WORK[:2])).answer.status == 200
+
+
 async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
     async with Upstream(tells("Go on.")) as up:
         config = {
