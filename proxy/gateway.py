@@ -226,11 +226,12 @@ class Gateway:
         """Passes an answer on and remembers what it said and what it cost. Noting it makes nobody wait."""
         after, tail, whole = self._compactor.after, usage.Tail(), False
         try:
-            with recorded(recording) as record:
-                async for chunk in chunks:
-                    tail.feed(chunk)
-                    record(chunk)
-                    yield chunk
+            async with aclosing(chunks):
+                with recorded(recording) as record:
+                    async for chunk in chunks:
+                        tail.feed(chunk)
+                        record(chunk)
+                        yield chunk
             whole = True
         finally:
             noting = after.told(prepared, tail.usage(), tail.end) if whole else after.cut_off(prepared, tail.usage())
@@ -252,11 +253,13 @@ class Gateway:
 @asynccontextmanager
 async def _let_go(reply: Reply) -> AsyncGenerator[None]:
     """Who leaves before an answer was handed on leaves no connection behind."""
+    handed_on = False
     try:
         yield
-    except BaseException:
-        await reply.close()
-        raise
+        handed_on = True
+    finally:
+        if not handed_on:
+            await reply.close()
 
 
 async def _fault_of(reply: Reply) -> Fault | None:

@@ -218,37 +218,39 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
     assert f"bold@{version}" in out
 
 
-async def test_a_policy_that_is_changed_in_the_file_is_in_force_within_two_seconds_and_a_bad_one_changes_nothing(serve):
+@asynccontextmanager
+async def of_file(serve):
+    """A proxy by itself, its file, what stands in it, and an agent of a team that it lets in."""
     async with Upstream(tells("Go on.")) as up:
         config = settings(up)
         async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
             agent = Agent(proxy, up, await new_key(proxy, "green"))
             await sending(agent, opened)
-            file = proxy.place / "proxy.yaml"
-            file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
-            await until(lambda: "no policy 'no-such'" in proxy.output)
-            assert compactions(await agent.works(WORK)).count("created") == 0
-            file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
-            await until(lambda: log_of(proxy, "config-reloaded"), within=2)
-            assert compactions(await agent.works(reading(25))).count("created") > 0
+            yield proxy, proxy.place / "proxy.yaml", config, agent
+
+
+async def test_a_policy_that_is_changed_in_the_file_is_in_force_within_two_seconds_and_a_bad_one_changes_nothing(serve):
+    async with of_file(serve) as (proxy, file, config, agent):
+        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
+        await until(lambda: "no policy 'no-such'" in proxy.output)
+        assert compactions(await agent.works(WORK)).count("created") == 0
+        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
+        await until(lambda: log_of(proxy, "config-reloaded"), within=2)
+        assert compactions(await agent.works(reading(25))).count("created") > 0
 
 
 async def test_a_file_that_is_being_written_is_read_once_it_stands_still(serve):
     """An empty file is a good configuration without teams, for which no key of a team opens."""
-    async with Upstream(tells("Go on.")) as up:
-        config = settings(up)
-        async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
-            agent = Agent(proxy, up, await new_key(proxy, "green"))
-            await sending(agent, opened)
-            file, whole = proxy.place / "proxy.yaml", yaml.safe_dump({**config, "log": {"format": "json"}})
-            for length in range(0, len(whole), len(whole) // 8):
-                file.write_text(whole[:length])
-                await asyncio.sleep(0.1)
-            file.write_text(whole)
-            assert (await agent.sends(WORK[:2])).answer.status == 200
-            await asyncio.sleep(1)
-            assert not log_of(proxy, "config-refused")
-            assert (await agent.sends(WORK[:2])).answer.status == 200
+    async with of_file(serve) as (proxy, file, config, agent):
+        whole = yaml.safe_dump(config)
+        for length in range(0, len(whole), len(whole) // 8):
+            file.write_text(whole[:length])
+            await asyncio.sleep(0.1)
+        file.write_text(whole)
+        assert (await agent.sends(WORK[:2])).answer.status == 200
+        await asyncio.sleep(1)
+        assert not log_of(proxy, "config-refused")
+        assert (await agent.sends(WORK[:2])).answer.status == 200
 
 
 async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
