@@ -5,6 +5,8 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
+from operating import TURN
 
 from proxy.store.chronicle import Chronicle
 
@@ -292,3 +294,17 @@ async def test_no_secret_is_in_any_answer(desk):
         told += json.dumps(await desk.told(path))
     assert desk.key not in told
     assert "digest" not in told
+
+
+async def test_a_listed_conversation_is_what_its_newest_request_says_and_the_sum_of_all(desk):
+    chronicle = Chronicle(desk.proxy.state)
+    for before, policy in ((500, "former"), (300, "newer")):
+        chronicle.tell(replace(TURN, conversation="d" * 16, team="walkers", policy=policy, before=before))
+        await asyncio.sleep(0.01)
+    chronicle.close()
+    one = await listed(desk, "walkers")
+    assert one["policy"].startswith("newer@")
+    assert (one["requests"], one["tokens_raw"], one["largest"]) == (2, 800, 500)
+    found = await desk.told("/conversations?text=newer")
+    assert [each["requests"] for each in found["conversations"]] == [2]
+    assert (await desk.told("/conversations?text=former"))["conversations"] == []
