@@ -10,11 +10,12 @@ _SPOKEN = {"function": "arguments", "custom": "input"}
 
 def with_arguments(message: Message, change: Callable[[Call], str], made: str) -> Message:
     """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
-    raw = message.raw
-    for call, (start, stop) in reversed(list(zip(message.calls, _places(raw), strict=False))):
+    changes: list[tuple[int, int, bytes]] = []
+    for call, (start, stop) in zip(message.calls, _places(message.raw), strict=False):
         text = change(call)
         if text != call.arguments and stop:
-            raw = splice.replaced(raw, start, stop, splice.quoted(text))
+            changes.append((start, stop, splice.quoted(text)))
+    raw = splice.replace_spans(message.raw, sorted(changes))
     return message if raw == message.raw else literal(raw, message.start, message.stop, made)
 
 

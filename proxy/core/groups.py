@@ -11,7 +11,8 @@ nothing here counts in turns alone.
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import is_
@@ -67,20 +68,46 @@ def callers(messages: Sequence[Message]) -> list[Call | None]:
     message counts.
     """
     found: list[Call | None] = []
-    waiting: list[Call] = []
+    waiting = _Waiting(())
     for message in messages:
         if message.role == "assistant":
-            waiting = list(message.calls)
-        place = _answered(waiting, message) if message.is_result else None
-        found.append(None if place is None else waiting.pop(place))
+            waiting = _Waiting(message.calls)
+        found.append(waiting.take(message.answers) if message.is_result else None)
     return found
 
 
-def _answered(waiting: list[Call], result: Message) -> int | None:
-    """The place of the call; a result that names none answers the first that waits."""
-    if not result.answers:
-        return 0 if waiting else None
-    return next((place for place, call in enumerate(waiting) if call.answered_by == result.answers), None)
+class _Waiting:
+    """The calls of one assistant message that no result has answered yet.
+
+    Looked up by id: a client may send thousands of parallel calls and answer them in any order.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = dict(enumerate(calls))
+        self._places: dict[str, deque[int]] = {}
+        for place, call in enumerate(calls):
+            self._places.setdefault(call.answered_by, deque()).append(place)
+        self._first = 0
+
+    def take(self, answers: str) -> Call | None:
+        """The call that a result with this id answers; one that names none answers the first that waits."""
+        place = self._named(answers) if answers else self._oldest()
+        return None if place is None else self._calls.pop(place)
+
+    def _named(self, answers: str) -> int | None:
+        places = self._places.get(answers, deque())
+        while places:
+            place = places.popleft()
+            if place in self._calls:  # else a result without a name has taken it
+                return place
+        return None
+
+    def _oldest(self) -> int | None:
+        if not self._calls:
+            return None
+        while self._first not in self._calls:
+            self._first += 1
+        return self._first
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,44 +135,44 @@ class Flaws:
 def flaws(messages: Sequence[Message]) -> Flaws:
     """What is wrong with this history."""
     orphans = unanswered = 0
-    waiting: list[str] = []
+    waiting = Counter[str]()
     for message in messages:
-        if message.is_result and message.answers in waiting:
-            waiting.remove(message.answers)
+        if message.is_result and waiting[message.answers] > 0:
+            waiting[message.answers] -= 1
         elif message.is_result:
             orphans += 1
         else:
-            unanswered += len(waiting)
-            waiting = [call.answered_by for call in message.calls]
+            unanswered += waiting.total()
+            waiting = Counter(call.answered_by for call in message.calls)
     leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
     userless = not any(message.role == "user" for message in messages)
-    return Flaws(orphans, unanswered + len(waiting), int(leading), int(userless))
+    return Flaws(orphans, unanswered + waiting.total(), int(leading), int(userless))
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The same history with every result right behind its call: missing ones filled in, stray ones left out."""
-    taken: set[int] = set()
     repaired: list[Message] = []
-    for place, message in enumerate(messages):
-        if message.is_result:
-            continue
-        repaired.append(message)
-        for call in message.calls:
-            found = _find_result(messages, place, call, taken)
-            taken.update(() if found is None else (found,))
-            repaired.append(_filled(message, call) if found is None else messages[found])
+    for stretch in _stretches(messages):
+        results: dict[str, deque[Message]] = {}
+        for message in stretch:
+            if message.is_result:
+                results.setdefault(message.answers, deque()).append(message)
+        for message in stretch:
+            if message.is_result:
+                continue
+            repaired.append(message)
+            for call in message.calls:
+                found = results.get(call.answered_by)
+                repaired.append(found.popleft() if found else _filled(message, call))
     unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
     return tuple(messages) if unchanged else tuple(repaired)
 
 
-def _find_result(messages: Sequence[Message], place: int, call: Call, taken: set[int]) -> int | None:
-    for later in range(place + 1, len(messages)):
-        message = messages[later]
-        if message.role == "assistant":
-            return None
-        if message.is_result and later not in taken and message.answers == call.answered_by:
-            return later
-    return None
+def _stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """The history cut before each answer of the model: its calls are answered within its stretch."""
+    starts = [place for place, message in enumerate(messages) if place and message.role == "assistant"]
+    bounds = [0, *starts, len(messages)]
+    return (messages[start:stop] for start, stop in pairwise(bounds))
 
 
 def _filled(message: Message, call: Call) -> Message:

@@ -71,12 +71,13 @@ def unmarked(raw: bytes) -> bytes:
     raw = splice.without(raw, MARKERS)
     for key in ("content", "tool_calls"):
         place = splice.member(raw, key)
-        if place is None or raw[place.start : place.start + 1] != b"[":
-            continue
-        for start, stop in reversed(list(splice.elements(raw, place.start))):
-            if raw[start : start + 1] == b"{":
-                raw = splice.replaced(raw, start, stop, splice.without(raw[start:stop], MARKERS))
+        if place is not None and raw[place.start : place.start + 1] == b"[":
+            raw = splice.replace_elements(raw, place.start, _strip_markers)
     return raw
+
+
+def _strip_markers(element: bytes) -> bytes:
+    return splice.without(element, MARKERS) if element[:1] == b"{" else element
 
 
 def _unwrapped(raw: bytes) -> bytes:

@@ -14,9 +14,14 @@ import zstandard
 # 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
 RATIO = 200
 ALWAYS = 64 * 1024
+# Encoders that write in members (bgzip, pigz, one zstd frame per flush) write some KiB into each. An empty member is 2
+# to 20 bytes long and still needs a decompressor of its own, so their number is bounded, not only their bytes.
+MOST_MEMBERS = 10_000
 _PIECE = 64 * 1024
-# Zstandard opens a whole input at once; in sips this small, even a bomb's next sip stays bounded.
-_SIP = 512
+# Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
+# once would be copied for every piece that comes out. Zstandard has no bound for its output: from so little input, even
+# a bomb's next piece stays small.
+_FEED_BYTES = 512
 # The only method a zlib header ever names.
 _ZLIB_METHOD = 8
 
@@ -61,16 +66,25 @@ def _opened(pieces: Iterator[bytes], limit: int) -> bytes:
 
 def _zlib(window: int) -> Callable[[bytes], Iterator[bytes]]:
     def pieces(body: bytes) -> Iterator[bytes]:
-        while body:
+        at = members = 0
+        while at < len(body):
+            members = _count_member(members)
             opener = zlib.decompressobj(window)
-            yield opener.decompress(body, _PIECE)
             while not opener.eof:
-                if not (opener.unconsumed_tail or opener.unused_data):
+                fed = body[at : at + _FEED_BYTES]
+                piece = opener.decompress(fed, _PIECE)
+                if not (fed or piece):
                     raise EOFError("it ends too early")
-                yield opener.decompress(opener.unconsumed_tail, _PIECE)
-            body = opener.unused_data
+                at += len(fed) - len(opener.unconsumed_tail) - len(opener.unused_data)
+                yield piece
 
     return pieces
+
+
+def _count_member(members: int) -> int:
+    if members >= MOST_MEMBERS:
+        raise EOFError(f"it has more than {MOST_MEMBERS} members")
+    return members + 1
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
@@ -80,25 +94,27 @@ def _deflate(body: bytes) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    while body:
+    at = frames = 0
+    while at < len(body):
+        frames = _count_member(frames)
         opener = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-        at = 0
         while not opener.eof:
-            if at >= len(body):
+            fed = body[at : at + _FEED_BYTES]
+            if not fed:
                 raise EOFError("it ends too early")
-            yield opener.decompress(body[at : at + _SIP])
-            at += _SIP
-        body = opener.unused_data + body[at:]
+            yield opener.decompress(fed)
+            at += len(fed) - len(opener.unused_data)
 
 
 def _brotli(body: bytes) -> Iterator[bytes]:
     opener = brotli.Decompressor()
-    piece = opener.process(body, output_buffer_limit=_PIECE)
-    yield piece
+    at = 0
     while not opener.is_finished():
-        if not piece and opener.can_accept_more_data():
+        fed = body[at : at + _FEED_BYTES] if opener.can_accept_more_data() else b""
+        piece = opener.process(fed, output_buffer_limit=_PIECE)
+        if not (fed or piece) and opener.can_accept_more_data() and not opener.is_finished():
             raise EOFError("it ends too early")
-        piece = opener.process(b"", output_buffer_limit=_PIECE)
+        at += len(fed)
         yield piece
 
 

@@ -3,6 +3,7 @@
 import json
 
 from chat import call, calls, request
+from growth import assert_grows_in_proportion
 
 from proxy.core.calls import with_arguments, without
 
@@ -52,3 +53,10 @@ def test_without_calls_a_message_stands_by_its_words_or_goes():
         )
         is None
     )
+
+
+def test_the_cost_of_changed_arguments_grows_with_the_number_of_calls():
+    def many(count):
+        return request(calls(*[("Write", {"content": "x" * 50}, "ok")] * count)).body[0]
+
+    assert_grows_in_proportion(lambda message: with_arguments(message, lambda _: "{}", "x"), many, 5_000)

@@ -1,10 +1,12 @@
 """Where a history may be cut."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from chat import body as written
 from chat import call, calls, history, parsed, request, says, system, user
+from growth import assert_grows_in_proportion
 from histories import any_history, legal
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,3 +129,47 @@ def test_after_repair_every_call_is_answered_and_every_result_called_for(message
 
 def test_instructions_in_the_midst_are_groups_too():
     assert spans(user("hi"), system("mind this"), call("Read")) == [(0, 1), (1, 2), (2, 4)]
+
+
+def answered_backwards(count):
+    made = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(count)]
+    results = [{"role": "tool", "tool_call_id": each["id"], "content": "x"} for each in reversed(made)]
+    return parsed(written([*user("go"), {"role": "assistant", "content": None, "tool_calls": made}, *results])).body
+
+
+def unanswered_and_uncalled(count):
+    """One message with calls that no result answers, and as many results of other calls."""
+    body = list(answered_backwards(count))
+    others = parsed(written([{"role": "tool", "tool_call_id": f"d{n}", "content": "x"} for n in range(count)])).body
+    return tuple(body[:2]) + others
+
+
+def named_and_nameless(count):
+    """Every second result names no call, so that what it takes must be passed over by those behind it."""
+    body = answered_backwards(count)
+    return tuple(replace(each, answers="") if place % 2 and each.is_result else each for place, each in enumerate(body))
+
+
+@pytest.mark.parametrize("make", [answered_backwards, unanswered_and_uncalled, named_and_nameless])
+@pytest.mark.parametrize("work", [groups, callers, flaws, repair])
+def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):
+    assert_grows_in_proportion(work, make, 2_000)
+
+
+@given(any_history)
+def test_results_find_their_calls_as_a_plain_search_finds_them(messages):
+    body = parsed(written(messages)).body
+    assert callers(body) == searched_callers(body)
+
+
+def searched_callers(body):
+    found, waiting = [], []
+    for message in body:
+        if message.role == "assistant":
+            waiting = list(message.calls)
+        fits = (each for each in waiting if not message.answers or each.answered_by == message.answers)
+        call = next(fits, None) if message.is_result else None
+        if call is not None:
+            waiting = [each for each in waiting if each is not call]
+        found.append(call)
+    return found

@@ -3,10 +3,11 @@
 import json
 
 from chat import KEY, TENANT, body, call, history, parsed, request, says, system, user
+from growth import assert_grows_in_proportion
 from histories import any_history
 from hypothesis import given
 
-from proxy.core.identity import beginning, canonical, chain, promise_key
+from proxy.core.identity import beginning, canonical, chain, promise_key, unmarked
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -105,3 +106,12 @@ def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are(
 
 def test_every_key_begins_with_the_tenant():
     assert promise_key(TENANT, b"\x01\x02") == "team-a/block/0102"
+
+
+def marked_parts(count):
+    return b'{"role":"user","cache_control":{},"content":[' + b",".join([b'{"cache_control":1}'] * count) + b"]}"
+
+
+def test_the_cost_of_a_message_with_cache_markers_grows_with_its_parts():
+    assert unmarked(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
+    assert_grows_in_proportion(unmarked, marked_parts, 10_000)

@@ -2,12 +2,14 @@
 
 import contextlib
 import gzip
+import random
 import tracemalloc
 import zlib
 
 import brotli
 import pytest
 import zstandard
+from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,3 +114,26 @@ def test_a_small_body_may_not_unpack_to_two_hundred_times_its_size(name):
 
 def test_a_very_small_body_may_still_be_a_plausible_one():
     assert bodies.decoded(PACKERS["zstd"](bytes(bodies.ALWAYS)), "zstd", limit=MIB) == bytes(bodies.ALWAYS)
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
+def test_the_cost_of_many_members_grows_with_their_number(name, monkeypatch):
+    monkeypatch.setattr(bodies, "MOST_MEMBERS", 1_000_000)
+    empty = PACKERS[name](b"")
+    assert_grows_in_proportion(lambda body: bodies.decoded(body, name, MIB), lambda n: empty * n, 10_000)
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
+def test_a_body_of_too_many_members_is_unreadable(name):
+    empty = PACKERS[name](b"")
+    assert bodies.decoded(empty * bodies.MOST_MEMBERS, name, MIB) == b""
+    with pytest.raises(bodies.Unreadable, match="members"):
+        bodies.decoded(empty * (bodies.MOST_MEMBERS + 1), name, MIB)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_the_cost_of_one_large_body_grows_with_its_length(name):
+    noise = random.Random(1).randbytes(8 * MIB)
+    assert_grows_in_proportion(
+        lambda body: bodies.decoded(body, name, 32 * MIB), lambda size: PACKERS[name](noise[:size]), 2 * MIB
+    )
