@@ -25,13 +25,13 @@ from typing import Any
 from process import Server
 from tables import provenance, table
 
-from proxy.demo.agent import Agent, Turn
-from proxy.demo.model import NAME, WINDOW, Manner, Model
-from proxy.demo.run import SEED, TURNS, sample
-from proxy.demo.speech import Usage
-from proxy.demo.summaries import TURNOUTS
-from proxy.demo.tally import Bill, Tally, untouched, waits
-from proxy.server.simulated import Simulated
+from proxy.lab.demo.agent import Agent, Turn
+from proxy.lab.demo.model import NAME, WINDOW, Manner, Model
+from proxy.lab.demo.run import SEED, TURNS, sample
+from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.summaries import TURNOUTS
+from proxy.lab.demo.tally import Bill, Tally, untouched, waits
+from proxy.lab.simulated import Simulated
 from proxy.tokenizer import Tokenizers
 
 LIMITS = {"over": 0, "summaries": 6, "breaks": 16, "cached": 0.9, "cost": 0.4}

@@ -16,20 +16,20 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from proxy.cli.progress import Bar
 from proxy.config.policies import resolved
 from proxy.config.shipped import policies
 from proxy.core.rules import Rules
 from proxy.core.steps import ClearResults
-from proxy.replay import sessions
-from proxy.replay.cache import HABITS
-from proxy.replay.heart import Trial
-from proxy.replay.prices import PRICES, share
-from proxy.replay.run import Ledger, run
-from proxy.replay.scorecard import OLD, by_policy
-from proxy.replay.scoring import Upstream, total
-from proxy.replay.summaries import StandIn
-from proxy.replay.values import AGES, Result, Scores
+from proxy.lab import sessions
+from proxy.lab.commands.progress import Bar
+from proxy.lab.replay.cache import HABITS
+from proxy.lab.replay.heart import Trial
+from proxy.lab.replay.prices import PRICES, share
+from proxy.lab.replay.run import Ledger, run
+from proxy.lab.replay.scorecard import OLD, by_policy
+from proxy.lab.replay.scoring import Upstream, total
+from proxy.lab.replay.summaries import StandIn
+from proxy.lab.replay.values import AGES, Result, Scores
 
 # Stride and outline. What lies further off was tried on parts of the set and left.
 POINTS = (

@@ -11,14 +11,15 @@ The map, from the heart outwards; each part imports only what stands above it:
     tokenizer     how many tokens a message is
     store/        promises (blocks) and originals (transcripts)
     upstream/     the one door to the model's API
-    telemetry/    listeners on events: log lines, metrics, hooks
+    telemetry/    listeners on events: log lines, metrics, hooks, the activity log
     access/       who may come in, and as whom: team keys, switches, the key of the admin pages
     compaction/   the heart meets the world: gather what it must know, carry out what it decides
     gateway       THE ONE PATH a request takes, and the one place that fails open
-    demo/         a sample run of our own making: an agent, its work, and a model that plays along
-    replay/       recorded conversations through a policy or a proxy, and what came of them
+    assembly      configuration -> running objects: stores, originals, redaction
+    admin/        API and pages of operators
     server/       sockets and processes: HTTP in, lifecycle, workers
     cli/          one command, one file; the only reader of the environment
+    lab/          everything that judges: replay, scorecard, session readers, demo; nothing that serves imports it
 
 The laws (each is a test): what is not compacted leaves byte for byte as it came; what was once
 forwarded is forwarded again, identical, until a rewrite is worth its price; cuts fall between groups

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from serving import serving
 
-from proxy.demo.agent import Agent, Turn
-from proxy.demo.model import NAME, Manner, Model
-from proxy.demo.run import SEED, sample
-from proxy.demo.speech import Usage
-from proxy.demo.tally import Bill, Tally, untouched, waits
-from proxy.server.simulated import Simulated
+from proxy.lab.demo.agent import Agent, Turn
+from proxy.lab.demo.model import NAME, Manner, Model
+from proxy.lab.demo.run import SEED, sample
+from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.tally import Bill, Tally, untouched, waits
+from proxy.lab.simulated import Simulated
 from proxy.tokenizer import Tokenizers
 
 

@@ -7,11 +7,11 @@ scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      
 from chat import history
 
 from proxy.core.pins import Pins
-from proxy.replay.cache import FOREVER
-from proxy.replay.heart import Sent
-from proxy.replay.history import History, written
-from proxy.replay.scoring import Case, Judge, Upstream
-from proxy.replay.values import Conversation, Recorded
+from proxy.lab.replay.cache import FOREVER
+from proxy.lab.replay.heart import Sent
+from proxy.lab.replay.history import History, written
+from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.values import Conversation, Recorded
 from proxy.wire.chat import parse
 
 AS_SENT = None

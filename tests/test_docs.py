@@ -3,6 +3,7 @@
 import argparse
 import ast
 import re
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -48,8 +49,8 @@ def test_every_setting_is_explained(path):
 
 def parsers():
     commands = argparse.ArgumentParser().add_subparsers()
-    for command in COMMANDS:
-        command.add(commands)
+    for module in COMMANDS.values():
+        import_module(module).add(commands)
     return commands.choices
 
 

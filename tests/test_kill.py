@@ -34,7 +34,7 @@ from serving import Proxy, _ready, _written, free_port
 from transcribed import texts, transcripts
 from upstream import Request, Upstream, paced, says
 
-from proxy.replay.validity import breaches
+from proxy.lab.replay.validity import breaches
 from proxy.store.transcripts.proof import proven
 
 AGENTS = 3

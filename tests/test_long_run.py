@@ -7,7 +7,7 @@ And the same with an upstream whose summaries are no good: the run must not noti
 import pytest
 from long_run import crowds, plays
 
-from proxy.demo.summaries import BAD
+from proxy.lab.demo.summaries import BAD
 
 PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
 WAITED = 1.0  # seconds in the proxy: a summary takes longer, nothing else does

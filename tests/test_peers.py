@@ -9,8 +9,8 @@ from chat import call, chat, says, system, user
 from recordings import conversation, recorded
 
 from proxy.core.pipeline import quarter
-from proxy.replay.history import written
-from proxy.replay.values import Kept, Scores, Tokens
+from proxy.lab.replay.history import written
+from proxy.lab.replay.values import Kept, Scores, Tokens
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "bench"))

@@ -23,7 +23,7 @@ from summaries import WORK as LONG
 from upstream import Upstream, answer
 from upstream import says as tells
 
-from proxy.replay.validity import breaches
+from proxy.lab.replay.validity import breaches
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 REPLICAS = 3

@@ -25,7 +25,7 @@ from asking import ask, log_of, page, until
 from upstream import Upstream, says
 
 from proxy.core.rules import OBSERVATIONS
-from proxy.replay.validity import breaches
+from proxy.lab.replay.validity import breaches
 
 pytestmark = [traces.needed, pytest.mark.asyncio]
 

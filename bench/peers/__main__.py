@@ -17,8 +17,8 @@ from peers.page import Run, page
 from peers.processes import PEERS
 from peers.relays import ROUNDS, Relay, measured
 from peers.scored import Field
-from proxy.replay.run import Ledger
-from proxy.replay.values import Conversation
+from proxy.lab.replay.run import Ledger
+from proxy.lab.replay.values import Conversation
 
 
 def main() -> int:

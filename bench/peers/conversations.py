@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from proxy.core.pipeline import quarter
-from proxy.replay import sample, sessions
-from proxy.replay.history import written
-from proxy.replay.values import Conversation, Recorded
+from proxy.lab import sessions
+from proxy.lab.replay import sample
+from proxy.lab.replay.history import written
+from proxy.lab.replay.values import Conversation, Recorded
 
 MODEL = "gpt-4o"
 WINDOW = 128_000

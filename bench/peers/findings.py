@@ -8,9 +8,9 @@ takes, which is never the same twice, less is a tenth less.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.replay.prices import PRICES, share
-from proxy.replay.scorecard import OLD
-from proxy.replay.values import AGES, Scores
+from proxy.lab.replay.prices import PRICES, share
+from proxy.lab.replay.scorecard import OLD
+from proxy.lab.replay.values import AGES, Scores
 
 CHEAPER = 0.98
 LIGHTER = 0.9

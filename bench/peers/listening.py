@@ -12,10 +12,10 @@ tells of everything up to the last message found there: an earlier summary that 
 from collections.abc import Sequence
 
 from proxy.core.messages import Message, Request
-from proxy.replay import standin
-from proxy.replay.scoring import Upstream
-from proxy.replay.through import TELLING, Recorder, Stage
-from proxy.replay.values import Json
+from proxy.lab.replay import standin
+from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.through import TELLING, Recorder, Stage
+from proxy.lab.replay.values import Json
 
 
 class Listener(Recorder):

@@ -15,8 +15,8 @@ from peers.environments import Installed
 from peers.policies import OURS as DEFAULT
 from peers.processes import PEERS, UNTRIED, Absent
 from peers.relays import BESIDE, STREAM, Relay, added, beyond, of, times_bare
-from proxy.replay.scorecard import COST, KEPT, SHAPE, Cell, Column, rows, totals
-from proxy.replay.values import Result
+from proxy.lab.replay.scorecard import COST, KEPT, SHAPE, Cell, Column, rows, totals
+from proxy.lab.replay.values import Result
 
 MS = 1e3
 COLUMNS: dict[str, Sequence[Column]] = {

@@ -14,10 +14,10 @@ from proxy.config.policies import resolved
 from proxy.config.shipped import policies
 from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
-from proxy.replay.designs import DESIGNS, NOTHING
-from proxy.replay.heart import Sent, Trial
-from proxy.replay.history import Turn
-from proxy.replay.summaries import StandIn
+from proxy.lab.replay.designs import DESIGNS, NOTHING
+from proxy.lab.replay.heart import Sent, Trial
+from proxy.lab.replay.history import Turn
+from proxy.lab.replay.summaries import StandIn
 
 OURS = "default"
 DESIGNED = (NOTHING, "sliding-10", "just-under-60k", "batched-20k")

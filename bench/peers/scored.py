@@ -1,7 +1,7 @@
 """Everybody on the same conversations: policies in the heart, policies of their own, and processes on a socket.
 
-All are judged by `proxy.replay.scoring`, the way docs/scorecard.md defines it. A process is played turn by turn with a
-recorder as its upstream, and answers are the recorded ones; what it forwarded is what is judged.
+All are judged by `proxy.lab.replay.scoring`, the way docs/scorecard.md defines it. A process is played turn by turn
+with a recorder as its upstream, and answers are the recorded ones; what it forwarded is what is judged.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from peers.environments import NotInstalled, installed
 from peers.listening import Listener
 from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
-from proxy.cli.progress import Bar
-from proxy.replay.history import History
-from proxy.replay.run import Ledger, key, run
-from proxy.replay.scoring import Case, Judge, Upstream
-from proxy.replay.through import Door, played
-from proxy.replay.values import Conversation, Result
-from proxy.server.simulated import Simulated
+from proxy.lab.commands.progress import Bar
+from proxy.lab.replay.history import History
+from proxy.lab.replay.run import Ledger, key, run
+from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.through import Door, played
+from proxy.lab.replay.values import Conversation, Result
+from proxy.lab.simulated import Simulated
 
 UPSTREAM = Upstream(window=WINDOW)
 

@@ -1,31 +1,37 @@
 """The command line: one command, one file. The only part that reads the environment.
 
-Several commands share `options`, `registry` (what operators have said), `table` and `progress`. `kinds` belongs to
-`doctor`, `tangents` to `compact`, `shelf` and `conversation` to `transcripts`.
+Only the module of the command that was asked for is imported: `serve` does not load the lab. Several commands share
+`options`, `registry` (what operators have said) and `table`. `kinds` belongs to `doctor`, `shelf` and `conversation`
+to `transcripts`. Commands that judge or work on saved files stand in `proxy/lab/commands`.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from proxy import __version__
-from proxy.cli import check, compact, demo, doctor, explain, keys, published, replay, serve, switch, transcripts
 from proxy.config import InvalidConfig
 
-COMMANDS = (serve, demo, compact, replay, transcripts, keys, switch, published, check, explain, doctor)
+COMMANDS = {
+    "serve": "proxy.cli.serve",
+    "demo": "proxy.lab.commands.demo",
+    "compact": "proxy.lab.commands.compact",
+    "replay": "proxy.lab.commands.replay",
+    "transcripts": "proxy.cli.transcripts",
+    "keys": "proxy.cli.keys",
+    "switch": "proxy.cli.switch",
+    "published": "proxy.cli.published",
+    "check": "proxy.cli.check",
+    "explain": "proxy.cli.explain",
+    "doctor": "proxy.cli.doctor",
+}
+"""Each command and the module that adds it, in the order of the help text."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="compaction-proxy",
-        description="A transparent proxy that keeps the context of LLM agents short, cheap and whole.",
-    )
-    parser.add_argument("--version", action="version", version=f"compaction-proxy {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add(commands)
-    args = parser.parse_args(argv)
+    args = build_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     try:
         return int(args.run(args))
     except BrokenPipeError:  # whoever was reading has seen enough; Python would complain once more at its end
@@ -35,3 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         for fault in invalid.faults:
             print(fault, file=sys.stderr)  # noqa: T201 (what a person reads)
         return 1
+
+
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser with the command that `argv` names, or with all of them where it names none (help, mistakes)."""
+    parser = argparse.ArgumentParser(
+        prog="compaction-proxy",
+        description="A transparent proxy that keeps the context of LLM agents short, cheap and whole.",
+    )
+    parser.add_argument("--version", action="version", version=f"compaction-proxy {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
+        import_module(COMMANDS[name]).add(commands)
+    return parser

@@ -6,10 +6,10 @@ What the model saw follows from the history and the block that stands for it, as
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from proxy.admin.fates import seen, speaker
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
-from proxy.server.admin.fates import seen, speaker
 from proxy.store.transcripts.lines import Answered, Said
 from proxy.store.transcripts.reading import Transcript
 from proxy.wire import chat

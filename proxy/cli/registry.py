@@ -8,12 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy import events
+from proxy import assembly, events
 from proxy.access.records import Change, Records, RegistryUnreadable, synced
 from proxy.access.registry import Registry
 from proxy.cli import options
 from proxy.config import Config
-from proxy.server import stores
 from proxy.store.promises import StoreUnavailable
 from proxy.telemetry import audit
 
@@ -60,7 +59,7 @@ def _unshared(config: Config, records: Records) -> str:
 
 
 async def _synced(config: Config, records: Records) -> None:
-    store = stores.store(config, lambda _: None)  # why it did not answer is told by whoever asked
+    store = assembly.store(config, lambda _: None)  # why it did not answer is told by whoever asked
     try:
         await synced(records, store)
     finally:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from proxy import assembly
 from proxy.config import Config
 from proxy.core.identity import promise_key
-from proxy.server import stores
 from proxy.store import redis, sqlite
 from proxy.store.promises import StoreUnavailable
 from proxy.store.transcripts.files import file_name
@@ -75,8 +75,8 @@ class Shelf:
         return key, {keys[promise]: block for promise, block in found.items()}
 
     def _peek(self, keys: list[str]) -> tuple[bytes | None, dict[str, bytes]]:
-        if url := stores.state_url(self.config):
-            return asyncio.run(redis.peek(url, keys, stores.state_tls(self.config)))
+        if url := assembly.state_url(self.config):
+            return asyncio.run(redis.peek(url, keys, assembly.state_tls(self.config)))
         return sqlite.peek(Path(self.config.state.dir) / "promises.sqlite", keys)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Shelf:
 
 
 def opened(config: Config) -> Shelf:
-    return Shelf(config, stores.bucket(config))
+    return Shelf(config, assembly.bucket(config))
 
 
 def _ahead(read: Callable[[Stored], T], stored: Iterator[Stored]) -> Iterator[T]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from proxy.admin.fates import speaker
+from proxy.assembly import redacting
 from proxy.cli import options
 from proxy.cli.conversation import Beside, Page
 from proxy.cli.shelf import NotThere, Shelf, opened
 from proxy.cli.table import size, table
-from proxy.server.admin.fates import speaker
-from proxy.server.stores import redacting
 from proxy.store.promises import MEBIBYTE
 from proxy.store.transcripts.lines import Said
 from proxy.store.transcripts.proof import Report, proven

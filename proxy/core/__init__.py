@@ -12,7 +12,6 @@ how one shortens    pipeline     Draft, Step and run(): the loop that trusts no 
                     tools, calls                        what a call does; calls changed in their bytes
                     names, outline, placeholder         what stays of a text that is cleared
                     fold, notes, ledger/                what stands where a stretch was folded
-                    tangents     turns that a person drops by name
 what is promised    overlay      Block: what stands for the first messages of a history, again and again
                     pins         what must survive word for word, and the proof that it did
 what a model tells  summary      a summary put in place of what it covers

@@ -9,10 +9,10 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy import events
+from proxy.admin.door import is_admin
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError
 from proxy.gateway import Gateway, Passage
 from proxy.server import intake
-from proxy.server.admin.door import is_admin
 from proxy.server.delivery import Delivery
 from proxy.server.protocol import REQUEST_ID, error_response, new_id
 from proxy.telemetry.metrics import CONTENT_TYPE, Board, Metrics

@@ -15,8 +15,8 @@ import time
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
+from proxy.assembly import board_folder
 from proxy.config import Config, InvalidConfig
-from proxy.server.stores import board_folder
 from proxy.server.watch import Source
 from proxy.server.worker import Worker
 

@@ -15,23 +15,22 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy import __version__, events
+from proxy import __version__, assembly, events
+from proxy.admin import exchange
+from proxy.admin.door import Admin
+from proxy.admin.exchange import Exchange
+from proxy.admin.routes import Desk
+from proxy.admin.shelf import shelf
 from proxy.compaction.compactor import Compactor
 from proxy.config import Config
 from proxy.gateway import Gateway
-from proxy.server import stores
-from proxy.server.admin import exchange
-from proxy.server.admin.door import Admin
-from proxy.server.admin.exchange import Exchange
-from proxy.server.admin.routes import Desk
-from proxy.server.admin.shelf import shelf
-from proxy.server.admin.witness import Witness
 from proxy.server.app import App
 from proxy.server.protocol import Door
 from proxy.server.watch import Source, Watch
 from proxy.store.chronicle import Chronicle
 from proxy.store.promises import StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
+from proxy.telemetry.witness import Witness
 
 _LAG_SECONDS = 0.25
 _BOARD_SECONDS = 1.0
@@ -57,13 +56,13 @@ class Worker:
         self._chronicle = Chronicle(Path(config.state.dir), warn=self._warn)
         self._hooks = hooks.Hooks(config.hooks, self._complain)
         self._emit = events.to_all(self._metrics, *self._listeners(config))
-        self._board = metrics.Board(stores.board_folder(config), slot) if slot is not None else None
+        self._board = metrics.Board(assembly.board_folder(config), slot) if slot is not None else None
         if self._board is not None:
             self._board.take_up(self._metrics)
-        self._store = stores.store(config, self._warn)
-        keeper = stores.keeper(config, slot, self._warn, self._tell)
-        self._compactor = Compactor(self._store, keeper, self._emit, stores.redacting(config))
-        self._records = stores.records(config)
+        self._store = assembly.store(config, self._warn)
+        keeper = assembly.keeper(config, slot, self._warn, self._tell)
+        self._compactor = Compactor(self._store, keeper, self._emit, assembly.redacting(config))
+        self._records = assembly.records(config)
         self._records.look()
         self._shares = bool(config.state.url) and not slot
         gateway = Gateway(config, self._compactor, self._records, self._emit)

@@ -1,1 +1,1 @@
-"""Listeners on events: what happened becomes log lines and metrics. None of them can touch a request."""
+"""Listeners on events: what happened becomes log lines, metrics and rows of a database. None can touch a request."""

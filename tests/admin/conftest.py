@@ -5,10 +5,10 @@ import pytest_asyncio
 from operating import Desk, configured, team_key, until_open
 from serving import serving
 
-from proxy.demo.agent import Agent
-from proxy.demo.model import NAME, Manner, Model
-from proxy.demo.run import sample
-from proxy.server.simulated import Simulated
+from proxy.lab.demo.agent import Agent
+from proxy.lab.demo.model import NAME, Manner, Model
+from proxy.lab.demo.run import sample
+from proxy.lab.simulated import Simulated
 from proxy.tokenizer import Tokenizers
 
 TURNS = 45

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from operating import TURN
 
-from proxy.server.admin.exchange import KEY, LASTS, Exchange
+from proxy.admin.exchange import KEY, LASTS, Exchange
 from proxy.store.chronicle import Chronicle, Tally
 from proxy.store.memory import MemoryStore
 

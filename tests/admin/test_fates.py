@@ -4,6 +4,7 @@ import json
 
 from chat import KEY, TENANT, call, request, says, system, user
 
+from proxy.admin.fates import seen, speaker, untouched
 from proxy.core.identity import chain
 from proxy.core.overlay import Block, Part
 from proxy.core.pins import Pins
@@ -11,7 +12,6 @@ from proxy.core.plan import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.scene import Scene
 from proxy.core.summary import Summaries
-from proxy.server.admin.fates import seen, speaker, untouched
 
 LONG = "a line of output\n" * 400
 WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]

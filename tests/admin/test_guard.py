@@ -11,8 +11,8 @@ import pytest_asyncio
 from operating import Desk, configured
 from serving import serving
 
-from proxy.server.admin import guard
-from proxy.server.admin.api import ROUTES
+from proxy.admin import guard
+from proxy.admin.api import ROUTES
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 KEY = "cpa-Yw4bCsxwpEdNf-3wdgctWy7mq1FFN8A9"

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from proxy.admin import faults, openapi
+from proxy.admin.api import ROUTES
 from proxy.errors import ProxyError
-from proxy.server.admin import faults, openapi
-from proxy.server.admin.api import ROUTES
 
 DOCS = (Path(__file__).parents[2] / "docs" / "admin.md").read_text(encoding="utf-8")
 

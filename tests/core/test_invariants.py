@@ -12,7 +12,7 @@ from test_failures import CUTTERS, LONG, works
 
 from proxy.core.messages import NOTE, observed
 from proxy.core.rules import OBSERVATIONS
-from proxy.replay.validity import of_alternation, shape
+from proxy.lab.replay.validity import of_alternation, shape
 
 
 @given(LONG, CUTTERS)

@@ -13,7 +13,7 @@ from proxy.core.groups import turns as spans
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.rules import Keep, Rules
-from proxy.core.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
+from proxy.lab.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
 
 PARSER = [user("Fix the parser."), call("Read", path="parser.py", out="def parse(): ...")]
 WEATHER = [user("How is the weather in Oslo?"), call("Fetch", url="yr.no", out="rain"), says("Rain.")]

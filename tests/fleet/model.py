@@ -13,7 +13,7 @@ from typing import Self
 
 from aiohttp import web
 
-from proxy.replay.validity import breaches
+from proxy.lab.replay.validity import breaches
 
 USAGE_BYTES = 4
 TALK = "I have read it; next comes the following file, for the test still fails there. "

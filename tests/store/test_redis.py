@@ -10,8 +10,8 @@ import pytest
 from redis_server import needs_redis, running
 from serving import free_port
 
+from proxy import assembly
 from proxy.config import Config
-from proxy.server import stores
 from proxy.store.promises import Bounds, Found, StoreUnavailable
 from proxy.store.redis import AGAIN, peek
 
@@ -333,7 +333,7 @@ async def test_a_use_puts_off_the_expiry(server, opened):
 
 async def test_what_grew_old_there_is_not_given_back_by_a_worker_that_still_holds_it(server):
     state = {"url": server.url, "days": 0.2 / (24 * 3600)}
-    store = stores.store(Config.model_validate({"state": state}), print)
+    store = assembly.store(Config.model_validate({"state": state}), print)
     await store.put("t/h1", b"block")
     assert await longest(store, "t/h1") == Found("t/h1", b"block")
     await asyncio.sleep(0.25)

@@ -8,8 +8,8 @@ import trustme
 from redis_server import needs_redis, running
 from serving import free_port
 
+from proxy import assembly
 from proxy.config import Config
-from proxy.server import stores
 from proxy.store.promises import Found, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.resp import Address
@@ -160,7 +160,7 @@ def encrypted(authority, tmp_path):
 
 async def test_a_line_can_be_encrypted(encrypted, opened, tmp_path):
     config = Config.model_validate({"state": {"url": encrypted, "ca_file": str(tmp_path / "ca.pem")}})
-    store = opened(stores.state_url(config), tls=stores.state_tls(config), patience=5.0)
+    store = opened(assembly.state_url(config), tls=assembly.state_tls(config), patience=5.0)
     assert await store.put("t/h1", bytes(300_000)) == bytes(300_000)
     assert (await longest(store, "t/h1")).value == bytes(300_000)
 

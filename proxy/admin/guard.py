@@ -1,0 +1,140 @@
+"""Who may come in below /admin: under which name, with which key, from which page.
+
+Programs show the key itself (`Authorization: Bearer`). A browser shows it once, in the login form, and then a session:
+a moment at which it ends, signed with a key that is made of the admin key. Any worker can tell a good one, none has to
+remember it, and whoever steals it has not got the key. It cannot be read by scripts and is not sent along from other
+sites; what would change something must come from our own pages besides.
+
+A wrong key is answered late, and the later the more of them came from one address.
+"""
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass
+from hashlib import blake2b
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from proxy.access import admin
+from proxy.admin.faults import ForeignOrigin, HostNotAllowed, NeedsAdminKey, TooManyTries
+from proxy.config import Config
+
+COOKIE = "compaction-admin"
+SESSION_SECONDS = 12 * 3600
+READS = frozenset({"GET", "HEAD"})
+SLOWEST_SECONDS = 2.0
+FIRST_SECONDS = 0.25
+WAITING = 8
+"""So many wrong keys of one address may wait for their answer."""
+REMEMBERED = 10_000
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to know them)
+_BEARER = "bearer "
+HOW = (
+    "the admin key opens these pages: what `admin.key` of the configuration names, or else what stands in `admin.key` "
+    "in the directory of the proxy's state"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who has come in, for the audit log."""
+
+    who: str
+    address: str
+
+
+class Guard:
+    """Of one worker."""
+
+    def __init__(self) -> None:
+        self._wrong: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+
+    def check_host(self, request: web.BaseRequest, config: Config) -> None:
+        """A name that an attacker's DNS points to us is not ours, whatever it resolves to."""
+        name = _host_of(request.headers.get("Host", ""))
+        here = request.transport.get_extra_info("sockname") if request.transport is not None else None
+        bound = {config.listen.host.lower()} - _ANYWHERE
+        reached = {here[0].lower()} if isinstance(here, tuple) else set()
+        if name not in _LOCAL | bound | reached | {host.lower() for host in config.admin.hosts}:
+            raise HostNotAllowed(
+                "the admin pages are not served under this name: add it to `admin.hosts` of the configuration"
+            )
+
+    def check_origin(self, request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
+        """A browser says which page wants something; whoever has no page shows the key itself."""
+        if request.method in READS:
+            return
+        origin = request.headers.get("Origin")
+        if origin is None and not by_session:
+            return
+        asked = urlsplit(origin or "")
+        ours = asked.netloc.lower() == request.headers.get("Host", "").lower()
+        if not asked.netloc or not (ours or _host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
+            raise ForeignOrigin("what changes something must come from the dashboard's own pages, or with the key")
+
+    async def admit(self, request: web.BaseRequest, config: Config) -> Visitor:
+        """Whoever shows the key or a session. NeedsAdminKey: nobody else."""
+        key, address = admin.key_of(config), request.remote or ""
+        shown = request.headers.get("Authorization", "")
+        if shown.lower().startswith(_BEARER):
+            await self.try_key(key, shown[len(_BEARER) :].strip(), address)
+            self.check_origin(request, config, by_session=False)
+            return Visitor("admin", address)
+        if is_session(request.cookies.get(COOKIE, ""), key, time.time()):
+            self.check_origin(request, config, by_session=True)
+            return Visitor("admin (session)", address)
+        raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
+
+    async def try_key(self, key: str | None, shown: str, address: str) -> None:
+        if self._waiting[address] >= WAITING:
+            raise TooManyTries("too many wrong keys from this address: wait", headers=(("retry-after", "5"),))
+        if admin.opens(key, shown):
+            self._wrong.pop(address, None)
+            return
+        self._note_wrong(address)
+        self._waiting[address] += 1
+        try:
+            await asyncio.sleep(min(SLOWEST_SECONDS, FIRST_SECONDS * 2 ** min(10, self._wrong[address] - 1)))
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        raise NeedsAdminKey(f"this is not the key: {HOW}")
+
+    def _note_wrong(self, address: str) -> None:
+        if len(self._wrong) >= REMEMBERED:
+            self._wrong.clear()
+        self._wrong[address] += 1
+
+
+def session(key: str, now: float) -> str:
+    """What a browser shows from now on."""
+    told = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
+    return f"{told}.{_signature(told, key)}"
+
+
+def is_session(shown: str, key: str | None, now: float) -> bool:
+    told, _, signature = shown.rpartition(".")
+    until = told.partition(".")[0]
+    if key is None or not until.isascii() or not until.isdigit() or not shown.isascii():
+        return False
+    return hmac.compare_digest(_signature(told, key), signature) and int(until) > now
+
+
+def _signature(told: str, key: str) -> str:
+    signing = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
+    return blake2b(told.encode(), key=signing, digest_size=24).hexdigest()
+
+
+def _host_of(netloc: str) -> str:
+    """The name without the port; `[::1]:8800` is `::1`."""
+    name = netloc.strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.rpartition(":")[0] if name.count(":") == 1 else name

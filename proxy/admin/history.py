@@ -1,0 +1,232 @@
+"""The messages of a conversation as of one request, from the saved originals, and the block that stood for them then,
+from the store.
+
+The store knows blocks by what they cover, not by when they were made. A later one may cover what an earlier request
+held already; so one is looked for only among those that could have been there by then.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from proxy import assembly
+from proxy.admin import shelf
+from proxy.admin.fates import Fate, View, seen, speaker, untouched
+from proxy.admin.routes import Desk
+from proxy.config import Config
+from proxy.core.groups import last_assistant
+from proxy.core.identity import promise_key
+from proxy.core.messages import Message, Request
+from proxy.core.overlay import Block
+from proxy.core.rules import Rules
+from proxy.store.promises import Found, StoreUnavailable
+from proxy.store.transcripts.lines import Said
+from proxy.store.transcripts.reading import Transcript
+from proxy.wire import chat
+from proxy.wire.redaction import Redaction
+
+Turn = Mapping[str, Any]
+"""A request, as a row of the chronicle."""
+CREATED, OBSERVED = "created", "observed"
+PREVIEW = 200
+FORKS = 50
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """One message and what became of it."""
+
+    place: int
+    link: str
+    """Its name in the saved originals, and in what a search finds."""
+    role: str
+    tool: str
+    bytes: int
+    bytes_sent: int
+    """Of what stands there instead, or of itself."""
+    fate: str
+    step: str
+    preview: str
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """The block that stands for a history."""
+
+    covers: int
+    policy: str
+    reason: str
+    window: int | None
+    rehearsed: bool
+    """Only observed: it is not used."""
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it was sent, beside what was forwarded instead."""
+
+    place: int
+    role: str
+    fate: str
+    step: str
+    original: str
+    raw: str
+    """The same as JSON."""
+    instead: list[str]
+    tells: int
+    """Of so many messages what stands there tells."""
+
+
+@dataclass(frozen=True)
+class History:
+    """One branch of a conversation, up to one message."""
+
+    transcript: Transcript
+    path: list[Said]
+    request: Request
+    view: View
+    rehearsed: bool
+    redaction: Redaction
+
+    @property
+    def title(self) -> str:
+        words = (speaker(said.message) for said in self.path)
+        first = next((told for role, told in words if role == "user"), "")
+        return self._clean(shelf.in_short(first))
+
+    @property
+    def head(self) -> list[str]:
+        return [self._clean(speaker(each.message)[1]) for each in self.transcript.head_of(self.path[-1])]
+
+    @property
+    def forks(self) -> list[str]:
+        return [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:FORKS]
+
+    @property
+    def standing(self) -> Standing | None:
+        block = self.view.block
+        if block is None:
+            return None
+        return Standing(
+            covers=block.covers,
+            policy=block.policy,
+            reason=block.reason,
+            window=block.window,
+            rehearsed=self.rehearsed,
+        )
+
+    @property
+    def summary(self) -> str:
+        return self._clean(self.view.summary)
+
+    def pieces(self) -> list[Piece]:
+        tools = self._tools
+        return [
+            self._piece(place, message, fate, tools.get(message.answers, ""))
+            for place, (message, fate) in enumerate(zip(self.request.body, self.view.fates, strict=True))
+        ]
+
+    def opened(self, place: int) -> Opened:
+        """IndexError: there is no such message."""
+        message, fate = self.request.body[place], self.view.fates[place]
+        role, words = speaker(message.raw)
+        return Opened(
+            place=place,
+            role=role,
+            fate=fate.fate,
+            step=fate.step,
+            original=self._clean(words),
+            raw=self._clean(message.raw.decode("utf-8", "replace")),
+            instead=[self._clean(speaker(each.raw)[1]) for each in fate.instead],
+            tells=max((each.stop - each.start for each in fate.instead), default=1) or 1,
+        )
+
+    @cached_property
+    def _tools(self) -> dict[str, str]:
+        """Which tool a result is of."""
+        return {call.answered_by: call.name for message in self.request.body for call in message.calls}
+
+    def _piece(self, place: int, message: Message, fate: Fate, tool: str) -> Piece:
+        role, words = speaker(message.raw)
+        of_own = [each for each in fate.instead if each.start == place]
+        return Piece(
+            place=place,
+            link=self.path[place].at,
+            role=role,
+            tool=tool or next((call.name for call in message.calls), ""),
+            bytes=len(message.raw),
+            bytes_sent=sum(len(each.raw) for each in of_own) if fate.instead or fate.is_gone else len(message.raw),
+            fate=fate.fate,
+            step=fate.step,
+            preview=self._clean(" ".join(words[: 2 * PREVIEW].split())[:PREVIEW]),
+        )
+
+    def _clean(self, text: str) -> str:
+        return self.redaction.of_text(text)[0]
+
+
+async def opened(desk: Desk, turn: Turn, turns: Sequence[Turn]) -> History | str:
+    """The history of one of these requests, as it was then; or why it cannot be shown."""
+    config, tenant = desk.config(), turn["tenant"]
+    found = await asyncio.to_thread(shelf.kept, desk.originals, turn["conversation"], tenant)
+    if found is None:
+        return _why_not(config)
+    leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
+    path = found.path(leaf)
+    request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
+    if request is None or not path:
+        return "what is kept of this conversation cannot be read as a history"
+    try:
+        block, rehearsed = await _standing(desk, tenant, path, _reach(request, path, turn, turns))
+    except StoreUnavailable as fault:
+        return f"the blocks cannot be read: {fault}"
+    view = await asyncio.to_thread(_seen, config, request, path, block)
+    return History(found, path, request, view, rehearsed, assembly.redacting(config))
+
+
+def _why_not(config: Config) -> str:
+    if config.transcripts.keep == "off":
+        return "no originals are kept (`transcripts.keep: off`), so there are no messages to show"
+    return (
+        "nothing of it is kept here: originals are kept once something is about to be folded away, may have grown too "
+        "old, or stand on another machine; a policy can keep none (`transcripts: false`)"
+    )
+
+
+def _reach(request: Request, path: list[Said], turn: Turn, turns: Sequence[Turn]) -> int:
+    """At so many places of the chain, from its beginning on, a block that stood for it can have ended.
+
+    It was made by the newest request up to this one that made any, and covered no more than the last answer therein.
+    """
+    if turn["action"] != OBSERVED and turn["tokens_forwarded"] >= turn["tokens_raw"]:
+        return 0
+    made = next((each for each in reversed(turns) if each["at"] <= turn["at"] and each["action"] == CREATED), turn)
+    known = [place for place, said in enumerate(path, 1) if said.at == made["link"]]  # not in another branch
+    return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
+
+
+async def _standing(desk: Desk, tenant: str, path: list[Said], reach: int) -> tuple[Block | None, bool]:
+    """The block that stood for so much of it, or, where none did, the one that was only observed."""
+    links = _links(path)[:reach][::-1]
+    for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
+        found: Found | None = (await desk.store.longest([promise_key(space, link) for link in links]))[0]
+        if found is not None:
+            return Block.from_bytes(found.value), space != tenant
+    return None, False
+
+
+def _links(path: list[Said]) -> list[bytes]:
+    """The chain: before the first message, and after each."""
+    return [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
+
+
+def _seen(config: Config, request: Request, path: list[Said], block: Block | None) -> View:
+    if block is None:
+        return untouched(request)
+    return seen(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))
+
+
+def _rules(config: Config, policy: str) -> Rules:
+    """By which the block was made, as they are now: what it pins, what it takes for an environment's words."""
+    return config.policy(policy).rules(policy) if policy in config.all_policies else Rules()

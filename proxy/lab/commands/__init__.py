@@ -1,0 +1,1 @@
+"""Commands of the lab, one file each, added by `proxy.cli`. `tangents` and `progress` are parts of them."""

@@ -1,0 +1,180 @@
+"""`demo`: the proxy at work before your eyes. No key, no network: the agent and the model are simulated, and say so."""
+
+import argparse
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TextIO
+
+from proxy.cli.complaint import complain
+from proxy.config import Loaded, load
+from proxy.errors import ProxyError
+from proxy.lab.demo import picture
+from proxy.lab.demo.agent import Agent, Turn
+from proxy.lab.demo.model import NAME, WINDOW, Manner, Model
+from proxy.lab.demo.picture import Ink, Moment, Scenery
+from proxy.lab.demo.run import TURNS, sample
+from proxy.lab.demo.tally import Tally, untouched
+from proxy.lab.simulated import Simulated
+from proxy.server import supervisor
+from proxy.server.watch import Source
+from proxy.server.worker import Worker, url_of
+from proxy.tokenizer import Tokenizers
+from proxy.windows import Prices, resolve
+
+PAUSE, SECONDS = 0.15, 22.0
+"""Between two turns, so that one can watch; but not longer than this in all."""
+SUMMARY_SECONDS = 2.0
+MOST_TURNS = 300
+NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT + 12
+INTERRUPTED = 130
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "watch it work: a simulated agent, a simulated model, the real proxy; no key, no network"
+    parser = commands.add_parser("demo", help=what, description=what)
+    parser.add_argument("--turns", metavar="N", type=_turns, default=TURNS, help=f"length of the run (default {TURNS})")
+    parser.add_argument("--fast", action="store_true", help="do not wait between the turns")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    os.environ["no_proxy"] = "127.0.0.1"  # noqa: TID251 (whatever is set for the network, this stays on the machine)
+    try:
+        return asyncio.run(_played(args, tempfile.mkdtemp(prefix="compaction-proxy-demo-")))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever reads along has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _turns(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MOST_TURNS:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to {MOST_TURNS}")
+    return int(text)
+
+
+async def _played(args: argparse.Namespace, state: str) -> int:
+    screen = Screen.of(sys.stdout)
+    sampled, tokenizer = sample(args.turns), Tokenizers().of(NAME)
+    scenery = Scenery(sampled, untouched(sampled, tokenizer), WINDOW, resolve(NAME).prices or Prices(0, 0, 0, 0))
+    model = Model(sampled, tokenizer, Manner(summary_seconds=0 if args.fast else SUMMARY_SECONDS))
+    moment, began = Moment(scenery, [], Tally(model.heard)), perf_counter()
+    async with Simulated(model) as upstream, _proxy(upstream.url, state) as url:
+        agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE, SECONDS / args.turns))
+        playing = asyncio.create_task(_watched(agent, moment, screen))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
+        await asyncio.wait({playing})
+    closing = picture.closing(moment, perf_counter() - began, screen.width, screen.ink)
+    screen.say(*closing, "", *_whereabouts(state, moment.turns))
+    return INTERRUPTED if playing.cancelled() else _verdict(playing, moment)
+
+
+def _verdict(playing: asyncio.Task[None], moment: Moment) -> int:
+    """The exit code; a run that did not come to its end says why."""
+    fault = playing.exception()
+    if isinstance(fault, ProxyError):
+        return complain(str(fault))
+    if fault is not None:
+        raise fault
+    last = moment.turns[-1]
+    return 0 if last.ok else complain(f"turn {last.step + 1} failed: HTTP {last.status} {last.said}")
+
+
+async def _watched(agent: Agent, moment: Moment, screen: "Screen") -> None:
+    with screen:
+        screen.show(moment)
+        async for turn in agent.works():
+            moment.turns.append(turn)
+            screen.show(moment)
+
+
+@asynccontextmanager
+async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
+    """The proxy as `serve` would run it, on a free port of this machine and with nothing set but what it must know."""
+    loaded = _loaded(upstream, state)
+    sock = supervisor.bound(loaded.config)
+    serving = asyncio.create_task(Worker(Source(lambda: loaded, None), loaded.config, None).run(sock))
+    await asyncio.sleep(0)
+    try:
+        yield url_of(loaded.config, sock)
+    finally:
+        if not serving.done():
+            signal.raise_signal(signal.SIGTERM)  # as anybody would stop it
+        await serving
+
+
+def _loaded(upstream: str, state: str) -> Loaded:
+    given: dict[tuple[str | int, ...], object] = {
+        ("listen", "port"): 0,
+        ("listen", "drain_seconds"): 0,
+        ("upstreams", 0, "base_url"): upstream,
+        ("state", "dir"): state,
+        ("log", "level"): "error",
+    }
+    return load(None, {}, given)
+
+
+def _whereabouts(state: str, turns: Sequence[Turn]) -> list[str]:
+    """How to look at what was kept."""
+    named = next((turn.told("-conversation") for turn in reversed(turns) if turn.told("-conversation")), "")
+    if not any(turn.told("") in ("created", "applied") for turn in turns):
+        return [" Nothing was shortened, so no originals had to be kept. A longer run shows more."]
+    where = f"--state {shlex.quote(state)}"
+    return [
+        " Nothing is lost. The originals, and what the model saw of them:",
+        "",
+        f"   compaction-proxy transcripts list {where}",
+        f"   compaction-proxy transcripts show {named} --compacted {where}",
+    ]
+
+
+@dataclass(slots=True)
+class Screen:
+    """Where it is shown: drawn over and over on a terminal, line by line anywhere else."""
+
+    out: TextIO
+    draws: bool
+    width: int
+    ink: Ink
+    drawn: int = 0
+
+    @classmethod
+    def of(cls, out: TextIO) -> "Screen":
+        size = shutil.get_terminal_size()
+        environ = os.environ  # noqa: TID251 (the one place)
+        able = out.isatty() and environ.get("TERM") != "dumb"
+        draws = able and size.lines > TALLEST and size.columns >= NARROWEST
+        return cls(out, draws, min(size.columns, WIDEST), Ink(able and not environ.get("NO_COLOR")))
+
+    def __enter__(self) -> None:
+        if self.draws:
+            self.out.write("\x1b[?25l")  # no cursor meanwhile
+        else:
+            self.say(f"{picture.TITLE}. {picture.LABEL}", "")
+
+    def __exit__(self, *_: object) -> None:
+        self.say(*(["\x1b[?25h"] if self.draws else [""]))
+
+    def show(self, moment: Moment) -> None:
+        if not self.draws:
+            self.say(*(picture.lines(moment) if moment.turns else ()))
+            return
+        lines = picture.panel(moment, self.width, self.ink)
+        back = f"\x1b[{self.drawn}F" if self.drawn else ""
+        self.drawn = len(lines)
+        self.out.write(back + "".join(f"{line}\x1b[K\n" for line in lines))
+        self.out.flush()
+
+    def say(self, *lines: str) -> None:
+        self.out.write("".join(f"{line}\n" for line in lines))
+        self.out.flush()

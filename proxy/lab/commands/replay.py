@@ -1,0 +1,206 @@
+"""`replay`: saved conversations turn by turn, through policies or through any running proxy, and what came of it.
+
+Nothing is sent anywhere, except where a proxy (`--through`) or a model (`--summarizer`) is named.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from proxy.cli import options
+from proxy.cli.complaint import complain
+from proxy.cli.table import table
+from proxy.config import Config
+from proxy.errors import ProxyError
+from proxy.lab import report, sessions
+from proxy.lab.commands.progress import Bar
+from proxy.lab.replay import sample, scorecard, standin
+from proxy.lab.replay.cache import HABITS
+from proxy.lab.replay.designs import DESIGNS, NOTHING
+from proxy.lab.replay.heart import Trial
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.run import Ledger, run
+from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.summaries import Model, StandIn, Summarizer
+from proxy.lab.replay.through import Door, Recorder, played
+from proxy.lab.replay.values import Conversation, Result, Scores
+from proxy.lab.saved import UnreadableError
+from proxy.lab.simulated import Simulated
+
+WINDOW = 128_000
+SHOWN = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
+"""What the published scorecard compares."""
+INTERRUPTED = 130
+_MODEL = "model"
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "saved conversations, turn by turn: tokens, cache, cost, rewrites, validity, retention, per policy"
+    parser = commands.add_parser("replay", help=what, description=what)
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="sessions, requests, or folders of them")
+    parser.add_argument("--sample", action="store_true", help="conversations that are made here, the same everywhere")
+    parser.add_argument("--limit", metavar="N", type=int, default=0, help="only an even share of them, about N")
+    _add_what_is_tried(parser)
+    _add_upstream(parser)
+    _add_output(parser)
+    options.add_config(parser)
+    parser.set_defaults(run=replay)
+
+
+def _add_what_is_tried(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", metavar="P", action="append", help="only this policy; may be repeated")
+    parser.add_argument("--all", action="store_true", help="beside the default all designs that it is compared with")
+    parser.add_argument("--summarizer", metavar="S", default="stand-in", help="`stand-in`, `none`, or a model's URL")
+    parser.add_argument("--summarizer-model", metavar="M", default="", help="the model to ask there, if not the same")
+    parser.add_argument("--through", metavar="URL", help="send the turns to this proxy instead; it must forward to ...")
+    parser.add_argument("--name", metavar="NAME", default="", help="what the table calls it (default: its URL)")
+    parser.add_argument("--listen", metavar="PORT", type=int, default=9900, help="... this port, where we record")
+
+
+def _add_upstream(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--window", metavar="N", type=int, default=WINDOW, help=f"of the model (default {WINDOW:,})")
+    parser.add_argument("--cache", choices=HABITS, default="provider", help="how the upstream caches")
+    prices = (*PRICES, _MODEL)
+    parser.add_argument("--prices", choices=prices, default=".1/1.25", help="the prices that policies are told")
+    parser.add_argument("--model", metavar="M", default="", help="priced and counted as this one, not as recorded")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many processes")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="keep results here; a run that broke off goes on")
+    parser.add_argument("--by", choices=("source", "terms"), help="further tables: by kind of agent, or of term")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="a page with pictures, to send to somebody")
+
+
+def replay(args: argparse.Namespace) -> int:
+    config = options.loaded(args).config
+    try:
+        conversations = _conversations(args)
+        results = _results(args, config, conversations)
+    except (OSError, UnreadableError, UnknownPolicy, ProxyError) as fault:
+        return complain(str(fault))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if args.html:
+        args.html.write_text(report.page(results), encoding="utf-8")
+    with suppress(BrokenPipeError):
+        _print(args, results)
+    return 0
+
+
+class UnknownPolicy(ValueError):
+    """Nothing goes by this name."""
+
+
+def _conversations(args: argparse.Namespace) -> list[Conversation]:
+    if not (args.files or args.sample):
+        raise UnreadableError("nothing to replay: name files, or say --sample")
+    read = [each for path in args.files for each in sessions.sessions(path)]
+    for remark in _remarks(read):
+        print(remark, file=sys.stderr)  # noqa: T201
+    found = sample.conversations() if args.sample else []
+    found += [conversation for session in read for conversation in session.conversations]
+    if not found:
+        raise UnreadableError("there is no conversation with a request in these")
+    return found[:: max(1, len(found) // args.limit) if args.limit else 1]
+
+
+def _remarks(read: Sequence[sessions.Session]) -> Iterator[str]:
+    """What was not read as it stands: a figure is worth what is known of the record it was made from."""
+    noted = Counter("files of no known form, passed over" for session in read if not session.format)
+    for session in read:
+        noted.update(session.notes)
+    yield from (f"{what}: {times:,}" for what, times in noted.items())
+
+
+def _results(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
+    """The results of the named policies, and of the proxy; if neither is named, of doing nothing and the default."""
+    upstream = Upstream(args.window, HABITS[args.cache], args.model)
+    ledger, bar = Ledger(args.out), Bar(sys.stderr, "conversations")
+    usual = SHOWN if args.all else () if args.through else (NOTHING, "default")
+    trials = [_trial(args, config, name) for name in args.policy or usual]
+    results = run(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
+    return results + (asyncio.run(_through(args, conversations, upstream, ledger)) if args.through else [])
+
+
+async def _through(
+    args: argparse.Namespace, conversations: Sequence[Conversation], upstream: Upstream, ledger: Ledger
+) -> list[Result]:
+    recorder, door = Recorder(upstream), Door(args.through, args.name or args.through, _key() or "sk-replay")
+    bar = Bar(sys.stderr, f"conversations through {door.name}")
+    async with Simulated(recorder, args.listen) as listening:
+        print(f"recording on {listening.url}: the proxy must forward to it", file=sys.stderr)  # noqa: T201
+        return await played(conversations, door, recorder, ledger=ledger, progress=bar)
+
+
+def _trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
+    policy = config.policy(name) if name in config.all_policies else None
+    if policy is None and name not in DESIGNS:
+        raise UnknownPolicy(f"there is no policy {name!r}; there are {', '.join((*config.all_policies, *DESIGNS))}")
+    rules = DESIGNS[name] if policy is None else policy.rules(name)
+    return Trial(
+        name=name,
+        rules=rules,
+        window=args.window,
+        prices=None if args.prices == _MODEL else PRICES[args.prices],
+        summarizer=_summarizer(args) if rules.summary.enabled else None,
+        patience=0.0 if policy is None else policy.summary.wait,
+        times=args.cache == "provider",
+    )
+
+
+def _summarizer(args: argparse.Namespace) -> Summarizer | None:
+    if args.summarizer == "none":
+        return None
+    return StandIn() if args.summarizer == "stand-in" else Model(args.summarizer, args.summarizer_model, _key())
+
+
+def _key() -> str:
+    return os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (the one place)
+
+
+def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
+    if args.json:
+        print(json.dumps(scorecard.as_json(results)))  # noqa: T201
+    else:
+        print(shown(results, _setting(args, results), args.by))  # noqa: T201
+
+
+def _setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
+    """What one must know to read the tables."""
+    many = len({result.conversation for result in results})
+    requests = max((scores.requests for scores in scorecard.totals(results).values()), default=0)
+    who = standin.LABEL if args.summarizer == "stand-in" else args.summarizer
+    return (
+        f"{many:,} conversation{'s' * (many != 1)}, {requests:,} requests, a window of {args.window:,} tokens, "
+        f"cache: {args.cache}, summaries: {who}"
+    )
+
+
+def shown(results: Sequence[Result], setting: str, by: str | None = None) -> str:
+    """All tables as text."""
+    totals = scorecard.totals(results)
+    parts = [setting]
+    for title, columns in scorecard.TABLES.items():
+        head = ["policy", *(column.name for column in columns)]
+        parts.append(f"{title}\n{table(head, scorecard.rows(totals, columns))}")
+    if told := next(filter(None, map(scorecard.estimate, totals.values())), ""):
+        parts.append(f"Tokens: {told}.")
+    return "\n\n".join([*parts, *_further(results, totals, by)])
+
+
+def _further(results: Sequence[Result], totals: Mapping[str, Scores], by: str | None) -> Iterator[str]:
+    for policy, scores in totals.items() if by else ():
+        if by == "terms":
+            yield f"{policy}, by age and kind of term\n{table(scorecard.RETENTION, scorecard.retention(scores))}"
+        else:
+            head = ["source", *(column.name for column in scorecard.OF_A_SOURCE)]
+            rows = scorecard.rows(scorecard.by_source(results, policy), scorecard.OF_A_SOURCE)
+            yield f"{policy}, by source\n{table(head, rows)}"

@@ -1,0 +1,236 @@
+"""A run as a person sees it: a picture of the history growing and what the model reads of it, figures, and the bill.
+
+Everything here is text out of values: who has no terminal gets the same words line by line.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from textwrap import wrap
+
+from proxy.lab.demo.agent import Turn
+from proxy.lab.demo.model import NAME
+from proxy.lab.demo.run import Run
+from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.tally import Bill, Tally
+from proxy.windows import Prices
+
+TITLE = "compaction-proxy demo"
+LABEL = "The agent, its task and the model are simulated; proxy and traffic are real."
+HEIGHT = 11
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_AXIS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """How to stress a word, where a terminal can."""
+
+    coloured: bool
+
+    def strong(self, text: str) -> str:
+        return self._in("1", text)
+
+    def faint(self, text: str) -> str:
+        return self._in("2", text)
+
+    def good(self, text: str) -> str:
+        return self._in("32", text)
+
+    def _in(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.coloured and text else text
+
+
+@dataclass(frozen=True, slots=True)
+class Scenery:
+    """What is known before the first turn."""
+
+    run: Run
+    untouched: Sequence[Usage]
+    window: int
+    prices: Prices
+
+    @property
+    def end(self) -> int | None:
+        """The first turn that the model would refuse with nothing in between."""
+        return next((step for step, each in enumerate(self.untouched) if each.prompt > self.window), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A run as far as it has come; turns are added to it as they end."""
+
+    scenery: Scenery
+    turns: list[Turn]
+    tally: Tally
+
+    @property
+    def blocks(self) -> list[Turn]:
+        return [turn for turn in self.turns if turn.told("") == "created"]
+
+    @property
+    def dollars(self) -> float:
+        return self.tally.bill.dollars(self.scenery.prices)
+
+    @property
+    def without(self) -> Bill:
+        """The bill for the same turns with nothing in between."""
+        return Bill.of(self.scenery.untouched[: len(self.turns)])
+
+    @property
+    def dollars_without(self) -> float:
+        return self.without.dollars(self.scenery.prices)
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """For each turn, what the agent sent and what the model read."""
+        return [(self.scenery.untouched[each.step].prompt, each.usage.prompt) for each in self.tally.turns]
+
+
+# --- the picture -----------------------------------------------------------------------------------------------------
+
+
+def panel(moment: Moment, width: int, ink: Ink) -> list[str]:
+    """All that is shown while it runs."""
+    scenery, turns = moment.scenery, len(moment.turns)
+    sent, read = moment.sizes[-1] if moment.sizes else (0, 0)
+    whole = len(scenery.run.steps)
+    cut = max(0, width - 22)
+    return [
+        f" {ink.strong(TITLE)}",
+        f" {ink.faint(LABEL)}",
+        "",
+        *chart(moment, width, ink),
+        "",
+        f" turn {turns:>3} of {whole}   {ink.faint(doing(scenery.run, turns)[:cut])}",
+        "",
+        _pair("the agent sends", f"{sent:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"),
+        _pair("the model reads", f"{read:,} tokens", "times it was shortened", f"{len(moment.blocks)}"),
+        _pair("bill so far", ink.good(_money(moment.dollars)), "summaries asked for", f"{moment.tally.summaries}", ink),
+        _pair("without", _money(moment.dollars_without), "requests over the window", f"{moment.tally.over}"),
+    ]
+
+
+def chart(moment: Moment, width: int, ink: Ink) -> list[str]:
+    """The history as the agent sends it, and in front of it what the model reads; rows from the top down."""
+    scenery, sizes = moment.scenery, moment.sizes
+    whole = len(scenery.run.steps)
+    columns = min(width - _AXIS - 4, whole)
+    top = max(scenery.untouched[-1].prompt, scenery.window)
+    places = ((column + 1) * whole // columns - 1 for column in range(columns))
+    shown = [sizes[place] if place < len(sizes) else (0, 0) for place in places]
+    line = min(HEIGHT - 1, scenery.window * HEIGHT // top)
+    labels = {HEIGHT - 1: _short(top), line: _short(scenery.window)}
+    rows = [
+        f"{labels.get(row, ''):>{_AXIS}} ┤{_inked(_row(row, shown, top, '╌' if row == line else ' '), ink)}"
+        for row in reversed(range(HEIGHT))
+    ]
+    legend = f"{ink.faint('░')} the agent sends   {ink.good('█')} the model reads   {ink.faint('╌')} the model's window"
+    return [*rows, f"{'':>{_AXIS}} └{'─' * columns}", f"{'':>{_AXIS}}  {legend}"]
+
+
+def _row(row: int, shown: Sequence[tuple[int, int]], top: int, empty: str) -> str:
+    """One row of the picture, without its colours."""
+    cells = []
+    for sent, read in shown:
+        filled = round((read / top * HEIGHT - row) * 8)
+        behind = "░" if sent / top * HEIGHT > row + 0.5 else empty
+        cells.append(_EIGHTHS[min(8, filled)] if filled > 0 else behind)
+    return "".join(cells)
+
+
+def _inked(row: str, ink: Ink) -> str:
+    colour: Callable[[str], bool] = _EIGHTHS[1:].__contains__
+    return "".join((ink.good if solid else ink.faint)("".join(cells)) for solid, cells in groupby(row, colour))
+
+
+def doing(run: Run, turns: int) -> str:
+    """What the agent is about."""
+    if turns == 0:
+        return "reading its task"
+    step = run.steps[turns - 1]
+    return "   ".join(f"{act.tool} {_gist(act.arguments)}" for act in step.acts) or step.says
+
+
+def _gist(arguments: str) -> str:
+    """The first argument's value, short."""
+    return arguments.partition(": ")[2].split(', "')[0].strip('"{}[]')[:40]
+
+
+def _pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None) -> str:
+    more = 9 if ink is not None and ink.coloured else 0  # what the colours take, and nobody sees
+    return f" {one:<18}{figure:>{18 + more}}    {other:<27}{second:>8}"
+
+
+# --- line by line ----------------------------------------------------------------------------------------------------
+
+
+def lines(moment: Moment) -> Iterator[str]:
+    """What is worth a line after this turn, where nothing can be drawn."""
+    number, last = len(moment.turns), moment.turns[-1]
+    if last.told("") == "created":
+        before, after = int(last.told("-tokens-before")), int(last.told("-tokens-after"))
+        yield f"turn {number:>3}   shortened ({last.told('-reason')}): {before:,} tokens sent, {after:,} read"
+    if number % 10 == 0:
+        sent, read = moment.sizes[-1]
+        yield (
+            f"turn {number:>3}   sent {sent:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
+            f"{_money(moment.dollars)} (without {_money(moment.dollars_without)})"
+        )
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
+    """What it came to, and what it would have come to."""
+    scenery, tally, without = moment.scenery, moment.tally, moment.without
+    turns = len(moment.turns)
+    sent = max((each.prompt for each in scenery.untouched[:turns]), default=0)
+    over = sum(each.prompt > scenery.window for each in scenery.untouched[:turns])
+    rows = [
+        ("longest request, tokens", f"{tally.peak:,}", f"{sent:,}"),
+        ("requests over the window", f"{tally.over}", f"{over}"),
+        ("tokens read", f"{tally.bill.prompt:,}", f"{without.prompt:,}"),
+        ("of them from the model's cache", f"{tally.bill.share:.1%}", f"{without.share:.1%}"),
+        ("summaries asked for", f"{tally.summaries}", "0"),
+        ("times the cache was broken", f"{tally.breaks}", "0"),
+    ]
+    bill = f" {'bill':<34}{ink.strong(f'{_money(moment.dollars):>16}')}{_money(moment.dollars_without):>16}"
+    return [
+        f" {turns} turns of a simulated agent, one user message, in {seconds:.0f} seconds:",
+        "",
+        f" {'':<34}{'with the proxy':>16}{'without':>16}",
+        *(f" {what:<34}{with_it:>16}{bare:>16}" for what, with_it, bare in rows),
+        f"{bill}   {ink.good(_saved(moment))}",
+        "",
+        *(f" {ink.faint(line)}" for said in _fine_print(moment) for line in wrap(said, width - 2)),
+    ]
+
+
+def _fine_print(moment: Moment) -> Iterator[str]:
+    scenery, prices = moment.scenery, moment.scenery.prices
+    yield (
+        f"The bill is at {NAME}'s list prices per million tokens (${prices.input:g} in, ${prices.cached:g} cached, "
+        f"${prices.output:g} out), summary calls included. Its tokenizer counts; the cache works as OpenAI's does."
+    )
+    if scenery.end is not None and scenery.end < len(moment.turns):
+        yield (
+            f"Without the proxy, a model with a window of {scenery.window:,} tokens refuses turn {scenery.end + 1}, "
+            "and the run is over. The other column is for a model that has room for all of it."
+        )
+    yield "A real agent may look again for what was cleared. This one does not: take the saving as an upper bound."
+
+
+def _saved(moment: Moment) -> str:
+    if not moment.dollars_without:
+        return ""
+    return f"{1 - moment.dollars / moment.dollars_without:.0%} less"
+
+
+def _money(dollars: float) -> str:
+    return f"${dollars:.2f}"
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1000:.0f}k"

@@ -1,0 +1,103 @@
+"""What a run came to: read off what the upstream heard, beside the same run with nothing in between."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from proxy.lab.demo.agent import Turn
+from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, Heard
+from proxy.lab.demo.run import TOOLS, Run, written
+from proxy.lab.demo.speech import Usage
+from proxy.tokenizer import Tokenizer
+from proxy.windows import Prices
+
+MILLION = 1_000_000
+READ = 0.1
+"""What a cached token costs, in parts of one that is not."""
+WARM = 10
+"""After this many turns everything is loaded that a process loads once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Tokens that were charged for."""
+
+    prompt: int = 0
+    cached: int = 0
+    answer: int = 0
+
+    @classmethod
+    def of(cls, usages: Iterable[Usage]) -> "Bill":
+        bill = cls()
+        for each in usages:
+            bill = cls(bill.prompt + each.prompt, bill.cached + each.cached, bill.answer + each.answer)
+        return bill
+
+    @property
+    def share(self) -> float:
+        """How much of the input came from the cache."""
+        return self.cached / self.prompt if self.prompt else 0.0
+
+    def cost(self, read: float = READ) -> float:
+        """What the input costs, in tokens at full price."""
+        return self.prompt - self.cached + self.cached * read
+
+    def dollars(self, prices: Prices) -> float:
+        read = (self.prompt - self.cached) * prices.fresh + self.cached * prices.cached
+        return (read + self.answer * (prices.output or 0.0)) / MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A run as the upstream heard it, so far."""
+
+    heard: Sequence[Heard]
+
+    @property
+    def turns(self) -> list[Heard]:
+        return [each for each in self.heard if each.kind == "turn" and each.answered]
+
+    @property
+    def summaries(self) -> int:
+        """How often a summary was asked for, whatever came of it."""
+        return sum(each.kind == "summary" for each in self.heard)
+
+    @property
+    def over(self) -> int:
+        """Requests that were longer than the window."""
+        return sum(each.too_long for each in self.heard)
+
+    @property
+    def malformed(self) -> int:
+        return sum(each.malformed for each in self.heard)
+
+    @property
+    def breaks(self) -> int:
+        """How often a turn was no continuation of the one before."""
+        return sum(each.broke for each in self.heard)
+
+    @property
+    def peak(self) -> int:
+        return max((each.usage.prompt for each in self.heard), default=0)
+
+    @property
+    def bill(self) -> Bill:
+        """For everything that was answered, summaries included; refusals and faults are free."""
+        return Bill.of(each.usage for each in self.heard if each.answered)
+
+
+def waits(turns: Iterable[Turn], heard: Iterable[Heard]) -> list[float]:
+    """How long each turn was on its way from the client to the upstream, in a proxy that is warm."""
+    arrived = {each.step: each.at for each in heard if each.kind == "turn" and each.answered}
+    return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM]
+
+
+def untouched(run: Run, tokenizer: Tokenizer) -> list[Usage]:
+    """What each turn would be charged with nothing in between, at a model that has room for all of it."""
+    tools = tokenizer.count(written(TOOLS))
+    usages: list[Usage] = []
+    for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):
+        prompt = tools + sum(map(tokenizer.count, messages))
+        before = usages[-1].prompt if usages else 0
+        cached = before // CACHED_STEP * CACHED_STEP if before >= CACHED_LEAST else 0
+        usages.append(Usage(prompt, cached, tokenizer.count(written(run.answer(step)))))
+    return usages

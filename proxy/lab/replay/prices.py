@@ -1,0 +1,52 @@
+"""What tokens cost: under five price models, in parts of the plain input price, and in dollars where a model's prices
+are known.
+
+The agent's own answers cost the same whoever stands in between, so they are left out. Summaries are not: what is
+written for one costs five times the plain input price.
+"""
+
+from collections.abc import Mapping
+
+from proxy.core.economics import Prices
+from proxy.lab.replay.values import PICO, Scores, Tokens
+from proxy.windows import Window
+
+PRICES: Mapping[str, Prices] = {
+    ".1/1.25": Prices(0.1, 1.25),
+    ".05/1.25": Prices(0.05, 1.25),
+    ".02/1": Prices(0.02, 1.0),
+    ".5/1": Prices(0.5, 1.0),
+    "none": Prices(1.0, 1.0),
+}
+"""By name: what a cached token costs, and one that is not, the storing included."""
+WRITTEN = 5.0
+_PICO_A_TOKEN = PICO // 1_000_000
+
+
+def cost(tokens: Tokens, prices: Prices) -> float:
+    return tokens.cached * prices.read + tokens.fresh * prices.write + tokens.written * WRITTEN
+
+
+def share(scores: Scores, prices: Prices) -> float:
+    """What was forwarded and the summaries cost, as a share of what doing nothing costs."""
+    plain = cost(scores.raw, prices)
+    return (cost(scores.forwarded, prices) + cost(scores.summaries, prices)) / plain if plain else 1.0
+
+
+def summaries_share(scores: Scores, prices: Prices) -> float:
+    """What the summaries alone cost, as a share of what doing nothing costs."""
+    plain = cost(scores.raw, prices)
+    return cost(scores.summaries, prices) / plain if plain else 0.0
+
+
+def bill(tokens: Tokens, window: Window) -> int:
+    """What one request costs, in picodollars; 0 where the prices are not known."""
+    prices = window.prices_at(tokens.read)
+    if prices is None:
+        return 0
+    read = tokens.cached * _pico(prices.cached) + tokens.fresh * _pico(prices.fresh)
+    return read + tokens.written * _pico(prices.output or 0.0)
+
+
+def _pico(dollars_a_million: float) -> int:
+    return round(dollars_a_million * _PICO_A_TOKEN)

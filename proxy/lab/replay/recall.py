@@ -1,0 +1,61 @@
+"""Recall: of what stood in a history, how much stands in the view that was forwarded last?
+
+Asked once per conversation, of its last request, about all but the head:
+
+- *user messages*: what people said (not what an environment says in their role), word for word;
+- *pins*: instructions in the midst, and the passages that the policy pins, word for word;
+- *paths* and *ids*: each term of that kind (a full stop or colon at its end left out) in what people said and in the
+  arguments of calls, anywhere in the view;
+- *errors*: of each tool result, the first line that begins by naming an error, up to 200 characters of it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from proxy.core.calls import strings
+from proxy.core.messages import HEAD, Message
+from proxy.core.pins import Pins
+from proxy.lab.replay.terms import kind, terms
+from proxy.lab.replay.texts import loaded, text
+from proxy.lab.replay.values import Recall
+
+_ERROR = re.compile(
+    r"^[ \t]{0,8}(?:E +)?(?:\[?(?:error|fatal|panic|failed)\b|[\w.]{1,80}(?:Error|Exception)\b|traceback \(most)[^\n]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LONGEST = 200
+_PUNCTUATION = ".:"
+
+
+def recalled(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
+    """`messages`: those of the last request, the head included."""
+    head = next((place for place, each in enumerate(messages) if each.role not in HEAD), len(messages))
+    body = messages[head:]
+    seen = "\n".join(text(message.raw) for message in view)
+    return {
+        "user messages": _held((message.text for message in body if message.is_user), seen),
+        "pins": _held([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], seen),
+        "paths": _held(_named(body, "path"), seen),
+        "ids": _held(_named(body, "id"), seen),
+        "errors": _held(_errors(body), seen),
+    }
+
+
+def _held(things: Iterable[str], seen: str) -> Recall:
+    each = [thing for thing in dict.fromkeys(things) if thing.strip()]
+    return Recall(len(each), sum(thing in seen for thing in each))
+
+
+def _named(body: Sequence[Message], wanted: str) -> Iterator[str]:
+    for message in body:
+        said = [message.text] if message.is_user else []
+        said += (each for call in message.calls for each in strings(loaded(call.arguments)))
+        found = (term.rstrip(_PUNCTUATION) for each in said for term in terms(each))
+        yield from (term for term in found if kind(term) == wanted)
+
+
+def _errors(body: Sequence[Message]) -> Iterator[str]:
+    for message in body:
+        found = _ERROR.search(message.text) if message.is_bulk else None
+        if found:
+            yield found[0][:_LONGEST]

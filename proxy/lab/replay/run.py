@@ -1,0 +1,137 @@
+"""Many conversations under many policies: in parallel, and a run that broke off goes on where it was.
+
+What a conversation came to under a policy depends on these two alone, so it does not matter which process does it or
+when; the results come back in the order of the policies and conversations that were asked for.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from os import SEEK_END
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from proxy.compaction.facts import prices_of
+from proxy.lab.replay.heart import Heart, Trial
+from proxy.lab.replay.history import History
+from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.values import Conversation, Result
+
+VERSION = 1
+"""Of the measures: kept results of another version are not used again."""
+Progress = Callable[[int, int], None]
+"""Is told how many conversations are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One conversation, and the trials that are still to be run on it."""
+
+    conversation: Conversation
+    trials: Sequence[Trial]
+    upstream: Upstream
+
+
+def replayed(job: Job) -> list[Result]:
+    """A conversation through each policy."""
+    case = Case(History(job.conversation), job.upstream)
+    return [_tried(case, trial) for trial in job.trials]
+
+
+def _tried(case: Case, trial: Trial) -> Result:
+    heart, judge = Heart(trial, case.history, prices_of(case.prices)), Judge(case, trial.rules.pins)
+    for turn in case.turns:
+        judge.take(turn, heart.forward(turn))
+    return judge.result(trial.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What was done before, as a file of rows; without one nothing is remembered."""
+
+    path: Path | None = None
+
+    def known(self) -> dict[str, Result]:
+        if self.path is None or not self.path.exists():
+            return {}
+        rows = filter(None, map(_row, self.path.read_bytes().splitlines()))
+        return {key: msgspec.convert(result, Result) for key, result in rows}
+
+    def note(self, rows: Iterable[tuple[str, Result]]) -> None:
+        if self.path is not None:
+            with self.path.open("ab+") as file:
+                file.write(b"" if _is_whole(file) else b"\n")
+                file.writelines(msgspec.json.encode({"key": key, "result": result}) + b"\n" for key, result in rows)
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    """Whether the last row was written to its end."""
+    size = file.seek(0, SEEK_END)
+    file.seek(max(0, size - 1))
+    return file.read() in (b"", b"\n")
+
+
+def _row(line: bytes) -> tuple[str, object] | None:
+    """None for one that was cut off when the run was."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row["key"], row["result"]
+
+
+def key(conversation: Conversation, setting: object) -> str:
+    """Tells a result from those of other settings and other conversations of the same name."""
+    told = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+    return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), told), digest_size=12).hexdigest()
+
+
+def run(
+    conversations: Sequence[Conversation],
+    trials: Sequence[Trial],
+    upstream: Upstream,
+    *,
+    ledger: Ledger = Ledger(),
+    jobs: int = 1,
+    progress: Progress = lambda _done, _all: None,
+) -> list[Result]:
+    """Every policy over every conversation."""
+    keys = {(trial.name, each.name): key(each, (trial, upstream)) for each in conversations for trial in trials}
+    known = ledger.known()
+    found = {pair: known[name] for pair, name in keys.items() if name in known}
+    left = list(_left(conversations, trials, upstream, found))
+    done = len(conversations) - len(left)
+    progress(done, len(conversations))
+    for results in _worked(left, jobs):
+        rows = {(result.policy, result.conversation): result for result in results}
+        ledger.note((keys[pair], result) for pair, result in rows.items())
+        found |= rows
+        done += 1
+        progress(done, len(conversations))
+    return [found[trial.name, each.name] for trial in trials for each in conversations]
+
+
+def _left(
+    conversations: Iterable[Conversation],
+    trials: Sequence[Trial],
+    upstream: Upstream,
+    found: Mapping[tuple[str, str], Result],
+) -> Iterator[Job]:
+    for each in conversations:
+        missing = [trial for trial in trials if (trial.name, each.name) not in found]
+        if missing:
+            yield Job(each, missing, upstream)
+
+
+def _worked(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
+    """The results of each conversation, in the order in which they are done."""
+    if jobs <= 1:
+        yield from map(replayed, left)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(replayed, job) for job in left]):
+            yield future.result()

@@ -1,0 +1,233 @@
+"""Scores: what was forwarded, held against what was sent, request by request.
+
+A `Judge` follows one conversation. It does not know who stood in between: it is told what the upstream was sent and
+asks its questions of that. So a policy in the heart and a stranger's proxy are judged by the same lines.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from proxy.core.messages import Message
+from proxy.core.pins import Pins
+from proxy.core.pipeline import quarter
+from proxy.lab.replay.cache import PROVIDER, Cache, Habit
+from proxy.lab.replay.estimator import estimated
+from proxy.lab.replay.heart import Sent
+from proxy.lab.replay.history import History, Turn, same
+from proxy.lab.replay.prices import bill
+from proxy.lab.replay.recall import recalled
+from proxy.lab.replay.summaries import Asked
+from proxy.lab.replay.terms import Terms
+from proxy.lab.replay.validity import BY_DIALECT, shape
+from proxy.lab.replay.values import RECALLED, Estimate, Kept, Point, Recall, Result, Scores, Tokens
+from proxy.tokenizer import Tokenizers, prior
+from proxy.windows import Window, resolve
+
+UNPINNED = Pins()
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The simulated upstream: what it can read, how it caches, whose prices it takes."""
+
+    window: int = 128_000
+    habit: Habit = PROVIDER
+    model: str = ""
+    """The model to price and count for; empty: the recorded one."""
+
+
+class Case:
+    """A history, and what is the same about it whoever stands in between."""
+
+    def __init__(self, history: History, upstream: Upstream) -> None:
+        self.history = history
+        self.upstream = upstream
+        self.turns = list(history.turns())
+        self.terms = Terms(history.messages)
+        self.model = upstream.model or history.conversation.model
+        self.prices: Window = resolve(self.model)
+
+    @cached_property
+    def plain(self) -> list[Tokens]:
+        """Each request as it was sent."""
+        cache, tools = Cache(self.upstream.habit, quarter), self.history.request.tools
+        return [_read(cache, _pieces(turn.request.messages, tools), turn.seconds) for turn in self.turns]
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Our count against the recorded usage, with the tokenizer as in production; empty where none was recorded."""
+        if not self.history.conversation.recorded:
+            return Estimate()
+        tokenizers = Tokenizers()
+        try:
+            return estimated(self.history, tokenizers.of(self.model).count, prior(self.model))
+        finally:
+            tokenizers.close()
+
+    def wrong(self, turn: Turn, dialect: str) -> Counter[str]:
+        """What is wrong with a request as it was sent."""
+        known = self._wrong.get((turn.number, dialect))
+        if known is None:
+            known = BY_DIALECT[dialect]([shape(each.raw) for each in turn.request.messages])
+            self._wrong[turn.number, dialect] = known
+        return known
+
+    @cached_property
+    def _wrong(self) -> dict[tuple[int, str], Counter[str]]:
+        return {}
+
+
+class Judge:
+    """One conversation on its way through one policy or proxy."""
+
+    def __init__(self, case: Case, pins: Pins = UNPINNED) -> None:
+        self._case = case
+        self._pins = pins
+        self._cache = Cache(case.upstream.habit, quarter)
+        self._last: Sent | None = None
+        self._points: list[Point] = []
+        self._rows: list[Scores] = []
+
+    def take(self, turn: Turn, sent: Sent) -> None:
+        """One request, in its turn."""
+        case, plain = self._case, self._case.plain[turn.number]
+        told = [self._summary(asked, turn) for asked in sent.before]
+        forwarded = _read(self._cache, _pieces(sent.view, sent.tools), turn.seconds)
+        told += [self._summary(asked, turn) for asked in sent.after]
+        rewrote = self._last is not None and _breaks(self._last, sent)
+        spent = added_up(told)
+        self._points.append(
+            Point(
+                place=turn.place,
+                seconds=round(turn.seconds, 3),
+                raw=plain.read,
+                raw_cached=plain.cached,
+                forwarded=forwarded.read,
+                cached=forwarded.cached,
+                rewrote=rewrote,
+                reason=sent.reason,
+                summaries=len(told),
+            )
+        )
+        self._rows.append(
+            Scores(
+                requests=1,
+                raw=plain,
+                forwarded=forwarded,
+                rewrites=int(rewrote),
+                peak=forwarded.read,
+                over=int(forwarded.read > case.upstream.window),
+                summary_calls=len(told),
+                summaries=spent,
+                invalid=self._invalid(turn, sent),
+                kept=case.terms.kept(turn.place, sent.view),
+                raw_bill=bill(plain, case.prices),
+                bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in told),
+                priced=int(case.prices.prices is not None),
+                failed=int(sent.failed),
+            )
+        )
+        self._last = sent
+
+    def result(self, policy: str) -> Result:
+        conversation = self._case.history.conversation
+        scores = total([*self._rows, Scores(recall=self._recall(), estimate=self._case.estimate)])
+        return Result(
+            policy=policy,
+            conversation=conversation.name,
+            source=conversation.source,
+            model=self._case.model,
+            window=self._case.upstream.window,
+            scores=scores,
+            points=tuple(self._points),
+        )
+
+    def _summary(self, asked: Asked, turn: Turn) -> Tokens:
+        if asked.told is not None:
+            return asked.told
+        read = _read(self._cache, asked.pieces, turn.seconds)
+        return Tokens(read.fresh, read.cached, asked.written)
+
+    def _invalid(self, turn: Turn, sent: Sent) -> dict[str, int]:
+        """1 for each dialect in which something is wrong now that was right before."""
+        if len(sent.view) == len(turn.request.messages) and all(map(same, sent.view, turn.request.messages)):
+            return {}
+        shapes = [shape(message.raw) for message in sent.view]
+        worse = (dialect for dialect, of in BY_DIALECT.items() if not of(shapes) <= self._case.wrong(turn, dialect))
+        return dict.fromkeys(worse, 1)
+
+    def _recall(self) -> dict[str, Recall]:
+        if self._last is None:
+            return {}
+        last = self._case.turns[len(self._points) - 1]
+        return recalled(self._case.history.messages[: last.place], self._last.view, self._pins)
+
+
+def total(each: Iterable[Scores]) -> Scores:
+    """Many as one."""
+    rows = list(each)
+    return Scores(
+        requests=sum(row.requests for row in rows),
+        raw=added_up(row.raw for row in rows),
+        forwarded=added_up(row.forwarded for row in rows),
+        rewrites=sum(row.rewrites for row in rows),
+        peak=max((row.peak for row in rows), default=0),
+        over=sum(row.over for row in rows),
+        summary_calls=sum(row.summary_calls for row in rows),
+        summaries=added_up(row.summaries for row in rows),
+        invalid={name: found for name in BY_DIALECT if (found := sum(row.invalid.get(name, 0) for row in rows))},
+        recall=_recalled(rows),
+        kept=_kept(rows),
+        estimate=_estimate(rows),
+        raw_bill=sum(row.raw_bill for row in rows),
+        bill=sum(row.bill for row in rows),
+        priced=sum(row.priced for row in rows),
+        failed=sum(row.failed for row in rows),
+    )
+
+
+def added_up(each: Iterable[Tokens]) -> Tokens:
+    found = Tokens()
+    for tokens in each:
+        found = found.plus(tokens)
+    return found
+
+
+def _recalled(rows: Sequence[Scores]) -> dict[str, Recall]:
+    found: dict[str, Recall] = {}
+    for row in rows:
+        for name, recall in row.recall.items():
+            found[name] = found.get(name, Recall()).plus(recall)
+    return {name: found[name] for name in RECALLED if name in found}
+
+
+def _kept(rows: Sequence[Scores]) -> dict[str, Kept]:
+    found: dict[str, Kept] = {}
+    for row in rows:
+        for name, kept in row.kept.items():
+            found[name] = found.get(name, Kept()).plus(kept)
+    return dict(sorted(found.items()))
+
+
+def _estimate(rows: Sequence[Scores]) -> Estimate:
+    found = Estimate()
+    for row in rows:
+        found = found.plus(row.estimate)
+    return found
+
+
+def _breaks(before: Sent, now: Sent) -> bool:
+    """Whether the earlier request is no prefix of this one."""
+    shorter = len(before.view) > len(now.view)
+    return shorter or before.tools != now.tools or not all(map(same, before.view, now.view))
+
+
+def _pieces(view: Sequence[Message], tools: bytes | None) -> list[bytes]:
+    return [*((tools,) if tools else ()), *(message.raw for message in view)]
+
+
+def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
+    tokens, cached = cache.read(pieces, now)
+    return Tokens(tokens - cached, cached)

@@ -1,0 +1,118 @@
+"""Who answers when the heart wants a summary: the stand-in, or a real model behind a URL.
+
+Either way it is put as in production (`core.question`): the conversation as last forwarded with one instruction more,
+or the old part retold where that does not fit; and what comes back is judged as in production. What was read for it
+is charged like any other request.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from proxy.compaction.errand import Errand, Spent
+from proxy.config import Upstream
+from proxy.core.messages import Message
+from proxy.core.pipeline import quarter
+from proxy.core.question import Question, Try, tries
+from proxy.core.verdict import Said
+from proxy.lab.replay import standin
+from proxy.lab.replay.history import History, Turn
+from proxy.lab.replay.values import Tokens
+from proxy.upstream import Call, Client
+from proxy.wire import chat, paths
+from proxy.wire.headers import Headers
+from proxy.wire.redaction import Redaction
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call for a summary: what it read, as pieces of a request, and wrote; or what its upstream said of both."""
+
+    pieces: tuple[bytes, ...] = ()
+    written: int = 0
+    told: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The summary (none: empty), the calls it took, and how long."""
+
+    text: str
+    calls: Sequence[Asked]
+    seconds: float
+
+
+class Summarizer(Protocol):
+    def answer(self, question: Question, turn: Turn, history: History, room: int | None) -> Answer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """Answers every question at once, in simulated time."""
+
+    pace: standin.Pace = field(default_factory=standin.Pace)
+
+    def answer(self, question: Question, _turn: Turn, _history: History, room: int | None) -> Answer:
+        put = next(tries(question, room, quarter), None)
+        if put is None:
+            return Answer("", (), 0.0)
+        rules = question.rules
+        said = standin.account(question.old, rules.headings, min(standin.LENGTH, 4 * rules.max_tokens))
+        verdict = question.verdict(Said(said), quarter)
+        written, fresh = quarter(said.encode()), sum(quarter(message.raw) for message in _new(put))
+        return Answer(verdict.text, (Asked(_pieces(put), written),), self.pace.seconds(fresh, written))
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A real one: asked by the same code as in production, up to three times."""
+
+    url: str
+    name: str = ""
+    """Another one than the conversation's own."""
+    key: str = ""
+
+    def answer(self, question: Question, turn: Turn, history: History, room: int | None) -> Answer:
+        return asyncio.run(self._answer(question, history.body(turn.place), room))
+
+    async def _answer(self, question: Question, body: bytes, room: int | None) -> Answer:
+        request, began = chat.parse(body), perf_counter()
+        if request is None:
+            raise ValueError("a history that was read cannot be read again")
+        client = Client(Upstream(base_url=self.url), lambda _: None)
+        try:
+            errand = Errand(
+                question=question,
+                request=request,
+                call=Call("POST", paths.CHAT, "", self._headers, body),
+                client=client,
+                count=quarter,
+                redaction=Redaction(),
+                model=self.name,
+                room=room,
+            )
+            outcome = await errand.run()
+        finally:
+            await client.retire()
+        return Answer(outcome.verdict.text, _calls(outcome.spent), perf_counter() - began)
+
+    @property
+    def _headers(self) -> Headers:
+        return (("authorization", f"Bearer {self.key}"),) if self.key else ()
+
+
+def _new(put: Try) -> Sequence[Message]:
+    """What the upstream has not read yet: of a question put to the conversation itself, the question."""
+    return put.messages[-1:] if put.aligned else put.messages
+
+
+def _pieces(put: Try) -> tuple[bytes, ...]:
+    return (*((put.tools,) if put.tools else ()), *(message.raw for message in put.messages))
+
+
+def _calls(spent: Spent) -> list[Asked]:
+    """What was told of all tries together counts with the first."""
+    told = Tokens(spent.read - spent.cached, spent.cached, spent.written)
+    return [Asked(told=told if number == 0 else Tokens()) for number in range(spent.tries)]

@@ -1,0 +1,120 @@
+r"""Retention: of what an agent's next action reached for, how much was still before its eyes?
+
+The *terms* of an action are the specific words in the arguments of its calls: at least five characters from letters,
+digits and `_ . / : @ - \`, with a `/`, `.`, `_`, a digit or a step from a small to a capital letter inside. Each that
+stands in an earlier message is asked for in the view that was forwarded instead:
+
+- *in context*: a whole original line with the term stands in the view;
+- *named*: the term stands anywhere in it, an index of names included;
+- *pointed*: in context, or a call whose result held the term stands in the view with its arguments whole, so that the
+  agent could make it again.
+
+A term in none but the last six messages is *fresh*; one in older messages and in these is not asked for: what an agent
+has just read is no feat to keep. The others have an age by the last message that holds them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from proxy.core.calls import strings
+from proxy.core.groups import callers
+from proxy.core.messages import Message
+from proxy.lab.replay.texts import lines, loaded, text
+from proxy.lab.replay.values import Kept
+
+LAST = 6
+TERM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
+SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
+_AGES = ((20, "recent"), (60, "old"))
+_DIGITS_OF_AN_ID = 3
+_Made = tuple[str, str]
+"""A call: its tool and its arguments."""
+
+
+class Terms:
+    """A history by what stands where in it."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._places = defaultdict[bytes, list[int]](list)
+        for place, message in enumerate(messages):
+            self._places[message.raw].append(place)
+        self._callers = callers(messages)
+        self._where: dict[str, list[int]] = {}
+
+    def kept(self, place: int, view: Sequence[Message]) -> Mapping[str, Kept]:
+        """What the action at this place reached for, by age and kind, and what of it the view held."""
+        asked = [(term, places, age) for term in wanted(self._messages[place]) if (places := self._before(term, place))
+                 and (age := age_of(places, place))]  # fmt: skip
+        found: dict[str, Kept] = {}
+        if asked:
+            seen = _Seen(view, self._places)
+            for term, places, age in asked:
+                name = f"{age} {kind(term)}"
+                found[name] = found.get(name, Kept()).plus(self._of(term, places, seen))
+        return found
+
+    def _of(self, term: str, places: list[int], seen: "_Seen") -> Kept:
+        stands = not seen.whole.isdisjoint(places) or self._line_stands(term, places, seen)
+        named = stands or any(term in text(message.raw) for message in seen.ours)
+        pointed = stands or any(
+            call is not None and (call.name, call.arguments) in seen.calls
+            for call in (self._callers[place] for place in places)
+        )
+        return Kept(1, int(stands), int(named), int(pointed))
+
+    def _before(self, term: str, place: int) -> list[int]:
+        if term not in self._where:
+            self._where[term] = [at for at, each in enumerate(self._messages) if term in text(each.raw)]
+        return [at for at in self._where[term] if at < place]
+
+    def _line_stands(self, term: str, places: list[int], seen: "_Seen") -> bool:
+        if not any(term in text(message.raw) for message in seen.ours):
+            return False
+        original = {line for place in places for line in lines(self._messages[place].raw) if term in line}
+        return any(not original.isdisjoint(lines(message.raw)) for message in seen.ours)
+
+
+class _Seen:
+    """A view: which original messages stand whole in it, what stands there beside them, which calls it shows."""
+
+    def __init__(self, view: Sequence[Message], places: Mapping[bytes, list[int]]) -> None:
+        self.view = view
+        self.whole = {at for message in view for at in places.get(message.raw, ())}
+        self.ours = [message for message in view if message.raw not in places]
+        self._calls: set[_Made] | None = None
+
+    @property
+    def calls(self) -> set[_Made]:
+        if self._calls is None:
+            self._calls = {(call.name, call.arguments) for message in self.view for call in message.calls}
+        return self._calls
+
+
+def wanted(action: Message) -> list[str]:
+    """The specific terms in the arguments of its calls, each once."""
+    texts = (each for call in action.calls for each in strings(loaded(call.arguments)))
+    return list(dict.fromkeys(term for each in texts for term in terms(each)))
+
+
+def terms(said: str) -> Iterator[str]:
+    return (term for term in TERM.findall(said) if SPECIFIC.search(term))
+
+
+def age_of(places: Sequence[int], place: int) -> str:
+    """How long ago it was last seen; nothing for what is not asked for."""
+    if places[0] >= place - LAST:
+        return "fresh"
+    if places[-1] >= place - LAST:
+        return ""
+    return next((name for most, name in _AGES if place - places[-1] <= most), "ancient")
+
+
+def kind(term: str) -> str:
+    """`src/a.py` is a path, `1284.50` a number, `HB-20417` an id (a letter and three digits), anything else a name."""
+    if "/" in term or "\\" in term:
+        return "path"
+    if not any(letter.isalpha() for letter in term):
+        return "number"
+    return "id" if sum(letter.isdigit() for letter in term) >= _DIGITS_OF_AN_ID else "name"

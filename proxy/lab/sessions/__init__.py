@@ -1,0 +1,145 @@
+"""The sessions of today's agents, read where they lie: a team can score its own history before it installs anything.
+
+One file here is one format; each says by what it knows its own (`claims`), for what a file is called tells nothing. The
+first that knows a file reads it. All of them hand over chapters (`history.py`), of which conversations are made in
+one place.
+
+Everything in a session is data that somebody else wrote: it is looked at and carried, never run, followed or trusted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proxy.lab.replay.values import Conversation
+from proxy.lab.saved import UnreadableError
+from proxy.lab.sessions import (
+    chat,
+    claude_code,
+    codex,
+    mini_swe_agent,
+    opencode,
+    openhands,
+    openhands_actions,
+    pi,
+    swe_agent,
+    traces,
+    transcripts,
+)
+from proxy.lab.sessions.files import Sheet, below, sheet
+from proxy.lab.sessions.history import Chapter, conversation
+
+_BROKEN = "lines that are no JSON, left out"
+_EMPTY = "histories without a request"
+
+
+class Format(NamedTuple):
+    """One kind of session file."""
+
+    name: str
+    looks_for: str
+    claims: Callable[[Sequence[Any]], bool]
+    chapters: Callable[[Sheet], Iterable[Chapter]]
+    pieces: Callable[[Path, Path], Path] | None = None
+    """Where a session is many small files: by a file and the folder that was asked for, what they have in common."""
+
+
+def _beside(place: Path, _: Path) -> Path:
+    return place.parent
+
+
+def _event_service(place: Path, _: Path) -> Path:
+    """The state of a conversation lies above the folder of its events."""
+    return place.parent.parent if place.parent.name == "events" else place.parent
+
+
+def _all(_: Path, asked: Path) -> Path:
+    return asked
+
+
+FORMATS = (
+    Format(transcripts.NAME, transcripts.LOOKS_FOR, transcripts.claims, transcripts.chapters, _beside),
+    Format(claude_code.NAME, claude_code.LOOKS_FOR, claude_code.claims, claude_code.chapters),
+    Format(codex.NAME, codex.LOOKS_FOR, codex.claims, codex.chapters),
+    Format(pi.NAME, pi.LOOKS_FOR, pi.claims, pi.chapters),
+    Format(opencode.NAME, opencode.EXPORT, opencode.claims_export, opencode.chapters),
+    Format(opencode.NAME, opencode.STORAGE, opencode.claims_storage, opencode.chapters, _all),
+    Format(openhands.NAME, openhands.LOOKS_FOR, openhands.claims, openhands.chapters, _event_service),
+    Format(openhands_actions.NAME, openhands_actions.LOOKS_FOR, openhands_actions.claims, openhands_actions.chapters),
+    Format(swe_agent.NAME, swe_agent.LOOKS_FOR, swe_agent.claims, swe_agent.chapters),
+    Format(mini_swe_agent.NAME, mini_swe_agent.LOOKS_FOR, mini_swe_agent.claims, mini_swe_agent.chapters),
+    Format(traces.NAME, traces.LOOKS_FOR, traces.claims, traces.chapters),
+    Format(chat.NAME, chat.LOOKS_FOR, chat.claims, chat.chapters),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What was found in a file, or in the small files of one session."""
+
+    place: Path
+    format: str
+    """Empty where nobody knows it."""
+    conversations: tuple[Conversation, ...] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """What was left out or mended, and how often."""
+
+
+def read(path: Path) -> Iterator[Conversation]:
+    """Every conversation in a file, or below a folder."""
+    for session in sessions(path):
+        yield from session.conversations
+
+
+def sessions(path: Path) -> Iterator[Session]:
+    """A file, or every file below a folder. A file that is named itself must be known; a folder may hold others."""
+    if not path.is_dir():
+        found = sheet(path)
+        if (known := _known(found)) is None:
+            raise UnreadableError(f"{path}: no session of a known form. Looked for: {'; '.join(_looked_for())}")
+        yield _session(found, known)
+        return
+    waiting: dict[tuple[Format, Path], list[Sheet]] = {}
+    for place in below(path):
+        try:
+            found = sheet(place)
+        except UnreadableError:
+            yield Session(place, "")
+            continue
+        known = _known(found)
+        if known is None:
+            yield Session(place, "")
+        elif known.pieces is None:
+            yield _session(found, known)
+        else:
+            waiting.setdefault((known, known.pieces(place, path)), []).append(found)
+    for (known, place), sheets in waiting.items():
+        yield _session(_together(place, sheets), known)
+
+
+def _looked_for() -> list[str]:
+    return [known.looks_for for known in FORMATS]
+
+
+def _known(found: Sheet) -> Format | None:
+    return next((known for known in FORMATS if known.claims(found.values)), None)
+
+
+def _together(place: Path, sheets: Sequence[Sheet]) -> Sheet:
+    return Sheet(place, tuple(value for each in sheets for value in each.values), sum(each.broken for each in sheets))
+
+
+def _session(found: Sheet, known: Format) -> Session:
+    notes: Counter[str] = Counter({_BROKEN: found.broken} if found.broken else {})
+    conversations = []
+    for chapter in known.chapters(found):
+        notes.update(chapter.notes)
+        made, mended = conversation(chapter, str(found.place), known.name)
+        if made is None:
+            notes[_EMPTY] += 1
+        else:
+            notes.update(mended)
+            conversations.append(made)
+    return Session(found.place, known.name, tuple(conversations), dict(notes))

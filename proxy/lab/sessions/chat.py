@@ -1,0 +1,98 @@
+"""What any OpenAI client can save: messages, whole request bodies, one or many, as JSON or as JSON lines.
+
+A log of requests holds a conversation many times over, each time a little longer. Only the longest of them is replayed:
+its replay makes all the shorter ones again.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from proxy.lab.replay.values import Json
+from proxy.lab.sessions.files import Sheet
+from proxy.lab.sessions.history import Chapter, Said
+from proxy.lab.sessions.responses import Items
+from proxy.lab.sessions.shapes import named, table, tables, text, usage, written
+
+NAME = "OpenAI messages"
+LOOKS_FOR = 'messages with "role", or request bodies with "messages" or "input"'
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+def claims(values: Sequence[Any]) -> bool:
+    return any(_is_message(each) or _body(each) for each in _flat(values))
+
+
+def chapters(sheet: Sheet) -> Iterator[Chapter]:
+    rows = list(_flat(sheet.values))
+    loose = [row for row in rows if _is_message(row)]
+    bodies = [body for row in rows if (body := _body(row))]
+    if loose:
+        yield Chapter([Said(message) for message in loose])
+    histories = [_messages(body) for body in bodies]
+    kept = [place for place, stage in enumerate(_stages(histories)) if not stage]
+    merged = len(bodies) - len(kept)
+    for number, place in enumerate(kept, 1):
+        body, history = bodies[place], histories[place]
+        notes = {"requests that were stages of a later one, counted with it": merged} if number == 1 and merged else {}
+        name = str(number) if len(kept) > 1 or loose else ""
+        yield Chapter(_said(history, body), name, text(body.get("model")), named(body.get("tools")), notes=notes)
+
+
+def _flat(values: Sequence[Any]) -> Iterator[Json]:
+    """The objects of a list and of a list of lists alike."""
+    for each in values:
+        if isinstance(each, list):
+            yield from _flat(each)
+        elif isinstance(each, dict):
+            yield each
+
+
+def _is_message(row: Json) -> bool:
+    return row.get("role") in ROLES and ("content" in row or "tool_calls" in row or "function_call" in row)
+
+
+def _body(row: Json) -> Json:
+    """The request in a row: the row itself, or what a log keeps of it beside the answer."""
+    for found in (row, table(row.get("request")), table(row.get("body")), table(table(row.get("request")).get("body"))):
+        if tables(found.get("messages")) or tables(found.get("input")):
+            answered = row.get("response") or row.get("answer")
+            return {**found, "response": answered} if isinstance(answered, dict) else found
+    return {}
+
+
+def _messages(body: Json) -> list[Json]:
+    """The history a body carries; one of the Responses API is put into the form of chat messages."""
+    if tables(body.get("messages")):
+        return tables(body["messages"])
+    items = Items()
+    for item in tables(body.get("input")):
+        items.add(item)
+    head = [{"role": "system", "content": words}] if (words := text(body.get("instructions"))) else []
+    return [*head, *(each.message for each in items.said)]
+
+
+def _said(history: Sequence[Json], body: Json) -> list[Said]:
+    """With what the model answered at last, where that was kept."""
+    response = table(body.get("response"))
+    response = table(response.get("body")) or response
+    answered = [table(choice.get("message")) for choice in tables(response.get("choices"))[:1]]
+    said = [Said(message) for message in history]
+    return [*said, *(Said(message, usage(response.get("usage"))) for message in answered if message)]
+
+
+def _stages(histories: Sequence[Sequence[Json]]) -> list[bool]:
+    """Of each history: does a later one begin with all of it, and go on?"""
+    links = [_links(history) for history in histories]
+    inner = {link for chain in links for link in chain[:-1]}
+    last_with = {chain[-1]: place for place, chain in enumerate(links) if chain}
+    return [not chain or chain[-1] in inner or last_with[chain[-1]] != place for place, chain in enumerate(links)]
+
+
+def _links(history: Sequence[Json]) -> list[bytes]:
+    """A name for each beginning of a history."""
+    chain, link = [], b""
+    for message in history:
+        link = blake2b(link + written(message).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        chain.append(link)
+    return chain

@@ -1,0 +1,225 @@
+"""Claude Code: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files beside them.
+
+Lines follow one another by `parentUuid`: a rewind grows a branch, a sub-agent (`isSidechain`) is a tree of its own, and
+so is what follows a compaction, whose first message is the summary. An answer stands in several lines, one for each of
+its blocks, and calls that ran side by side have results that hang on different lines of it: what belongs to an answer
+of the branch is taken along, wherever it hangs.
+
+The system prompt and the tools are not recorded: real requests were larger by what they take.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from proxy.lab.replay.values import Json, Recorded
+from proxy.lab.sessions.branches import Branch, branches
+from proxy.lab.sessions.files import Sheet
+from proxy.lab.sessions.history import Chapter, Said, answer, call, result
+from proxy.lab.sessions.shapes import (
+    content,
+    image,
+    moment,
+    picture,
+    strings,
+    table,
+    tables,
+    text,
+    usage,
+    written,
+)
+
+NAME = "Claude Code"
+LOOKS_FOR = 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)'
+_ATTACHED = {
+    "hook_additional_context": "content",
+    "skill_listing": "content",
+    "edited_text_file": "snippet",
+    "mcp_instructions_delta": "addedBlocks",
+    "nested_memory": "content",
+    "file": "content",
+    "queued_command": "prompt",
+}
+"""What the agent puts beside the words of its person, by kind, and where its text stands."""
+
+
+def claims(values: Sequence[Any]) -> bool:
+    return any({"uuid", "sessionId"} <= each.keys() and "parentUuid" in each for each in tables(list(values)))
+
+
+def chapters(sheet: Sheet) -> Iterator[Chapter]:
+    lines = {text(line.get("uuid")): line for line in tables(list(sheet.values)) if text(line.get("uuid"))}
+    parents = {uuid: text(line.get("parentUuid")) for uuid, line in lines.items()}
+    session = _Session(lines)
+    told = [branch for branch in branches(parents) if session.speaks(branch)]
+    order = {uuid: number for number, uuid in enumerate(lines)}
+    notes = session.notes()
+    names: Counter[str] = Counter()
+    for branch in sorted(told, key=lambda branch: (order[branch.root], branch.begins > 0)):
+        kind = session.kind(branch)
+        number = names[kind]
+        names[kind] += 1
+        name = kind if kind and not number else f"{kind or 'history'} {number + 1}" if number else ""
+        yield Chapter(session.said(branch), name, session.model(branch), notes=notes)
+        notes = {}
+
+
+class _Session:
+    """The lines of a file, by their ids and by the answers they belong to."""
+
+    def __init__(self, lines: dict[str, Json]) -> None:
+        self._lines = lines
+        self._parts: dict[str, list[str]] = {}
+        self._results: dict[str, list[str]] = {}
+        for uuid, line in lines.items():
+            if line.get("type") == "assistant":
+                self._parts.setdefault(_answer_of(line), []).append(uuid)
+            for block in _blocks(line):
+                if block.get("type") == "tool_result":
+                    self._results.setdefault(text(block.get("tool_use_id")), []).append(uuid)
+
+    def speaks(self, branch: Branch) -> bool:
+        """An answer stands in it that no branch before it had."""
+        earlier = {_answer_of(self._lines[uuid]) for uuid in branch.path[: branch.begins]}
+        fresh = (self._lines[uuid] for uuid in branch.path[branch.begins :])
+        return any(_is_answer(line) and _answer_of(line) not in earlier for line in fresh)
+
+    def kind(self, branch: Branch) -> str:
+        first = self._lines[branch.root]
+        if first.get("isSidechain") is True:
+            return f"sub-agent {text(first.get('agentId'))}".strip()
+        if branch.begins:
+            return "branch"
+        return "after compaction" if any(map(self._is_summary, branch.path[:3])) else ""
+
+    def model(self, branch: Branch) -> str:
+        answers = (self._lines[uuid] for uuid in reversed(branch.path) if _is_answer(self._lines[uuid]))
+        return next((text(table(line.get("message")).get("model")) for line in answers), "")
+
+    def notes(self) -> dict[str, int]:
+        notes: Counter[str] = Counter()
+        for line in self._lines.values():
+            if line.get("type") == "attachment" and not _attached(line):
+                notes["context attachments of a kind that holds no text here, left out"] += 1
+            if line.get("subtype") == "microcompact_boundary":
+                notes["times the agent cleared old results itself; they are replayed whole"] += 1
+        return dict(notes)
+
+    def said(self, branch: Branch) -> list[Said]:
+        """The messages of a branch; each answer once, with all its blocks, and the results wherever they hang."""
+        carried, found = set(branch.path[: branch.begins]), []
+        done: set[str] = set()
+        for uuid in self._with_kept(branch):
+            line = self._lines[uuid]
+            again = uuid in carried or uuid not in branch.path
+            if line.get("type") in ("user", "attachment") and uuid not in done:
+                done.add(uuid)
+                found += [Said(message, again=again) for message in _heard(line)]
+            elif _is_answer(line) and _answer_of(line) not in done:
+                done.add(_answer_of(line))
+                lines = [self._lines[part] for part in self._parts[_answer_of(line)]]
+                message = _answered(lines)
+                found.append(Said(message, None if again else _recorded(lines), again))
+                found += self._answers_to(message, done, again=again)
+        return found
+
+    def _with_kept(self, branch: Branch) -> list[str]:
+        """The branch; behind the summary of a compaction what was kept of the messages before it."""
+        path = list(branch.path)
+        boundary = next((uuid for uuid in path if self._lines[uuid].get("subtype") == "compact_boundary"), None)
+        meta = table(self._lines[boundary].get("compactMetadata")) if boundary else {}
+        kept = [uuid for uuid in strings(table(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines]
+        place = next((place for place, uuid in enumerate(path) if self._is_summary(uuid)), -1) + 1
+        return [*path[:place], *(uuid for uuid in kept if uuid not in path), *path[place:]]
+
+    def _answers_to(self, message: Json, done: set[str], *, again: bool) -> Iterator[Said]:
+        """Results that hang elsewhere; those on the branch come in their turn."""
+        for made in tables(message.get("tool_calls")):
+            for uuid in self._results.get(text(made.get("id")), ()):
+                if uuid not in done:
+                    done.add(uuid)
+                    yield from (Said(each, again=again) for each in _heard(self._lines[uuid]))
+
+    def _is_summary(self, uuid: str) -> bool:
+        return self._lines[uuid].get("isCompactSummary") is True
+
+
+def _blocks(line: Json) -> list[Json]:
+    return tables(table(line.get("message")).get("content"))
+
+
+def _answer_of(line: Json) -> str:
+    return text(table(line.get("message")).get("id")) or text(line.get("uuid"))
+
+
+def _is_answer(line: Json) -> bool:
+    """What the agent says in the model's place (an error of the API, say) is never sent to it."""
+    synthetic = table(line.get("message")).get("model") == "<synthetic>"
+    return line.get("type") == "assistant" and not synthetic and line.get("isApiErrorMessage") is not True
+
+
+def _recorded(lines: Sequence[Json]) -> Recorded | None:
+    """Each line repeats the usage, the last with the whole output."""
+    return usage(table(lines[-1].get("message")).get("usage"), at=moment(lines[0].get("timestamp")))
+
+
+def _answered(lines: Sequence[Json]) -> Json:
+    words, reasoning, calls = [], [], []
+    for block in (block for line in lines for block in _blocks(line)):
+        if block.get("type") == "text":
+            words.append(text(block.get("text")))
+        elif block.get("type") == "thinking":
+            reasoning.append(text(block.get("thinking")))
+        elif block.get("type") == "tool_use":
+            calls.append(call(text(block.get("name")), written(block.get("input")), text(block.get("id"))))
+    whole = text(table(lines[0].get("message")).get("content"))
+    return answer(whole or "\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
+
+
+def _heard(line: Json) -> Iterator[Json]:
+    """Results first, and then what is said beside them."""
+    if line.get("type") == "attachment":
+        words = _attached(line)
+        yield from [{"role": "user", "content": f"<system-reminder>\n{words}\n</system-reminder>"}] if words else []
+        return
+    spoken = table(line.get("message")).get("content")
+    if isinstance(spoken, str):
+        yield {"role": "user", "content": spoken}
+        return
+    blocks = tables(spoken)
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            yield result(text(block.get("tool_use_id")), _parts(block.get("content")))
+    if beside := _parts([block for block in blocks if block.get("type") != "tool_result"]):
+        yield {"role": "user", "content": beside}
+
+
+def _attached(line: Json) -> str:
+    what = table(line.get("attachment"))
+    words = _words(what.get(_ATTACHED.get(text(what.get("type")), "")))
+    changed = what.get("type") == "edited_text_file"
+    return f"Note: {text(what.get('filename'))} was modified.\n{words}" if changed else words
+
+
+def _words(said: object) -> str:
+    """All the text in a value that may hold it at several depths."""
+    if isinstance(said, dict):
+        said = said.get("text") or said.get("content") or said.get("file")
+    if isinstance(said, list | dict):
+        each = said if isinstance(said, list) else [said]
+        return "\n".join(filter(None, map(_words, each)))
+    return text(said)
+
+
+def _parts(said: object) -> str | list[Json]:
+    if isinstance(said, str):
+        return said
+    parts: list[Json] = []
+    for block in tables(said):
+        source = table(block.get("source"))
+        if block.get("type") == "image":
+            url = source.get("url")
+            parts.append(picture(url) if url else image(source.get("media_type"), source.get("data")))
+        elif words := text(block.get("text")):
+            parts.append({"type": "text", "text": words})
+    return content(parts)

@@ -1,0 +1,104 @@
+"""Codex CLI: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one item of its history a line.
+
+The items are those of the Responses API. Its own compaction writes the history that takes the place of the old one
+(older versions: only the summary, behind the words of the user), a rollback drops the last turns: both begin a
+chapter. After each answer a `token_count` tells what it took.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from proxy.lab.replay.values import Json
+from proxy.lab.sessions.files import Sheet
+from proxy.lab.sessions.history import Chapter, Said, again
+from proxy.lab.sessions.responses import KINDS, Items
+from proxy.lab.sessions.shapes import moment, table, tables, text, usage, whole
+
+NAME = "Codex"
+LOOKS_FOR = 'lines with "type" and "payload", the first a "session_meta" (Codex rollouts)'
+_LINES = ("session_meta", "response_item", "turn_context", "event_msg", "compacted")
+
+
+def claims(values: Sequence[Any]) -> bool:
+    return any(_is_line(each) or _is_early(each) for each in tables(list(values)[:50]))
+
+
+def chapters(sheet: Sheet) -> Iterator[Chapter]:
+    rollout = _Rollout()
+    for line in tables(list(sheet.values)):
+        yield from rollout.read(line)
+    yield rollout.chapter()
+
+
+def _is_line(row: Json) -> bool:
+    return row.get("type") in _LINES and isinstance(row.get("payload"), dict)
+
+
+def _is_early(row: Json) -> bool:
+    """Until the middle of 2025 the items stood in the lines themselves, below a first line about the session."""
+    return "record_type" in row or (row.get("type") in KINDS[1:] and ("call_id" in row or "summary" in row))
+
+
+class _Rollout:
+    """A session, line by line."""
+
+    def __init__(self) -> None:
+        self._items = Items()
+        self._model = ""
+        self._counted: object = None
+        self._chapters = 0
+        self._why = ""
+
+    def read(self, line: Json) -> Iterator[Chapter]:
+        kind, payload = text(line.get("type")), table(line.get("payload"))
+        if kind == "session_meta":
+            self._head(payload)
+        elif kind == "turn_context":
+            self._model = text(payload.get("model")) or self._model
+        elif kind == "compacted":
+            yield from self._turn_over("after compaction", self._compacted(payload))
+        elif kind == "event_msg" and payload.get("type") == "token_count":
+            self._count(table(payload.get("info")))
+        elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
+            yield from self._turn_over("after rollback", self._rolled_back(whole(payload.get("num_turns")) or 0))
+        elif kind == "response_item":
+            self._items.add(payload, at=moment(line.get("timestamp")))
+        elif kind in KINDS:
+            self._items.add(line)
+
+    def chapter(self) -> Chapter:
+        name = f"{self._why} {self._chapters}" if self._chapters else ""
+        return Chapter(self._items.said, name, self._model, notes=dict(self._items.notes))
+
+    def _turn_over(self, why: str, said: list[Said]) -> Iterator[Chapter]:
+        yield self.chapter()
+        self._chapters, self._why = self._chapters + 1, why
+        self._items.notes.clear()
+        self._items.restart(said)
+
+    def _head(self, meta: Json) -> None:
+        words = text(table(meta.get("base_instructions")).get("text")) or text(meta.get("instructions"))
+        if words and not self._items.said:
+            self._items.said.append(Said({"role": "system", "content": words}))
+
+    def _count(self, info: Json) -> None:
+        """The same count may be written twice."""
+        total = info.get("total_token_usage")
+        if total is not None and total != self._counted:
+            self._counted = total
+            self._items.answered(usage(info.get("last_token_usage")))
+
+    def _compacted(self, payload: Json) -> list[Said]:
+        head = [each for each in self._items.said[:1] if each.role == "system"]
+        replacement = tables(payload.get("replacement_history"))
+        if not replacement:
+            users = [each for each in self._items.said if each.role == "user"]
+            return again([*head, *users, Said({"role": "user", "content": text(payload.get("message"))})])
+        items = Items(again(head))
+        for item in replacement:
+            items.add(table(item.get("item")) or item, again=True)
+        return items.said
+
+    def _rolled_back(self, turns: int) -> list[Said]:
+        users = [place for place, each in enumerate(self._items.said) if each.role == "user"]
+        return again(self._items.said[: users[-turns]] if 0 < turns <= len(users) else self._items.said)

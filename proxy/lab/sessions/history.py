@@ -1,0 +1,134 @@
+"""What a reader hands over, and how it becomes a conversation that a client could have sent.
+
+A *chapter* is one history in the order it was said: sessions are cut into chapters where their client started its
+history anew (its own compaction, a fork, a sub-agent), because from there on its requests carried another history. The
+messages that a chapter took over are marked: their requests were counted where they were made.
+
+Calls and results are paired here, once for all formats. Agents write results down when they come, which may be between
+two halves of one answer, or never; an API wants every call answered right behind the message that made it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.lab.replay.values import Conversation, Json, Recorded
+from proxy.lab.sessions.shapes import tables, text
+
+UNANSWERED = "[No result of this call was recorded.]"
+_UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
+_ORPHAN_NOTE = "results without their call, left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message as an OpenAI client sends it; of an answer, what was recorded of the request."""
+
+    message: Json
+    recorded: Recorded | None = None
+    again: bool = False
+    """It stood in an earlier chapter."""
+
+    @property
+    def role(self) -> str:
+        return text(self.message.get("role"))
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One history, as it was recorded."""
+
+    said: Sequence[Said]
+    name: str = ""
+    """Tells it from the others of its file."""
+    model: str = ""
+    tools: tuple[Json, ...] = ()
+    source: str = ""
+    """Where the file tells more of it than its kind; the conversation is named after it, too."""
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """What was left out of it, and how often."""
+
+
+def again(said: Iterable[Said]) -> list[Said]:
+    """The same messages, carried over into another chapter."""
+    return [replace(each, recorded=None, again=True) for each in said]
+
+
+def call(name: str, arguments: str, known_by: str) -> Json:
+    return {"id": known_by, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def answer(words: str | list[Json], calls: Sequence[Json] = (), reasoning: str = "") -> Json:
+    """An assistant message; what is not there has no key."""
+    message: Json = {"role": "assistant", "content": words or None}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = list(calls)
+    return message
+
+
+def result(known_by: str, words: str | list[Json]) -> Json:
+    return {"role": "tool", "tool_call_id": known_by, "content": words}
+
+
+def conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
+    """The conversation that a chapter makes, and what had to be mended; None where it holds no request."""
+    said, notes = paired(chapter.said)
+    begins = max((place + 1 for place, each in enumerate(said) if each.again), default=0)
+    requests = [place for place, each in enumerate(said) if place and place >= begins and each.role == "assistant"]
+    if not requests:
+        return None, notes
+    return Conversation(
+        name=f"{chapter.source or place} {chapter.name}".strip(),
+        source=chapter.source or kind,
+        messages=tuple(each.message for each in said),
+        tools=chapter.tools,
+        model=chapter.model,
+        recorded={place: found for place in requests if (found := said[place].recorded) is not None},
+        begins=begins,
+    ), notes
+
+
+def paired(said: Sequence[Said]) -> tuple[list[Said], Counter[str]]:
+    """Every call answered right behind its message, in the order the results came, and no result without a call."""
+    notes: Counter[str] = Counter()
+    results, unanswered = _answers(said, notes)
+    found: list[Said] = []
+    for place, each in enumerate(said):
+        if each.role == "tool":
+            continue
+        found.append(each)
+        found += (replace(there, again=each.again) for there in results.get(place, ()))
+        for known_by in unanswered.get(place, ()):
+            notes[_UNANSWERED_NOTE] += 1
+            found.append(Said(result(known_by, UNANSWERED), again=each.again))
+    return found, notes
+
+
+def _answers(said: Sequence[Said], notes: Counter[str]) -> tuple[dict[int, list[Said]], dict[int, list[str]]]:
+    """By the place of a message: the results that answer its calls, and the calls that nothing answers.
+
+    Ids may repeat in a conversation: a result answers the nearest message before it that still waits for one of its id.
+    """
+    waiting: dict[int, list[str]] = {}
+    results: dict[int, list[Said]] = {}
+    for place, each in enumerate(said):
+        if calls := [text(made.get("id")) for made in _calls(each)]:
+            waiting[place] = calls
+        if each.role != "tool":
+            continue
+        known_by = text(each.message.get("tool_call_id"))
+        asked = next((there for there in reversed(waiting) if known_by in waiting[there]), None)
+        if asked is None:
+            notes[_ORPHAN_NOTE] += 1
+            continue
+        results.setdefault(asked, []).append(each)
+        waiting[asked].remove(known_by)
+        if not waiting[asked]:
+            del waiting[asked]
+    return results, waiting
+
+
+def _calls(said: Said) -> Iterator[Json]:
+    yield from tables(said.message.get("tool_calls")) if said.role == "assistant" else ()

@@ -1,0 +1,110 @@
+"""Items of the Responses API, put into the form of chat messages: what Codex writes down, and other agents too.
+
+A model's answer comes as several items (reasoning, words, calls), and a chat client would send them as one assistant
+message: so they are gathered until something that is no answer follows, or until the usage closes them.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from proxy.lab.replay.values import Json, Recorded
+from proxy.lab.sessions.history import Said, answer, call, result
+from proxy.lab.sessions.shapes import content, picture, plain, tables, text, written
+
+CALLS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "local_shell_call": "action",
+    "tool_search_call": "arguments",
+}
+RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
+KINDS = ("message", "reasoning", *CALLS, *RESULTS)
+_ROLES = ("system", "developer", "user")
+
+
+@dataclass(slots=True)
+class Items:
+    """Messages as far as they were read."""
+
+    said: list[Said] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    _open: bool = False
+    """The last message is an answer that may go on."""
+
+    def add(self, item: Json, *, at: float | None = None, again: bool = False) -> None:
+        kind = text(item.get("type")) or "message"
+        if kind in RESULTS:
+            self._open = False
+            self.said.append(Said(result(text(item.get("call_id")), _output(item)), again=again))
+        elif kind == "message" and item.get("role") in _ROLES:
+            self._open = False
+            self.said.append(Said({"role": item["role"], "content": _parts(item.get("content"))}, again=again))
+        elif kind == "message" and item.get("role") == "assistant":
+            self._answers(answer(_parts(item.get("content"))), at, again=again)
+        elif kind == "reasoning":
+            self._answers(answer("", reasoning=_reasoning(item)), at, again=again)
+        elif kind in CALLS:
+            self._answers(answer("", [_call(item, kind)]), at, again=again)
+        else:
+            self.notes[f"items of the kind {kind[:40]!r}, left out"] += 1
+
+    def answered(self, recorded: Recorded | None) -> None:
+        """The usage of the answer that came last: whatever follows is another."""
+        for place in range(len(self.said) - 1, -1, -1):
+            if self.said[place].role == "assistant":
+                earlier = self.said[place].recorded
+                if recorded is not None and (earlier is None or earlier.tokens is None) and not self.said[place].again:
+                    at = earlier.at if earlier else None
+                    self.said[place] = replace(self.said[place], recorded=replace(recorded, at=at or recorded.at))
+                break
+        self._open = False
+
+    def restart(self, said: list[Said]) -> None:
+        """Another history begins, with these messages."""
+        self.said, self._open = said, False
+
+    def _answers(self, message: Json, at: float | None, *, again: bool) -> None:
+        if self._open and self.said[-1].again == again:
+            self.said[-1] = replace(self.said[-1], message=_joined(self.said[-1].message, message))
+        else:
+            recorded = None if at is None or again else Recorded(at=at)
+            self.said.append(Said(message, recorded, again))
+        self._open = True
+
+
+def _joined(one: Json, more: Json) -> Json:
+    """Two halves of an answer."""
+    words = [plain(each.get("content")) for each in (one, more)]
+    reasoning = [text(each.get("reasoning_content")) for each in (one, more)]
+    calls = [*tables(one.get("tool_calls")), *tables(more.get("tool_calls"))]
+    return answer("\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
+
+
+def _call(item: Json, kind: str) -> Json:
+    name = text(item.get("name")) or kind.removesuffix("_call")
+    return call(name, written(item.get(CALLS[kind])), text(item.get("call_id")) or text(item.get("id")))
+
+
+def _output(item: Json) -> str | list[Json]:
+    """A text, a list of parts, or (of older versions) an object that holds either."""
+    output = item.get("output", item.get("tools"))
+    if isinstance(output, dict):
+        output = output.get("content", output)
+    return output if isinstance(output, str) else _parts(output) or written(output)
+
+
+def _parts(said: object) -> str | list[Json]:
+    if isinstance(said, str):
+        return said
+    parts: list[Json] = []
+    for part in tables(said):
+        if part.get("type") == "input_image":
+            parts.append(picture(part.get("image_url")))
+        elif words := text(part.get("text")):
+            parts.append({"type": "text", "text": words})
+    return content(parts)
+
+
+def _reasoning(item: Json) -> str:
+    """What may be read of it; what is encrypted stays with its provider."""
+    return plain(item.get("content")) or plain(item.get("summary"))

@@ -1,0 +1,66 @@
+"""A simulated OpenAI-compatible API on loopback: what it says is a simulated model's, how it says it is HTTP."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol, Self
+
+from aiohttp import web
+
+from proxy.lab.demo import speech
+
+_LARGEST = 64 * 1024 * 1024
+
+
+class Speaker(Protocol):
+    """What is simulated: the demo's model, or the one that only repeats what was recorded."""
+
+    @property
+    def window(self) -> int: ...
+    async def answer(self, body: bytes) -> speech.Said: ...
+
+
+class Simulated:
+    """The server, on a free port unless one is named."""
+
+    def __init__(self, model: Speaker, port: int = 0) -> None:
+        self.model = model
+        self.url = ""
+        self._port = port
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=_LARGEST)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _models(self, _: web.Request) -> web.Response:
+        """Asked for its window, it tells it, as vLLM and its kin do."""
+        row = {"id": "simulated", "object": "model", "max_model_len": self.model.window}
+        return web.json_response({"object": "list", "data": [row]})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        said = await self.model.answer(await request.read())
+        await asyncio.sleep(said.seconds)
+        asked = {} if said.is_refusal else await request.json()
+        name = asked.get("model", "simulated")
+        if not asked.get("stream"):
+            return web.Response(status=said.status, body=speech.whole(said, name), content_type="application/json")
+        usage = bool((asked.get("stream_options") or {}).get("include_usage"))
+        return await _streamed(request, speech.events(said, name, usage=usage))
+
+
+async def _streamed(request: web.Request, events: Iterable[bytes]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    for event in events:
+        await response.write(event)
+    await response.write_eof()
+    return response

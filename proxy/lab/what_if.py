@@ -1,0 +1,136 @@
+"""What-if: kept conversations through two policies, in a process of its own.
+
+`proxy.admin.trial` starts `python -m proxy.lab.what_if`, writes a job and the conversations to its standard input, and
+reads one JSON answer. A worker cannot do this itself: replay is pure Python and would hold up every other request. The
+process sees no configuration, no credential and no environment, and limits its own memory and time.
+
+Standard input: one line with the job, then for each conversation the lines of its originals, followed by an empty line.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from proxy.config.policies import Policy
+from proxy.lab.replay.cache import PROVIDER
+from proxy.lab.replay.heart import Trial
+from proxy.lab.replay.prices import PRICES, share
+from proxy.lab.replay.run import Job, replayed
+from proxy.lab.replay.scoring import Upstream, total
+from proxy.lab.replay.summaries import StandIn
+from proxy.lab.replay.values import PICO, Conversation, Scores
+from proxy.lab.sessions import transcripts
+from proxy.lab.sessions.files import Sheet
+from proxy.lab.sessions.history import conversation
+from proxy.windows import resolve
+
+DEFAULT_WINDOW_TOKENS = 128_000
+"""Assumed for models whose window is not known."""
+NICENESS = 10
+_PRICES = PRICES[".1/1.25"]
+
+
+class TimeUpError(Exception):
+    """The job's seconds are over."""
+
+
+def main(source: BinaryIO) -> dict[str, Any]:
+    """The answer to the job that stands in `source`: what it got through within its time."""
+    job = json.loads(source.readline())
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"], job["memory_bytes"]))
+    policies = [(each["name"], Policy.model_validate(each["policy"])) for each in job["policies"]]
+    rows: list[list[Scores]] = [[] for _ in policies]
+    done = 0
+    signal.signal(signal.SIGALRM, _raise_time_up)
+    signal.setitimer(signal.ITIMER_REAL, job["seconds"])
+    try:
+        for number, lines in enumerate(_read_conversations(source)):
+            found = list(_branches(f"{number}", lines))
+            scored = [scores for each in found for scores in _score(each, policies, job["window"])]
+            for place, scores in enumerate(scored):
+                rows[place % len(policies)].append(scores)
+            done += bool(found)
+    except TimeUpError:
+        pass  # the answer is about the conversations before this one
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    outcomes = [_outcome(name, total(scores)) for (name, _), scores in zip(policies, rows, strict=True)]
+    return {"conversations": done, "outcomes": outcomes}
+
+
+def _raise_time_up(*_: object) -> NoReturn:
+    raise TimeUpError
+
+
+def _read_conversations(source: BinaryIO) -> Iterator[list[bytes]]:
+    lines: list[bytes] = []
+    for line in source:
+        if line.strip():
+            lines.append(line)
+        else:
+            yield lines
+            lines = []
+
+
+def _branches(name: str, lines: list[bytes]) -> Iterator[Conversation]:
+    """Each branch of a kept conversation."""
+    values = tuple(value for value in map(_parse, lines) if value)
+    for chapter in transcripts.chapters(Sheet(Path(name), values)):
+        made, _ = conversation(chapter, name, transcripts.NAME)
+        if made is not None:
+            yield made
+
+
+def _parse(line: bytes) -> Any:  # noqa: ANN401 (JSON)
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _score(each: Conversation, policies: list[tuple[str, Policy]], window: int | None) -> list[Scores]:
+    tokens = window or resolve(each.model).total or DEFAULT_WINDOW_TOKENS
+    trials = [_trial(place, name, policy, tokens) for place, (name, policy) in enumerate(policies)]
+    return [result.scores for result in replayed(Job(each, trials, Upstream(tokens, PROVIDER)))]
+
+
+def _trial(place: int, name: str, policy: Policy, window: int) -> Trial:
+    rules = policy.rules(name)
+    return Trial(
+        name=f"{place} {name}",  # the same policy may be held against itself
+        rules=rules,
+        window=window,
+        prices=None,
+        summarizer=StandIn() if rules.summary.enabled else None,
+        patience=policy.summary.wait,
+    )
+
+
+def _outcome(name: str, scores: Scores) -> dict[str, Any]:
+    old = scores.kept_of(("recent", "old", "ancient"))
+    return {
+        "policy": name,
+        "requests": scores.requests,
+        "tokens_sent": scores.raw.read,
+        "tokens_forwarded": scores.forwarded.read,
+        "cached_share": round(scores.forwarded.cached / scores.forwarded.read, 4) if scores.forwarded.read else None,
+        "cost_share": round(share(scores, _PRICES), 4),
+        "dollars": scores.bill / PICO,
+        "dollars_without": scores.raw_bill / PICO,
+        "priced": scores.priced,
+        "rewrites": scores.rewrites,
+        "peak": scores.peak,
+        "over_window": scores.over,
+        "summaries": scores.summary_calls,
+        "retention": round(old.in_context / old.asked, 4) if old.asked else None,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(sys.stdin.buffer)))

@@ -1,0 +1,53 @@
+"""What an upstream has in its cache, on requests of which one can count the tokens by hand."""
+
+from math import inf
+
+import pytest
+
+from proxy.lab.replay.cache import FOREVER, HABITS, PROVIDER, Cache, Habit
+
+# A piece is as many tokens as it has bytes.
+A, B, C, D = b"a" * 1_000, b"b" * 100, b"c" * 60, b"d" * 40
+
+
+def reads(habit, *requests):
+    cache = Cache(habit, len)
+    return [cache.read(pieces, at) for at, pieces in requests]
+
+
+def test_every_prefix_of_messages_that_was_ever_sent_is_cached():
+    told = reads(FOREVER, (0, [A, B]), (1, [A, B, C]), (2, [A, D]), (3, [A, B, C, D]))
+    assert told == [(1_100, 0), (1_160, 1_100), (1_040, 1_000), (1_200, 1_160)]
+
+
+def test_a_message_that_was_changed_makes_all_behind_it_new():
+    assert reads(FOREVER, (0, [A, B, C]), (1, [A, D, C])) == [(1_160, 0), (1_100, 1_000)]
+
+
+def test_a_provider_keeps_no_short_prefix_and_charges_whole_blocks():
+    assert reads(PROVIDER, (0, [A]), (1, [A, B])) == [(1_000, 0), (1_100, 0)]
+    assert reads(PROVIDER, (0, [A, B]), (1, [A, B, C])) == [(1_100, 0), (1_160, 1_024)]
+    assert reads(PROVIDER, (0, [A, B, C]), (1, [A, B, C, D])) == [(1_160, 0), (1_200, 1_152)]
+
+
+def test_what_nobody_asked_for_is_forgotten_and_each_use_keeps_it_longer():
+    habit = Habit(0, 1, lifetime=300)
+    assert reads(habit, (0, [A]), (300, [A, B]), (600, [A]), (901, [A, B])) == [
+        (1_000, 0),
+        (1_100, 1_000),
+        (1_000, 1_000),
+        (1_100, 0),
+    ]
+
+
+def test_a_prefix_is_not_known_where_something_before_it_is_forgotten():
+    assert reads(Habit(0, 1, lifetime=300), (0, [A, B]), (200, [A]), (400, [A, B])) == [
+        (1_100, 0),
+        (1_000, 1_000),
+        (1_100, 1_000),
+    ]
+
+
+@pytest.mark.parametrize("name", HABITS)
+def test_a_request_that_was_never_sent_is_not_cached_however_long_a_cache_lives(name):
+    assert reads(HABITS[name], (0, [A, B]), (inf, [D, B])) == [(1_100, 0), (140, 0)]

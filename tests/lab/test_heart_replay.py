@@ -1,0 +1,167 @@
+"""A conversation through the heart: blocks stand from turn to turn, and summaries are there when they are there."""
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+from chat import call, says, user
+from recordings import recorded
+from upstream import says as tells
+
+from proxy.core.rules import Keep, Rules
+from proxy.core.summary import Summaries
+from proxy.lab.replay.cache import PROVIDER
+from proxy.lab.replay.designs import DESIGNS, NOTHING
+from proxy.lab.replay.heart import Heart, Trial
+from proxy.lab.replay.history import same
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.run import Job, replayed
+from proxy.lab.replay.scoring import Judge, Upstream
+from proxy.lab.replay.summaries import Answer, Asked, Model, StandIn
+
+PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
+READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
+WORK = (user("Mend src/a.py."), *READING, says("Done."))
+STRIDES = replace(Rules(), clear_at_least=3_000, keep=Keep(tokens=500, groups=1), trigger=0)
+FOLDING = replace(
+    Rules(),
+    when_full=(),
+    clear_at_least=10**9,
+    clear_cold_at_least=10**9,
+    keep=Keep(tokens=500, groups=1),
+    summary=Summaries(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
+)
+PRICE = PRICES[".1/1.25"]
+
+
+def trial(rules, window=1_000_000, **more):
+    return Trial("p", rules, window, PRICE, **more)
+
+
+def led(case, tried):
+    """Everything that was forwarded."""
+    heart = Heart(tried, case.history, PRICE)
+    return [heart.forward(turn) for turn in case.turns]
+
+
+def test_nothing_forwards_what_was_sent():
+    case = recorded(*WORK)
+    sent = led(case, trial(DESIGNS[NOTHING]))
+    assert [each.view for each in sent] == [turn.request.messages for turn in case.turns]
+
+
+def test_a_block_stands_until_the_next_one():
+    sent = led(recorded(*WORK), trial(STRIDES))
+    made = [at for at, each in enumerate(sent) if each.reason == "stride"]
+    assert len(made) > 1
+    for at, (before, now) in enumerate(pairwise(sent), 1):
+        assert all(map(same, before.view, now.view)) == (at not in made)
+
+
+@pytest.mark.parametrize(("pause", "reason"), [(0.0, ""), (1_000.0, "cold")])
+def test_a_cold_cache_is_taken_for_what_it_is_where_times_are_told(pause, reason):
+    at = [8.0 * number + pause * (number > 8) for number in range(31)]
+    rules = replace(STRIDES, clear_at_least=10**6, clear_cold_at_least=2_000)
+    sent = led(recorded(*WORK, at=at), trial(rules))
+    assert {each.reason for each in sent} - {""} == {reason} - {""}
+    assert not any(each.reason for each in led(recorded(*WORK, at=at), trial(rules, times=False)))
+
+
+@dataclass
+class Slow:
+    """A model that takes its time."""
+
+    seconds: float
+    text: str = "## Goal\nCharges are mended, file by file; src/0.py is done and its tests pass."
+    questions: list = field(default_factory=list)
+    put: list = field(default_factory=list)
+
+    def answer(self, question, turn, _history, _room):
+        self.questions.append((turn.number, question.covers))
+        self.put.append((question, turn))
+        return Answer(self.text, (Asked((question.instruction.encode(),), 10),), self.seconds)
+
+
+def told(sent):
+    return [at for at, each in enumerate(sent) if any(b"Charges are mended" in message.raw for message in each.view)]
+
+
+def test_a_summary_is_asked_for_ahead_and_stands_once_the_window_is_near():
+    model = Slow(1.0)
+    sent = led(recorded(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    (asked, *_), (first, *_) = model.questions, told(sent)
+    assert asked[0] < first
+    assert sent[asked[0]].after
+    assert not sent[asked[0]].before
+    assert not any(at < first and each.reason == "window" for at, each in enumerate(sent))
+
+
+def test_nobody_waits_longer_than_patience_lasts():
+    model = Slow(10_000.0)
+    sent = led(recorded(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    assert told(sent) == []
+    assert any(each.reason == "window" for each in sent)
+    assert len(model.questions) == 1
+
+
+def test_without_a_model_the_heart_helps_itself():
+    sent = led(recorded(*WORK), trial(FOLDING, 12_000))
+    assert any(each.reason == "window" for each in sent)
+    assert not any(each.before or each.after for each in sent)
+
+
+def test_a_question_that_came_to_nothing_is_not_put_again_at_once():
+    model = Slow(1.0, text="")
+    led(recorded(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    turns = [turn for turn, _ in model.questions]
+    assert turns
+    assert all(later - earlier > 1 for earlier, later in pairwise(turns))
+
+
+def test_the_stand_in_writes_what_is_taken_for_a_summary():
+    case = recorded(*WORK, upstream=Upstream(12_000, PROVIDER))
+    (result,) = replayed(Job(case.history.conversation, [trial(FOLDING, 12_000, summarizer=StandIn())], case.upstream))
+    assert result.scores.summary_calls > 0
+    assert 50 < result.scores.summaries.written / result.scores.summary_calls < 1_300
+    assert result.scores.over == 0
+    assert result.scores.invalid == {}
+
+
+async def test_a_real_model_is_asked_as_in_production(up):
+    """And what it says it has read is what is charged."""
+    model, case = Slow(1.0), recorded(*WORK, model="m")
+    led(case, trial(FOLDING, 12_000, summarizer=model))
+    up.script = lambda _: tells("Charges are mended, file by file; src/0.py is done and its tests pass.").using(
+        prompt=3_000
+    )
+    question, turn = model.put[0]
+    answer = await Model(up.url, "other", "sk-mine")._answer(question, case.history.body(turn.place), None)
+    (request,) = up.requests
+    asked = json.loads(request.body)
+    assert request.header("authorization") == "Bearer sk-mine"
+    assert asked["model"] == "other"
+    assert asked["messages"][:-1] == list(case.history.conversation.messages[: turn.place])
+    assert asked["messages"][-1] == {"role": "user", "content": "Summarise."}
+    assert answer.text.startswith("Charges are mended")
+    assert [call.told.read for call in answer.calls] == [3_000]
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_plain_design_is_judged_like_any_policy(name):
+    case = recorded(*WORK)
+    judge = Judge(case)
+    for turn, sent in zip(case.turns, led(case, trial(DESIGNS[name])), strict=True):
+        judge.take(turn, sent)
+    scores = judge.result(name).scores
+    assert scores.invalid == {}
+    assert (scores.rewrites > 0) == (name in ("sliding-10", "batched-10k"))
+
+
+def test_sliding_keeps_the_newest_ten_results_beside_the_last_and_batching_waits():
+    sliding = led(recorded(*WORK), trial(DESIGNS["sliding-10"]))[-1].view
+    whole = [message.is_result and len(message.raw) > 800 for message in sliding]
+    assert sum(whole) == 11
+    assert all(whole[-22:][1::2])
+    batched = led(recorded(*WORK), trial(DESIGNS["batched-10k"]))
+    assert sum(each.reason == "stride" for each in batched) == 1

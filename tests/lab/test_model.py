@@ -1,0 +1,137 @@
+"""The simulated model: as strict, as forgetful and as expensive as a real one."""
+
+import asyncio
+import json
+from itertools import pairwise
+
+import pytest
+
+from proxy.lab.demo.model import NAME, Manner, Model
+from proxy.lab.demo.run import SYSTEM, TOOLS, body, sample, written
+from proxy.lab.demo.summaries import TURNOUTS
+from proxy.lab.demo.tally import Bill, Tally, untouched
+from proxy.tokenizer import Tokenizers
+
+RUN = sample(12)
+DEMAND = written({"role": "user", "content": "Stop here.\n\n## Goal\nWhat for.\n\n## Next step\nWhat then."})
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizers().of(NAME)
+
+
+@pytest.fixture
+def model(tokenizer):
+    return Model(RUN, tokenizer)
+
+
+def hears(model, *messages):
+    return asyncio.run(model.answer(body(messages, NAME)))
+
+
+def requests():
+    return list(RUN.requests())
+
+
+def test_it_says_the_step_that_follows_the_last_result(model):
+    said = [hears(model, *messages) for messages in requests()]
+    assert [dict(each.message) for each in said] == [RUN.answer(number) for number in range(12)]
+    assert [each.finish for each in said] == ["tool_calls"] * 11 + ["stop"]
+
+
+def test_it_finds_its_place_again_in_a_history_that_lost_its_middle(model):
+    whole = requests()[8]
+    calling = next(place for place in reversed(range(len(whole))) if b'"assistant"' in whole[place][:30])
+    assert hears(model, *whole[:2], *whole[calling:]).message == RUN.answer(8)
+
+
+def test_it_charges_what_it_has_read_before_as_cached_in_steps_of_128(model):
+    usages = [hears(model, *messages).usage for messages in requests()]
+    assert usages[0].cached == 0
+    for before, after in pairwise(usages):
+        assert after.cached == before.prompt // 128 * 128
+        assert after.cached <= after.prompt
+
+
+def test_too_short_a_prefix_is_not_cached(tokenizer):
+    model = Model(RUN, tokenizer)
+    short = [written({"role": "user", "content": "hi"})]
+    said = [asyncio.run(model.answer(b'{"messages": [' + b", ".join(short) + b"]}")) for _ in range(2)]
+    assert [each.usage.cached for each in said] == [0, 0]
+
+
+def test_what_comes_after_a_changed_message_is_read_anew(model):
+    messages = requests()[9]
+    for each in requests()[:10]:
+        hears(model, *each)
+    changed = written({"role": "user", "content": "Something else."})
+    said = hears(model, messages[0], changed, *messages[2:])
+    fixed = model._tokenizer.count(written(TOOLS)) + model._tokenizer.count(
+        written({"role": "system", "content": SYSTEM})
+    )
+    assert said.usage.cached == fixed // 128 * 128
+    assert model.heard[-1].broke
+
+
+def test_going_on_is_no_break_and_neither_is_a_demand_for_a_summary(model):
+    for messages in requests():
+        hears(model, *messages, DEMAND)
+        hears(model, *messages)
+    assert [each.kind for each in model.heard] == ["summary", "turn"] * 12
+    assert Tally(model.heard).breaks == 0
+
+
+def test_what_is_over_the_window_is_refused_in_the_words_of_the_api(tokenizer):
+    model = Model(RUN, tokenizer, Manner(window=10_000))
+    said = hears(model, *requests()[-1])
+    assert (said.status, said.message["code"]) == (400, "context_length_exceeded")
+    assert "maximum context length is 10000 tokens" in said.message["message"]
+    tally = Tally(model.heard)
+    assert (tally.over, tally.malformed, tally.turns, tally.bill) == (1, 0, [], Bill())
+
+
+def test_a_result_without_its_call_and_a_call_without_its_result_are_refused(model):
+    messages = requests()[5]
+    orphan = hears(model, *messages[:2], messages[-1])
+    unanswered = hears(model, *messages[:-1], written({"role": "user", "content": "And?"}))
+    assert [orphan.status, unanswered.status] == [400, 400]
+    assert Tally(model.heard).malformed == 2
+
+
+def test_a_summary_has_the_headings_that_were_asked_for_and_says_that_it_is_none(model):
+    text = hears(model, *requests()[9], DEMAND).message["content"]
+    assert [line for line in text.split("\n") if line.startswith("#")] == ["## Goal", "## Next step"]
+    assert "Simulated" in text
+
+
+@pytest.mark.parametrize("kind", TURNOUTS)
+def test_a_summary_can_go_wrong_in_every_way_a_real_one_does(kind, tokenizer):
+    model = Model(RUN, tokenizer, Manner(summaries=[kind], slow_seconds=7))
+    said = hears(model, *requests()[9], DEMAND)
+    sent = sum(map(len, requests()[9]))
+    content = said.message.get("content") or ""
+    assert (said.status == 503) == (kind == "down")
+    assert (said.seconds == 7) == (kind == "slow")
+    assert (said.finish == "length") == (kind == "cut")
+    assert ("tool_calls" in said.message) == (kind == "tool")
+    assert (content == "") == (kind in ("down", "empty", "tool"))
+    assert (len(content) > sent) == (kind == "long")
+    assert ("<|im_start|>system" in content) == (kind == "hostile")
+
+
+def test_they_go_wrong_one_after_another_and_from_the_beginning(tokenizer):
+    model = Model(RUN, tokenizer, Manner(summaries=["good", "down"]))
+    assert [hears(model, *requests()[9], DEMAND).status for _ in range(4)] == [200, 503, 200, 503]
+
+
+def test_with_nothing_in_between_it_charges_what_the_tally_foretells(model, tokenizer):
+    charged = [hears(model, *messages).usage for messages in requests()]
+    assert charged == untouched(RUN, tokenizer)
+    assert Tally(model.heard).bill == Bill.of(charged)
+
+
+def test_what_is_no_request_is_refused_and_heard_of_nowhere(model):
+    assert asyncio.run(model.answer(b"[]")).status == 400
+    assert model.heard == []
+    assert json.loads(body((), NAME))["messages"] == []

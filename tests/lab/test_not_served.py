@@ -1,0 +1,26 @@
+"""What serves loads nothing of the lab: seen in the modules that a real worker imported."""
+
+import re
+
+import pytest
+from asking import ask, chat
+from operating import Desk
+from serving import serving
+from upstream import Upstream, echo
+
+IMPORTED = re.compile(r"^import time: +\d+ \| +\d+ \| +(\S+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_worker_does_not_load_the_lab(tmp_path, workers):
+    environment = {"PYTHONPROFILEIMPORTTIME": "1"}  # Python writes down each module that it imports
+    async with (
+        Upstream(echo) as up,
+        serving(up.url, "--workers", workers, place=tmp_path, environment=environment) as proxy,
+    ):
+        await ask(proxy, chat())
+        await Desk(proxy).told("/overview")
+        await Desk(proxy).told("/what-if", method="POST", body={})
+    loaded = set(IMPORTED.findall(proxy.output))
+    assert {"proxy.server.worker", "proxy.admin.trial"} <= loaded
+    assert sorted(module for module in loaded if module.startswith("proxy.lab")) == []

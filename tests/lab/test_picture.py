@@ -1,0 +1,83 @@
+"""The picture of a run: what a person is told is what happened."""
+
+import re
+
+import pytest
+
+from proxy.lab.demo import picture
+from proxy.lab.demo.agent import Turn
+from proxy.lab.demo.model import Heard
+from proxy.lab.demo.picture import Ink, Moment, Scenery
+from proxy.lab.demo.run import sample
+from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.tally import Tally
+from proxy.windows import Prices
+
+PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
+RUN = sample(4)
+SCENERY = Scenery(
+    RUN, [Usage(size, size // 2, 10) for size in (10_000, 20_000, 30_000, 40_000)], 25_000, Prices(1.0, 0.1, None, 10.0)
+)
+CREATED = (
+    ("x-compaction", "created"),
+    ("x-compaction-reason", "stride"),
+    ("x-compaction-tokens-before", "30000"),
+    ("x-compaction-tokens-after", "9000"),
+)
+
+
+def moment(*read, notes=()):
+    """As many turns as were read; the last one has these headers."""
+    turns = [Turn(step, 200, 0, 0, notes if step == len(read) - 1 else (), intact=True) for step in range(len(read))]
+    heard = [Heard("turn", 200, Usage(size, 0, 10), step) for step, size in enumerate(read)]
+    return Moment(SCENERY, turns, Tally(heard))
+
+
+def bare(lines):
+    return [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
+
+
+@pytest.mark.parametrize("width", [80, 96])
+@pytest.mark.parametrize("read", [(), (10_000,), (10_000, 20_000, 9_000, 19_000)])
+def test_every_line_fits_the_terminal(width, read):
+    now = moment(*read)
+    shown = bare(picture.panel(now, width, COLOURED) + picture.closing(now, 3, width, COLOURED))
+    assert [line for line in shown if len(line) > width] == []
+
+
+def test_colours_change_nothing_but_colours():
+    now = moment(10_000, 20_000, 9_000)
+    assert bare(picture.panel(now, 80, COLOURED)) == picture.panel(now, 80, PLAIN)
+
+
+def test_the_picture_grows_with_the_turns_and_keeps_its_height():
+    heights = {len(picture.panel(moment(*[9_000] * turns), 80, PLAIN)) for turns in range(5)}
+    assert len(heights) == 1
+    drawn = ["".join(picture.chart(moment(*[9_000] * turns), 80, PLAIN)[:-1]).count("█") for turns in range(1, 5)]
+    assert drawn == sorted(set(drawn))
+
+
+def test_what_was_saved_stands_above_what_was_read():
+    *_, top, axis, _legend = picture.chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)
+    column = [row[8 + 3] for row in picture.chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)[: picture.HEIGHT]]
+    assert column == ["░"] * 8 + [column[8]] + ["█"] * 2
+    assert axis.strip("└─ ") == ""
+    assert top.strip()
+
+
+def test_the_bill_is_at_the_models_prices_and_beside_it_the_bill_without():
+    now = moment(10_000, 20_000, 9_000, 19_000)
+    assert now.dollars == pytest.approx((58_000 * 1.0 + 40 * 10.0) / 1e6)
+    assert now.dollars_without == pytest.approx((50_000 * 1.0 + 50_000 * 0.1 + 40 * 10.0) / 1e6)
+
+
+def test_the_end_says_when_the_run_would_have_ended_without():
+    told = " ".join(picture.closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
+    assert "refuses turn 3" in told
+    assert "refuses turn" not in " ".join(picture.closing(moment(10_000, 20_000), 3, 80, PLAIN))
+
+
+def test_line_by_line_only_blocks_and_every_tenth_turn_are_told():
+    assert list(picture.lines(moment(10_000))) == []
+    (line,) = picture.lines(moment(10_000, 9_000, notes=CREATED))
+    assert line == "turn   2   shortened (stride): 30,000 tokens sent, 9,000 read"

@@ -1,0 +1,60 @@
+"""What tokens cost, computed on paper."""
+
+import pytest
+
+from proxy.lab.replay.prices import PRICES, bill, cost, share, summaries_share
+from proxy.lab.replay.values import PICO, Scores, Tokens
+from proxy.windows import Cliff, Prices, Window
+
+RAW = Tokens(fresh=1_000, cached=9_000)
+FORWARDED = Tokens(fresh=1_000, cached=3_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "raw", "forwarded"),
+    [
+        (".1/1.25", 1_250 + 900, 1_250 + 300),
+        (".05/1.25", 1_250 + 450, 1_250 + 150),
+        (".02/1", 1_000 + 180, 1_000 + 60),
+        (".5/1", 1_000 + 4_500, 1_000 + 1_500),
+        ("none", 10_000, 4_000),
+    ],
+)
+def test_cached_and_uncached_tokens_have_their_prices(model, raw, forwarded):
+    assert cost(RAW, PRICES[model]) == pytest.approx(raw)
+    assert share(Scores(raw=RAW, forwarded=FORWARDED), PRICES[model]) == pytest.approx(forwarded / raw)
+
+
+def test_a_summary_costs_what_it_reads_and_five_times_what_it_writes():
+    scores = Scores(raw=RAW, forwarded=FORWARDED, summaries=Tokens(fresh=100, cached=2_000, written=50))
+    assert summaries_share(scores, PRICES[".1/1.25"]) == pytest.approx((125 + 200 + 250) / 2_150)
+    assert share(scores, PRICES[".1/1.25"]) == pytest.approx((1_550 + 575) / 2_150)
+
+
+def test_nothing_costs_what_nothing_costs():
+    assert share(Scores(), PRICES["none"]) == 1.0
+
+
+DEAR = Prices(input=2.0, cache_read=0.2, cache_write=2.5, output=10.0)
+PLAIN = Prices(input=1.0, cache_read=None, cache_write=None, output=None)
+
+
+def dollars(tokens, window):
+    return bill(tokens, window) / PICO
+
+
+def test_a_model_has_its_own_prices_in_dollars_a_million():
+    tokens = Tokens(fresh=1_000_000, cached=10_000_000, written=100_000)
+    assert dollars(tokens, Window(prices=DEAR)) == pytest.approx(2.5 + 2.0 + 1.0)
+    assert dollars(tokens, Window(prices=PLAIN)) == pytest.approx(1.0 + 10.0)
+    assert dollars(tokens, Window()) == 0
+
+
+def test_over_a_cliff_the_whole_request_costs_more():
+    window = Window(prices=PLAIN, cliffs=(Cliff(200_000, DEAR),))
+    assert dollars(Tokens(fresh=200_000), window) == pytest.approx(0.2)
+    assert dollars(Tokens(fresh=200_000, cached=1), window) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_money_is_whole_numbers():
+    assert bill(Tokens(fresh=1, cached=1, written=1), Window(prices=DEAR)) == 2_500_000 + 200_000 + 10_000_000

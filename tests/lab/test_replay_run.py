@@ -1,0 +1,60 @@
+"""Many conversations: the same results in any order, in any number of processes, and after a run that broke off."""
+
+import pytest
+from chat import call, says, user
+from recordings import conversation
+
+from proxy.core.rules import Rules
+from proxy.lab.replay.designs import DESIGNS
+from proxy.lab.replay.heart import Trial
+from proxy.lab.replay.run import Ledger, key, run
+from proxy.lab.replay.scoring import Upstream
+
+MANY = [
+    conversation(user("hi"), *[call("Read", path=f"{n}/{m}.py", out="x = 1\n" * 500) for m in range(n)], says("Done."),
+                 name=f"c{n}")
+    for n in range(1, 5)
+]  # fmt: skip
+TRIALS = [Trial("nothing", DESIGNS["nothing"], 128_000), Trial("sliding-10", DESIGNS["sliding-10"], 128_000)]
+
+
+def tried(conversations=MANY, trials=TRIALS, upstream=None, **more):
+    return run(conversations, trials, upstream or Upstream(), **more)
+
+
+def test_results_come_in_the_order_of_policies_and_conversations():
+    assert [(each.policy, each.conversation) for each in tried()] == [
+        (trial.name, each.name) for trial in TRIALS for each in MANY
+    ]
+
+
+def test_several_processes_come_to_the_same():
+    assert tried(jobs=2) == tried()
+
+
+def test_a_run_that_broke_off_goes_on_where_it_was(tmp_path):
+    ledger, done = Ledger(tmp_path / "out.jsonl"), []
+    whole = tried(ledger=ledger)
+    rows = ledger.path.read_bytes().splitlines(keepends=True)
+    assert len(rows) == len(whole)
+    ledger.path.write_bytes(b"".join(rows[:5]) + rows[5][:40])
+    again = tried(ledger=ledger, progress=lambda now, of: done.append((now, of)))
+    assert again == whole
+    assert done == [(2, 4), (3, 4), (4, 4)]
+    assert tried(ledger=ledger, progress=lambda now, of: done.append((now, of))) == whole
+    assert done[3:] == [(4, 4)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (MANY[1], TRIALS[0], Upstream()),
+        (conversation(user("hi"), says("Done."), name="c1"), TRIALS[0], Upstream()),
+        (MANY[0], Trial("nothing", Rules(), 128_000), Upstream()),
+        (MANY[0], TRIALS[0], Upstream(window=64_000)),
+    ],
+)
+def test_what_was_done_under_other_settings_is_done_again(other):
+    conversation, *setting = other
+    assert key(conversation, tuple(setting)) != key(MANY[0], (TRIALS[0], Upstream()))
+    assert key(MANY[0], (TRIALS[0], Upstream())) == key(MANY[0], (TRIALS[0], Upstream()))

@@ -1,0 +1,198 @@
+"""Whatever lies in a folder: known by what stands in it, read as far as it can be, and never trusted."""
+
+import gzip
+import json
+
+import pytest
+import traces
+from retelling_of import SAMPLES, conversations, counted, lines, one, told
+
+from proxy.lab.replay.history import History
+from proxy.lab.replay.values import Recorded
+from proxy.lab.saved import UnreadableError
+from proxy.lab.sessions import FORMATS, read, sessions
+
+# --- any client ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["messages.json", "messages.jsonl"])
+def test_a_list_of_messages_is_a_conversation_however_it_is_written(name):
+    assert told(one(f"openai/{name}"))[-1] == "assistant: The tax is missing."
+
+
+def test_of_a_log_of_requests_only_the_longest_of_each_conversation_is_replayed():
+    (session,) = sessions(SAMPLES / "openai" / "requests.jsonl")
+    first, second = session.conversations
+    assert (len(first.messages), first.messages[-1]["content"]) == (7, "Fixed.")
+    assert first.recorded == {6: Recorded(90, 64, 2)}
+    assert (first.tools, len(second.messages)) == (second.tools or first.tools, 2)
+    assert session.notes == {"requests that were stages of a later one, counted with it": 2}
+
+
+def test_a_request_of_the_responses_api_becomes_chat_messages():
+    assert told(one("openai/responses.json")) == [
+        "system: You fix issues.",
+        "user: The total is wrong",
+        "assistant:  i1=read()",
+        "tool i1: <cart>",
+        "assistant: The tax is missing.",
+    ]
+
+
+def test_a_collection_is_a_source_of_its_own_and_its_rows_are_told_apart():
+    first, second = conversations("recorded/shop.jsonl")
+    assert [(each.name, each.source) for each in (first, second)] == [("shop 0", "shop"), ("shop 1", "shop")]
+    assert counted(first) == {2: (60, 0, 9, 3), 4: (90, 64, 5, 8)}
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_known_by_what_stands_in_it_whatever_it_is_called(tmp_path):
+    for place in [path for path in SAMPLES.rglob("*") if path.is_file() and "storage" not in path.parts]:
+        source = place.read_bytes()
+        (tmp_path / "x.txt").write_bytes(source)
+        (tmp_path / "y.bin").write_bytes(gzip.compress(source))
+        kinds = {session.format for name in ("x.txt", "y.bin") for session in sessions(tmp_path / name)}
+        assert kinds == {session.format for session in sessions(place)}, place
+
+
+def test_every_format_has_a_sample_and_every_sample_a_format():
+    found = list(sessions(SAMPLES))
+    assert {session.format for session in found} == {known.name for known in FORMATS}
+    assert len({each.name for session in found for each in session.conversations}) == sum(
+        len(session.conversations) for session in found
+    )
+
+
+def test_every_call_is_answered_right_behind_its_message():
+    for conversation in read(SAMPLES):
+        waiting = []
+        for message in conversation.messages:
+            if message["role"] == "tool":
+                waiting.remove(message["tool_call_id"])
+            else:
+                assert waiting == [], conversation.name
+                waiting = [each["id"] for each in message.get("tool_calls", ())]
+
+
+def test_only_answers_that_begin_here_were_requests_here():
+    for conversation in read(SAMPLES):
+        roles = {conversation.messages[place]["role"] for place in conversation.recorded}
+        assert roles <= {"assistant"}
+        assert all(place >= conversation.begins for place in conversation.recorded)
+
+
+def test_broken_lines_are_counted_and_the_rest_is_read():
+    (session,) = sessions(SAMPLES / "claude-code" / "session.jsonl")
+    assert session.notes == {"lines that are no JSON, left out": 1}
+    assert len(session.conversations) == 3
+
+
+def test_calls_without_results_and_results_without_calls_are_mended_and_said(tmp_path):
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    path = lines(
+        tmp_path / "cut",
+        {"role": "user", "content": "Go"},
+        {"role": "tool", "tool_call_id": "never", "content": "lost"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "user", "content": "Stop"},
+        {"role": "assistant", "content": "Stopped."},
+    )
+    (session,) = sessions(path)
+    assert told(session.conversations[0]) == [
+        "user: Go",
+        "assistant:  a=f()",
+        "tool a: [No result of this call was recorded.]",
+        "user: Stop",
+        "assistant: Stopped.",
+    ]
+    assert session.notes == {
+        "calls without a recorded result, answered by a fixed text": 1,
+        "results without their call, left out": 1,
+    }
+
+
+def test_ids_that_repeat_are_paired_with_the_nearest_call(tmp_path):
+    def turn(result):
+        call = {"id": "same", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+        return [asked, {"role": "tool", "tool_call_id": "same", "content": result}]
+
+    path = lines(tmp_path / "ids", {"role": "user", "content": "Go"}, *turn("one"), *turn("two"))
+    assert told(next(read(path)))[2::2] == ["tool same: one", "tool same: two"]
+
+
+def test_a_file_that_nobody_knows_says_what_was_looked_for(tmp_path):
+    path = lines(tmp_path / "notes.json", {"title": "Shopping", "items": ["bread"]})
+    with pytest.raises(UnreadableError) as told:
+        list(read(path))
+    assert all(known.looks_for in str(told.value) for known in FORMATS)
+    assert str(path) in str(told.value)
+
+
+@pytest.mark.parametrize("source", [b"", b"\x00\xff\x00", b"\x1f\x8b cut off", b"Dear diary,\n", b"[" * 100_000])
+def test_a_file_without_json_is_an_error_that_names_it(tmp_path, source):
+    path = tmp_path / "whatever"
+    path.write_bytes(source)
+    with pytest.raises(UnreadableError, match="whatever"):
+        list(read(path))
+
+
+def test_in_a_folder_what_nobody_knows_is_passed_over_and_told(tmp_path):
+    (tmp_path / "readme.md").write_text("# Sessions", encoding="utf-8")
+    lines(tmp_path / "settings.json", {"theme": "dark"})
+    lines(tmp_path / "session", {"role": "user", "content": "Go"}, {"role": "assistant", "content": "Gone."})
+    found = list(sessions(tmp_path))
+    assert [(each.place.name, each.format) for each in found] == [
+        ("readme.md", ""),
+        ("session", "OpenAI messages"),
+        ("settings.json", ""),
+    ]
+
+
+@traces.needed
+@pytest.mark.parametrize("name", ["pi", "openhands", "sweagent", "tau-bench", "intercode"])
+def test_recorded_conversations_are_read_to_the_letter(name):
+    for file in (file for file in traces.FILES if file.name.startswith(name)):
+        rows = traces.conversations(file.name)
+        for conversation, row in zip(read(file), rows, strict=True):
+            assert list(conversation.messages) == row["messages"]
+            assert [told.tokens for told in conversation.recorded.values()] == [
+                told["in"] for told in row["usage"] or ()
+            ]
+
+
+WRONG = [None, True, -1, 1.5, "", "x", [], [None], [[1]], {}, {"role": 1}, {"content": {"a": 1}}, "\ud800"]
+
+
+@pytest.mark.parametrize("place", [path for path in sorted(SAMPLES.rglob("*")) if path.is_file()], ids=lambda p: p.name)
+def test_a_value_of_another_kind_anywhere_trips_no_reader(place, tmp_path):
+    """Each member of each object of each sample in turn becomes something else; who still knows the file reads it."""
+    source = place.read_text(encoding="utf-8").splitlines() if place.suffix == ".jsonl" else [place.read_text("utf-8")]
+    rows = [json.loads(line) for line in source if _is_json(line)]
+    for number, (holder, key) in enumerate(_members(rows)):
+        kept = holder[key]
+        holder[key] = WRONG[number % len(WRONG)]
+        (tmp_path / "odd").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        holder[key] = kept
+        try:
+            for conversation in read(tmp_path / "odd"):
+                assert History(conversation).places, conversation
+        except UnreadableError:
+            continue
+
+
+def _is_json(line):
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _members(value):
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, within in list(items):
+        yield value, key
+        yield from _members(within)

@@ -1,0 +1,39 @@
+"""The stand-in for a summarizing model: the same words for the same history, a summary's length, a summary's time."""
+
+from chat import call, history, says, user
+from recordings import view_of
+
+from proxy.lab.replay import standin
+
+OLD = view_of(
+    history(
+        user("Mend the double charge in src/billing/charge.py."),
+        call("Read", path="src/billing/charge.py", out="x = 1"),
+        call("Bash", command="pytest tests/test_charge.py", out="ValueError: no berth\nexit code: 1"),
+        says("The ticket is not kept with the charge."),
+    )
+)
+HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
+
+
+def test_it_names_what_was_asked_done_touched_and_what_failed():
+    told = standin.account(OLD, HEADINGS)
+    for name in (*HEADINGS, "double charge", "src/billing/charge.py", "pytest tests/test_charge.py", "no berth"):
+        assert name in told
+
+
+def test_it_says_the_same_every_time_and_keeps_within_its_length():
+    long = view_of(history(*[call("Read", path=f"src/file_{number}.py", out="x") for number in range(900)]))
+    assert standin.account(long) == standin.account(long)
+    assert len(standin.account(long, (), 2_000)) <= 2_000
+
+
+def test_it_uses_the_headings_that_are_demanded():
+    demand = "Answer with these sections:\n## Aim\n## State of the work\nNothing else."
+    assert standin.demanded(demand) == ["Aim", "State of the work"]
+    assert standin.account(OLD, standin.demanded(demand)).startswith("## Aim\n")
+
+
+def test_it_takes_the_time_that_a_model_would():
+    pace = standin.Pace(first=1.0, read=1_000, written=50)
+    assert pace.seconds(fresh=4_000, written=500) == 1.0 + 4.0 + 10.0
