@@ -60,15 +60,19 @@ def run(args: argparse.Namespace) -> int:
 
     config = read().config
     try:
-        Path(config.state.dir).mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        return complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
-    try:
         sock = supervisor.bound(config)
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
         return complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
-    _welcome(config, url_of(config, sock), admin.made(config))
+    try:
+        # What stands in it (blocks, originals, keys) is for nobody else on this machine.
+        Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        supervisor.clear_snapshots(config)
+        admin_key = admin.made(config)
+    except OSError as fault:
+        sock.close()
+        return complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
+    _welcome(config, url_of(config, sock), admin_key)
     return supervisor.serve(Source(read, args.config, tried), config, sock)
 
 

@@ -29,9 +29,14 @@ def serve(source: Source, config: Config, sock: socket.socket) -> int:
     """Serve until told to stop. The socket is bound; with several workers it only holds the port for them."""
     if config.listen.workers == 1:
         return _work(source, config, sock, None)
-    shutil.rmtree(board_folder(config), ignore_errors=True)
-    board_folder(config).mkdir(parents=True)
     return Supervisor(source, config, sock).run()
+
+
+def clear_snapshots(config: Config) -> None:
+    """Make an empty folder for the metrics that workers leave for one another. OSError: the state is not writable."""
+    if config.listen.workers > 1:
+        shutil.rmtree(board_folder(config), ignore_errors=True)
+        board_folder(config).mkdir(parents=True, exist_ok=True)
 
 
 def bound(config: Config) -> socket.socket:

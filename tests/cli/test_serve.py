@@ -47,6 +47,20 @@ def test_a_state_that_cannot_be_made_is_told_without_a_traceback(capsys, monkeyp
     assert "--state" in line
 
 
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+def test_an_unwritable_state_folder_is_reported_without_a_traceback(capsys, monkeypatch, tmp_path, options):
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--state", "/proc/self/task", "--port", "0", *options]) == 1  # not even root may write there
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("cannot keep state in /proc/self/task: ")
+    assert line.endswith("; choose another with --state")
+
+
+async def test_the_state_folder_is_created_for_this_user_only(up, serve, tmp_path):
+    async with serve(up.url, "--state", str(tmp_path / "new" / "state")):
+        assert (tmp_path / "new" / "state").stat().st_mode & 0o777 == 0o700
+
+
 async def test_no_file_is_needed_and_the_upstream_may_come_from_the_environment(up, serve):
     async with serve(None, environment={"OPENAI_UPSTREAM": up.url}) as proxy:
         assert (await ask(proxy, chat())).status == 200
