@@ -20,7 +20,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from proxy.windows import plain_name, undated
+from proxy.windows import plain_name, without_date
 
 DATA = Path(__file__).parent.parent / "proxy" / "data"
 PACKAGES = {"litellm": "1.109.1", "genai-prices": "0.2.3"}
@@ -117,7 +117,9 @@ def slim(table: dict[str, Row], contexts: dict[str, int]) -> dict[str, list[Any]
             chosen[plain] = (order, row)
     rows = {name: [context, None, None, None, []] for name, context in contexts.items()}
     rows |= {name: [*limits(row, contexts.get(name)), *money(row)] for name, (_, row) in chosen.items()}
-    return {name: row for name, row in rows.items() if rows.get(undated(name)) != row or undated(name) == name}
+    return {
+        name: row for name, row in rows.items() if rows.get(without_date(name)) != row or without_date(name) == name
+    }
 
 
 def chat_models(table: dict[str, Row]) -> Iterator[tuple[str, Row]]:

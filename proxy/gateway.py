@@ -21,6 +21,7 @@ from proxy.compaction.ground import Answered, Prepared
 from proxy.compaction.keeping import recorded
 from proxy.compaction.offer import Offer, Offers
 from proxy.config import Config, Occasion, Secret, Upstream
+from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
@@ -28,7 +29,6 @@ from proxy.wire import gauge, overflow, paths, routing, sse, usage
 from proxy.wire import headers as wire_headers
 from proxy.wire.caller import Caller
 from proxy.wire.headers import Headers
-from proxy.wire.overflow import Fault
 
 T = TypeVar("T")
 
@@ -262,14 +262,14 @@ async def _let_go(reply: Reply) -> AsyncGenerator[None]:
             await reply.close()
 
 
-async def _fault_of(reply: Reply) -> Fault | None:
+async def _fault_of(reply: Reply) -> Refusal | None:
     """What can be helped of a refusal, read before the client sees any of it."""
     said = await reply.ahead(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
         return None
     reply.is_good = reply.is_good and not overflow.begins_as_error(said)
     fault = overflow.classify(reply.status, reply.headers, said)
-    return fault if fault is not None and fault.kind in overflow.HELPED else None
+    return fault if fault is not None and fault.kind in overflow.RECOVERABLE_KINDS else None
 
 
 def _may_refuse(reply: Reply) -> bool:

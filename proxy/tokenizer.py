@@ -17,14 +17,13 @@ import lzma
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import tiktoken
 
+from proxy.core.calibration import Calibration
 from proxy.windows import plain_name
 from proxy.wire.weight import TILES, Vision, weigh
 
@@ -183,52 +182,12 @@ def _tokens_of_piece(text: str, name: EncodingName) -> int:
         return len(text) // 4
 
 
-# --- what the upstream reports --------------------------------------------------------------------
+# --- families of models ---------------------------------------------------------------------------
 
-WEIGHT = 0.2  # of a new observation, once there are five
-TRUSTED = 2_000  # tokens: below, markup drowns the ratio
-# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
-PLAUSIBLE = (0.5, 3.0)
 _PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
 
 
-def reported(usage: object) -> int | None:
-    """The prompt's tokens as the upstream counted them. Missing or zero means unknown, never empty."""
-    told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return told if isinstance(told, int) and told > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How many tokens of the upstream's one of ours is: a bounded moving average."""
-
-    ratio: float = 1.0
-    seen: int = 0
-
-    def tokens(self, counted: int) -> int:
-        return round(counted * self.ratio)
-
-    def learn(self, counted: int, told: int) -> "Calibration":
-        if counted < TRUSTED or not plausible(counted, told):
-            return self
-        weight = max(WEIGHT, 1 / (self.seen + 1))
-        return replace(self, ratio=self.ratio + weight * (told / counted - self.ratio), seen=self.seen + 1)
-
-    def to_bytes(self) -> bytes:
-        return msgspec.json.encode([1, self.ratio, self.seen])
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Calibration":
-        _, ratio, seen = msgspec.json.decode(value, type=tuple[Literal[1], float, int])
-        return cls(ratio, seen)
-
-
-def plausible(counted: int, told: int) -> bool:
-    low, high = PLAUSIBLE
-    return low <= told / max(counted, 1) <= high
-
-
-def family(model: str) -> str:
+def model_family(model: str) -> str:
     """Models that share a tokenizer, by name: `claude-sonnet-4-5` -> `claude-4`, `qwen3-coder-30b` -> `qwen-3`."""
     name = plain_name(model)
     maker = re.match(r"[a-z]*", name)
@@ -236,9 +195,6 @@ def family(model: str) -> str:
     return f"{maker[0] if maker else ''}-{version[0] if version else ''}"
 
 
-UNCALIBRATED = Calibration()
-
-
-def prior(model: str) -> Calibration:
+def prior_calibration(model: str) -> Calibration:
     """The calibration to begin with, before the first usage comes back."""
-    return Calibration(_PRIORS.get(family(model), 1.0))
+    return Calibration(_PRIORS.get(model_family(model), 1.0))

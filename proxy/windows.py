@@ -9,153 +9,25 @@ Calling an upstream's probes is done elsewhere; here are only the readings of wh
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-Origin = Literal["config", "learned", "live", "bundled", "unknown"]
-Covers = Literal["total", "input"]
-
-MARGIN = 0.05  # counts are estimates; a twentieth of the window forgives them
-FLOOR = 8  # a budget is never less than an eighth of the window, whatever a client asks to be written
-UNTOLD_OUTPUT = 8_192  # reserved where neither the client nor the model says how long an answer may be
-LONGEST_ANSWER = 32_000  # reserved at most where the client does not say: models allow 128k and write 2k
-LEARNED_BAND = range(2_048, 10_000_001)  # a number outside is not a window but a misread sentence
-LEARNED_SECONDS = 24 * 3600
+from proxy.core.window import UNKNOWN, PriceCliff, TokenPrices, Window
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Dollars per million tokens."""
-
-    input: float
-    cache_read: float | None
-    cache_write: float | None
-    output: float | None
-
-    @property
-    def cached(self) -> float:
-        """A token that the upstream has in its cache."""
-        return self.input if self.cache_read is None else self.cache_read
-
-    @property
-    def fresh(self) -> float:
-        """A token that it has not, the storing included."""
-        return self.input if self.cache_write is None else self.cache_write
-
-
-@dataclass(frozen=True, slots=True)
-class Cliff:
-    """Above this many tokens the whole request costs more."""
-
-    above: int
-    prices: Prices
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """How much a model can read and write, and at what prices; None where that is unknown."""
-
-    total: int | None = None
-    """Tokens of prompt and answer together."""
-    input: int | None = None
-    """Tokens of the prompt alone."""
-    output: int | None = None
-    prices: Prices | None = None
-    cliffs: tuple[Cliff, ...] = ()
-    origin: Origin = "unknown"
-    """Who says so."""
-
-    @property
-    def known(self) -> bool:
-        return self.total is not None or self.input is not None
-
-    def room(self, wanted: int | None = None) -> int | None:
-        """Tokens a request may hold when the client asks for up to `wanted` tokens of answer. None: unknown."""
-        limits = [self.input] if self.input else []
-        if self.total:
-            limits.append(max(self.total - self.reserve(wanted), self.total // FLOOR))
-        return max(1, int(min(limits) * (1 - MARGIN))) if limits else None
-
-    def prices_at(self, size: int) -> Prices | None:
-        """What a prompt of this size is charged at: all of it at the prices of the highest cliff it is over."""
-        over = [cliff for cliff in self.cliffs if size > cliff.above]
-        return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
-
-    def reserve(self, wanted: int | None = None) -> int:
-        """What the answer needs of a total window: what the client asks for, else the model's cap within reason."""
-        if wanted:
-            return wanted
-        likely = min(self.output or UNTOLD_OUTPUT, LONGEST_ANSWER)
-        return min(likely, self.total // 4) if self.total else likely
-
-
-UNKNOWN = Window()
-
-
-def resolve(model: str, *told: Window | None) -> Window:
+def resolve_window(model: str, *told: Window | None) -> Window:
     """One window out of several sources, most trusted first; the bundled table stands last.
 
     Limits come together, from the first source that knows one: half a learned window and half a bundled one are none.
     """
-    sources = [*filter(None, told), bundled(model) or UNKNOWN]
-    limits = next((source for source in sources if source.known), UNKNOWN)
+    sources = [*filter(None, told), find_bundled_window(model) or UNKNOWN]
+    limits = next((source for source in sources if source.is_known), UNKNOWN)
     priced = next((source for source in sources if source.prices), UNKNOWN)
     output = next((source.output for source in sources if source.output), None)
     return replace(limits, output=output, prices=priced.prices, cliffs=priced.cliffs)
-
-
-# --- what an overflow taught ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """A limit an upstream stated while refusing a request. The store lets it expire after `LEARNED_SECONDS`."""
-
-    limit: int
-    covers: Covers
-
-    def window(self) -> Window:
-        if self.covers == "total":
-            return Window(total=self.limit, origin="learned")
-        return Window(input=self.limit, origin="learned")
-
-    def to_bytes(self) -> bytes:
-        return msgspec.json.encode([1, self.limit, self.covers])
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Learned":
-        _, limit, covers = msgspec.json.decode(value, type=tuple[Literal[1], int, Covers])
-        return cls(limit, covers)
-
-
-def learned(limit: int | None, covers: Covers = "total") -> Learned | None:
-    return Learned(limit, covers) if limit is not None and limit in LEARNED_BAND else None
-
-
-def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """One model is 1M for one account and 128k for the next: what was learned holds for one credential (its hash)."""
-    scope = f"{upstream}\0{model}\0{credential}"
-    name = blake2b(scope.encode(), digest_size=16).hexdigest()
-    return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
-
-
-def told_bytes(window: Window) -> bytes:
-    """What an upstream told of its window, to be kept for other workers."""
-    return msgspec.json.encode([2, window.total, window.input, window.output])
-
-
-def recalled(value: bytes) -> Window:
-    """What is kept under either key: the lesson of an overflow, or what an upstream told."""
-    version, *told = msgspec.json.decode(value)
-    if version == 1:
-        return Learned.from_bytes(value).window()
-    total, told_input, output = told
-    return Window(total=total, input=told_input, output=output, origin="live")
 
 
 # --- what an upstream tells when asked ------------------------------------------------------------
@@ -248,14 +120,14 @@ _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?$")
 _DATE = re.compile(r"-(?:20\d\d-?\d\d-?\d\d|latest)$")
 
 
-def bundled(model: str) -> Window | None:
+def find_bundled_window(model: str) -> Window | None:
     """What the shipped table says of this name, its provider, route and date aside; nothing is guessed from a prefix.
 
     A wrong window is worse than none: a `qwen:7b` on a laptop does not read what the one in the cloud reads.
     """
     name = plain_name(model)
     table = _table()
-    row = table.get(name) or table.get(undated(name))
+    row = table.get(name) or table.get(without_date(name))
     return _window(row) if row else None
 
 
@@ -270,7 +142,7 @@ def plain_name(model: str) -> str:
     return name.replace(".", "-").replace("_", "-").replace("gpt-35", "gpt-3-5")
 
 
-def undated(name: str) -> str:
+def without_date(name: str) -> str:
     return _DATE.sub("", name)
 
 
@@ -289,7 +161,7 @@ def _window(row: _Row) -> Window:
         total=total,
         input=told_input,
         output=output,
-        prices=Prices(*prices) if prices else None,
-        cliffs=tuple(Cliff(above, Prices(*then)) for above, then in cliffs),
+        prices=TokenPrices(*prices) if prices else None,
+        cliffs=tuple(PriceCliff(above, TokenPrices(*then)) for above, then in cliffs),
         origin="bundled",
     )

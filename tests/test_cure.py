@@ -5,39 +5,38 @@ from chat import KEY, TENANT, request, says, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.recovery import Cure, cure, taught
 from proxy.core.identity import chain
+from proxy.core.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.core.rules import Rules
 from proxy.core.scene import Scene
-from proxy.windows import Learned
+from proxy.core.window import LearnedLimit
 from proxy.wire.chat import answer_within
-from proxy.wire.overflow import Fault
 
 
 def test_a_history_is_brought_well_below_the_limit_and_the_answer_has_its_place():
-    assert cure(Fault("input", 100_000, 120_000, "input"), 120_000, 1, 8_000) == Cure(100_000, 85_000)
-    assert cure(Fault("input", 100_000, 120_000), 120_000, 1, 8_000) == Cure(92_000, 78_200)
-    assert cure(Fault("input", 100_000, 120_000), 120_000, 1, None).room == 91_808
+    assert find_cure(Refusal("input", 100_000, 120_000, "input"), 120_000, 1, 8_000) == Cure(100_000, 85_000)
+    assert find_cure(Refusal("input", 100_000, 120_000), 120_000, 1, 8_000) == Cure(92_000, 78_200)
+    assert find_cure(Refusal("input", 100_000, 120_000), 120_000, 1, None).most_tokens == 91_808
 
 
 def test_an_answer_that_would_take_more_than_half_of_the_window_is_asked_for_shorter():
-    both = cure(Fault("input", 32_768, 40_000), 40_000, 1, 32_000)
-    assert both.room + both.answer == 32_768
+    both = find_cure(Refusal("input", 32_768, 40_000), 40_000, 1, 32_000)
+    assert both.most_tokens + both.most_answer_tokens == 32_768
 
 
 def test_the_upstreams_count_is_the_measure_where_it_can_be_true():
-    assert cure(Fault("input", 100_000, 150_000), 120_000, 1, None).ratio == 1.25
-    assert cure(Fault("input", 100_000, 9_000_000), 120_000, 1, None).ratio == 1
-    assert cure(Fault("tpm-hard", 30_000, 44_000), 40_000, 1, 4_000).ratio == 1
+    assert find_cure(Refusal("input", 100_000, 150_000), 120_000, 1, None).ratio == 1.25
+    assert find_cure(Refusal("input", 100_000, 9_000_000), 120_000, 1, None).ratio == 1
+    assert find_cure(Refusal("tpm-hard", 30_000, 44_000), 40_000, 1, 4_000).ratio == 1
 
 
 def test_what_was_refused_is_larger_than_what_fits_whatever_we_count():
-    found = cure(Fault("input", 100_000), 60_000, 1, None)
-    assert 60_000 * found.ratio > found.room
+    found = find_cure(Refusal("input", 100_000), 60_000, 1, None)
+    assert 60_000 * found.ratio > found.most_tokens
 
 
 FAULTS = st.builds(
-    Fault,
+    Refusal,
     kind=st.sampled_from(["input", "tpm-hard"]),
     limit=st.none() | st.integers(2_048, 2_000_000),
     size=st.none() | st.integers(1, 4_000_000),
@@ -47,55 +46,57 @@ FAULTS = st.builds(
 
 @given(FAULTS, st.integers(1, 4_000_000), st.none() | st.integers(1, 4_000_000))
 def test_whatever_is_tried_is_meant_to_fit(fault, counted, wanted):
-    found = cure(fault, counted, 1.0, wanted)
+    found = find_cure(fault, counted, 1.0, wanted)
     if found is not None:
-        assert 0 < found.goal <= found.room < counted * found.ratio
+        assert 0 < found.window_tokens <= found.most_tokens < counted * found.ratio
         if fault.limit and fault.covers == "total" and wanted:
-            assert found.room + (found.answer or wanted) <= fault.limit
+            assert found.most_tokens + (found.most_answer_tokens or wanted) <= fault.limit
 
 
 def test_where_nobody_says_what_fits_half_is_tried_and_remembered_only_if_it_helped():
-    found = cure(Fault("input"), 50_000, 1, None)
-    assert (found.room, found.goal, found.lesson) == (45_000, 25_000, Learned(50_000, "input"))
-    assert taught(Fault("input")) is None
+    found = find_cure(Refusal("input"), 50_000, 1, None)
+    assert (found.most_tokens, found.window_tokens, found.learned) == (45_000, 25_000, LearnedLimit(50_000, "input"))
+    assert limit_of(Refusal("input")) is None
 
 
 def test_a_request_that_can_hardly_have_been_too_long_is_left_alone():
-    assert cure(Fault("input"), 900, 1, None) is None
+    assert find_cure(Refusal("input"), 900, 1, None) is None
 
 
 def test_an_answer_is_asked_for_as_long_as_there_is_room():
-    assert cure(Fault("output", 32_768, 9_969, room=22_799), 9_000, 1, 26_000) == Cure(answer=22_783)
-    assert cure(Fault("output", room=16_384), 9_000, 1, 40_000) == Cure(answer=16_384)
-    assert cure(Fault("output", 32_768), 12_768, 1, 40_000) == Cure(answer=17_000)
+    assert find_cure(Refusal("output", 32_768, 9_969, answer_room=22_799), 9_000, 1, 26_000) == Cure(
+        most_answer_tokens=22_783
+    )
+    assert find_cure(Refusal("output", answer_room=16_384), 9_000, 1, 40_000) == Cure(most_answer_tokens=16_384)
+    assert find_cure(Refusal("output", 32_768), 12_768, 1, 40_000) == Cure(most_answer_tokens=17_000)
 
 
 @pytest.mark.parametrize(
     ("fault", "wanted"),
     [
-        (Fault("output"), 40_000),
-        (Fault("output", room=16_384), 16_384),
-        (Fault("output", 32_768), 40_000),
-        (Fault("rate"), None),
-        (Fault("bytes"), None),
+        (Refusal("output"), 40_000),
+        (Refusal("output", answer_room=16_384), 16_384),
+        (Refusal("output", 32_768), 40_000),
+        (Refusal("rate"), None),
+        (Refusal("bytes"), None),
     ],
 )
 def test_where_nothing_would_help_nothing_is_tried(fault, wanted):
-    assert cure(fault, 40_000, 1, wanted) is None
+    assert find_cure(fault, 40_000, 1, wanted) is None
 
 
 def test_what_is_learned_is_the_limit_and_never_from_an_answer_too_long():
-    assert taught(Fault("input", 33_280, covers="total")) == Learned(33_280, "total")
-    assert taught(Fault("tpm-hard", 30_000)) == Learned(30_000, "total")
-    assert taught(Fault("output", 32_768, room=9_000)) is None
-    assert taught(Fault("input", 1_024)) is None
+    assert limit_of(Refusal("input", 33_280, covers="total")) == LearnedLimit(33_280, "total")
+    assert limit_of(Refusal("tpm-hard", 30_000)) == LearnedLimit(30_000, "total")
+    assert limit_of(Refusal("output", 32_768, answer_room=9_000)) is None
+    assert limit_of(Refusal("input", 1_024)) is None
 
 
 def test_what_the_upstream_counts_of_the_bare_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
     asked = request(user("Is it?"), says("Yes.", reasoning_details=signed), user("And now?"))
     links = chain(asked, TENANT, KEY)
-    ready = Cure(bare=True)(Scene.of(asked, links, (), Rules()))
+    ready = Cure(strip_signed=True)(Scene.of(asked, links, (), Rules()))
     assert ready.basis == Scene.of(asked, links, (ready.block,), Rules()).basis != b""
 
 

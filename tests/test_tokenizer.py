@@ -11,7 +11,8 @@ import pytest
 import tiktoken_ext.openai_public as published
 
 from proxy import tokenizer as counting
-from proxy.tokenizer import Calibration, Tokenizers, family, plausible, prior, ranks, reported
+from proxy.core.calibration import Calibration, is_plausible, prompt_tokens_of
+from proxy.tokenizer import Tokenizers, model_family, prior_calibration, ranks
 from proxy.wire.weight import MESSAGE
 
 SHA256 = {
@@ -167,26 +168,26 @@ def test_the_estimator_chars_is_a_quarter_of_the_json(tokenizers):
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": "9"}, []])
 def test_f19_usage_that_is_missing_or_zero_is_unknown(usage):
-    assert reported(usage) is None
+    assert prompt_tokens_of(usage) is None
 
 
 def test_reported_usage_is_taken_at_its_word():
-    assert reported({"prompt_tokens": 812, "completion_tokens": 9}) == 812
+    assert prompt_tokens_of({"prompt_tokens": 812, "completion_tokens": 9}) == 812
 
 
 @pytest.mark.parametrize("told", [900, 4_000, 40_000])
 def test_usage_far_from_our_count_is_of_a_prompt_that_was_cut_or_only_half_reported(told):
-    assert not plausible(10_000, told)
+    assert not is_plausible(10_000, told)
 
 
 def test_usage_near_our_count_is_plausible():
-    assert plausible(10_000, 15_500)
-    assert plausible(10_000, 8_000)
+    assert is_plausible(10_000, 15_500)
+    assert is_plausible(10_000, 8_000)
 
 
 def test_calibration_believes_the_first_observation_and_then_moves_slowly():
-    first = prior("claude-sonnet-4-5").learn(10_000, 14_000)
-    assert first.tokens(1_000) == 1_400
+    first = prior_calibration("claude-sonnet-4-5").learn(10_000, 14_000)
+    assert first.calibrate(1_000) == 1_400
     settled = first
     for _ in range(20):
         settled = settled.learn(10_000, 14_000)
@@ -206,15 +207,15 @@ def test_calibration_does_not_learn_from_small_or_impossible_observations(counte
 
 
 def test_claude_counts_more_tokens_than_openai_before_anything_was_observed():
-    assert prior("gpt-5.5").ratio == 1
-    assert 1 < prior("anthropic/claude-sonnet-4.5").ratio < prior("claude-opus-5-5").ratio
+    assert prior_calibration("gpt-5.5").ratio == 1
+    assert 1 < prior_calibration("anthropic/claude-sonnet-4.5").ratio < prior_calibration("claude-opus-5-5").ratio
 
 
 def test_models_that_share_a_tokenizer_share_a_family():
-    assert family("claude-opus-4-5-20251101") == family("us.anthropic.claude-sonnet-4-6-v1:0") == "claude-4"
-    assert family("qwen3-coder-30b") == family("Qwen/Qwen3-32B") == "qwen-3"
-    assert family("gpt-5.5") != family("gpt-4o")
-    assert family("~") == "-"
+    assert model_family("claude-opus-4-5-20251101") == model_family("us.anthropic.claude-sonnet-4-6-v1:0") == "claude-4"
+    assert model_family("qwen3-coder-30b") == model_family("Qwen/Qwen3-32B") == "qwen-3"
+    assert model_family("gpt-5.5") != model_family("gpt-4o")
+    assert model_family("~") == "-"
 
 
 def test_a_calibration_comes_back_from_its_bytes():

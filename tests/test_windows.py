@@ -9,50 +9,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy import windows
-from proxy.windows import (
-    PROBES,
+from proxy.core import window
+from proxy.core.window import (
     UNKNOWN,
-    Cliff,
-    Learned,
+    LearnedLimit,
+    PriceCliff,
     Window,
-    bundled,
-    learned,
-    recalled,
-    resolve,
-    told_bytes,
+    learned_limit,
+    window_from_bytes,
     window_keys,
+    window_to_bytes,
 )
+from proxy.windows import PROBES, find_bundled_window, resolve_window
 
 # --- room ---
 
 
 def test_a_total_leaves_room_for_the_answer_and_a_margin():
-    assert Window(total=200_000).room(wanted=40_000) == 152_000
+    assert Window(total=200_000).usable_tokens(wanted=40_000) == 152_000
 
 
 def test_an_input_limit_does_not_shrink_by_the_answer():
-    assert Window(input=272_000).room(wanted=128_000) == 258_400
+    assert Window(input=272_000).usable_tokens(wanted=128_000) == 258_400
 
 
 def test_of_both_limits_the_tighter_counts():
     gpt_5 = Window(total=400_000, input=272_000, output=128_000)
-    assert gpt_5.room() == 258_400
-    assert gpt_5.room(wanted=200_000) == 190_000
+    assert gpt_5.usable_tokens() == 258_400
+    assert gpt_5.usable_tokens(wanted=200_000) == 190_000
 
 
 def test_an_answer_nobody_asked_for_is_reserved_within_reason():
-    assert Window(total=1_000_000, output=128_000).reserve() == windows.LONGEST_ANSWER
-    assert Window(total=1_000_000, output=4_096).reserve() == 4_096
-    assert Window(total=1_000_000).reserve() == windows.UNTOLD_OUTPUT
+    assert Window(total=1_000_000, output=128_000).answer_tokens() == window.MOST_ANSWER_TOKENS
+    assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
+    assert Window(total=1_000_000).answer_tokens() == windows.DEFAULT_ANSWER_TOKENS
 
 
 def test_small_windows_reserve_in_proportion():
-    assert Window(total=8_192, output=8_192).room() == int((8_192 - 2_048) * 0.95)
+    assert Window(total=8_192, output=8_192).usable_tokens() == int((8_192 - 2_048) * 0.95)
 
 
 @given(total=st.integers(1, 2_000_000), output=st.integers(1, 400_000), wanted=st.integers(0, 4_000_000))
 def test_f22_the_room_is_never_negative_and_never_more_than_fits(total, output, wanted):
-    room = Window(total=total, output=output).room(wanted)
+    room = Window(total=total, output=output).usable_tokens(wanted)
     assert 1 <= room <= total
     if wanted <= total * 7 // 8:
         assert room == 1 or room + wanted <= total
@@ -60,12 +59,12 @@ def test_f22_the_room_is_never_negative_and_never_more_than_fits(total, output, 
 
 def test_f22_a_full_window_and_the_answer_asked_for_fit_together():
     window = Window(total=196_608)
-    assert window.room(wanted=32_000) + 32_000 < 196_608
+    assert window.usable_tokens(wanted=32_000) + 32_000 < 196_608
 
 
 def test_the_room_of_an_unknown_window_is_unknown():
-    assert UNKNOWN.room() is None
-    assert not UNKNOWN.known
+    assert UNKNOWN.usable_tokens() is None
+    assert not UNKNOWN.is_known
 
 
 # --- which source is believed ---
@@ -76,23 +75,23 @@ LIVE = Window(total=262_144, output=9_000, origin="live")
 
 
 def test_f18_config_before_learned_before_live_before_bundled_before_unknown():
-    assert resolve("gpt-5.5", CONFIG, LEARNED, LIVE).origin == "config"
-    assert resolve("gpt-5.5", None, LEARNED, LIVE).origin == "learned"
-    assert resolve("gpt-5.5", None, None, LIVE).origin == "live"
-    assert resolve("gpt-5.5", None, None, None).origin == "bundled"
-    assert resolve("my-own-model", None, None, None) == UNKNOWN
+    assert resolve_window("gpt-5.5", CONFIG, LEARNED, LIVE).origin == "config"
+    assert resolve_window("gpt-5.5", None, LEARNED, LIVE).origin == "learned"
+    assert resolve_window("gpt-5.5", None, None, LIVE).origin == "live"
+    assert resolve_window("gpt-5.5", None, None, None).origin == "bundled"
+    assert resolve_window("my-own-model", None, None, None) == UNKNOWN
 
 
 def test_limits_come_from_one_source_and_prices_from_whoever_knows_them():
-    window = resolve("gpt-5.5", CONFIG, None, LIVE)
+    window = resolve_window("gpt-5.5", CONFIG, None, LIVE)
     assert (window.total, window.input, window.output) == (64_000, None, 9_000)
     assert window.prices.input == 5.0
     assert window.cliffs[0].above == 272_000
 
 
 def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
-    priced = Window(prices=windows.Prices(1.0, 0.1, None, 2.0), origin="config")
-    window = resolve("gpt-5.5", priced)
+    priced = Window(prices=windows.TokenPrices(1.0, 0.1, None, 2.0), origin="config")
+    window = resolve_window("gpt-5.5", priced)
     assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
 
 
@@ -100,23 +99,23 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
 
 
 def test_what_an_overflow_taught_is_a_window():
-    assert learned(131_072).window() == Window(total=131_072, origin="learned")
-    assert learned(272_000, "input").window() == Window(input=272_000, origin="learned")
+    assert learned_limit(131_072).window() == Window(total=131_072, origin="learned")
+    assert learned_limit(272_000, "input").window() == Window(input=272_000, origin="learned")
 
 
 @pytest.mark.parametrize("limit", [None, 0, 400, 2_047, 10_000_001])
 def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
-    assert learned(limit) is None
+    assert learned_limit(limit) is None
 
 
 def test_learned_windows_come_back_from_their_bytes():
-    assert Learned.from_bytes(learned(131_072, "input").to_bytes()) == Learned(131_072, "input")
+    assert LearnedLimit.from_bytes(learned_limit(131_072, "input").to_bytes()) == LearnedLimit(131_072, "input")
 
 
 def test_what_is_known_of_a_window_comes_back_as_what_it_was():
     told = Window(total=32_768, input=30_000, output=2_048, origin="live")
-    assert recalled(told_bytes(told)) == told
-    assert recalled(Learned(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
+    assert window_from_bytes(window_to_bytes(told)) == told
+    assert window_from_bytes(LearnedLimit(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
 
 
 def test_what_was_learned_holds_for_one_tenant_upstream_model_and_credential():
@@ -221,7 +220,7 @@ def test_a_server_of_one_model_answers_for_any_name_and_one_of_many_only_for_its
     ],
 )
 def test_one_model_under_its_many_names(name):
-    window = bundled(name)
+    window = find_bundled_window(name)
     assert (window.total, window.output, window.origin) == (200_000, 64_000, "bundled")
 
 
@@ -236,36 +235,36 @@ def test_one_model_under_its_many_names(name):
     ],
 )
 def test_providers_spell_the_same_model_differently(name, same):
-    assert bundled(name) is not None
-    assert bundled(name) == bundled(same)
+    assert find_bundled_window(name) is not None
+    assert find_bundled_window(name) == find_bundled_window(same)
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-coder:7b", "gpt-4o-of-our-own", "my-deployment", "", "gpt", "a/b/"])
 def test_a_name_the_table_does_not_know_is_unknown(name):
-    assert bundled(name) is None
+    assert find_bundled_window(name) is None
 
 
 def test_a_dated_release_with_other_limits_keeps_them():
-    assert bundled("gpt-4o-2024-05-13").output == 4_096
-    assert bundled("gpt-4o-2024-08-06").output == bundled("gpt-4o").output == 16_384
+    assert find_bundled_window("gpt-4o-2024-05-13").output == 4_096
+    assert find_bundled_window("gpt-4o-2024-08-06").output == find_bundled_window("gpt-4o").output == 16_384
 
 
 def test_totals_and_input_limits_are_told_apart():
-    assert (bundled("gpt-5").total, bundled("gpt-5").input) == (400_000, 272_000)
-    assert bundled("gpt-5.5").room(wanted=128_000) + 128_000 < 1_050_000
+    assert (find_bundled_window("gpt-5").total, find_bundled_window("gpt-5").input) == (400_000, 272_000)
+    assert find_bundled_window("gpt-5.5").usable_tokens(wanted=128_000) + 128_000 < 1_050_000
 
 
 def test_prices_and_their_cliffs_are_per_million_tokens():
-    window = bundled("gpt-5.5")
+    window = find_bundled_window("gpt-5.5")
     assert (window.prices.input, window.prices.cache_read, window.prices.output) == (5.0, 0.5, 30.0)
-    assert window.cliffs == (Cliff(272_000, windows.Prices(10.0, 1.0, None, 45.0)),)
+    assert window.cliffs == (PriceCliff(272_000, windows.TokenPrices(10.0, 1.0, None, 45.0)),)
 
 
 def test_every_row_of_the_table_is_sane():
     for name, row in windows._table().items():
         window = windows._window(row)
         assert windows.plain_name(name) == name
-        assert 0 < window.room() < window.total
+        assert 0 < window.usable_tokens() < window.total
         assert window.input is None or window.input < window.total
         assert window.output is None or window.output < window.total
         assert [cliff.above for cliff in window.cliffs] == sorted({cliff.above for cliff in window.cliffs})
@@ -276,5 +275,5 @@ def test_the_table_is_read_only_when_asked_for_and_fast():
     subprocess.run([sys.executable, "-c", probe], check=True)
     windows._table.cache_clear()
     before = time.process_time()
-    bundled("gpt-5.5")
+    find_bundled_window("gpt-5.5")
     assert time.process_time() - before < 0.020

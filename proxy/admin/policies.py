@@ -239,7 +239,8 @@ def _kind(loaded: Loaded, name: str) -> str:
 
 def _doubts(config: Config) -> list[Doubt]:
     return [
-        Doubt(path=path, message=why) for path, why in doubts(config, lambda name: windows.bundled(name) is not None)
+        Doubt(path=path, message=why)
+        for path, why in doubts(config, lambda name: windows.find_bundled_window(name) is not None)
     ]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.cli import options
 from proxy.config import as_yaml, doubts
-from proxy.windows import bundled
+from proxy.windows import find_bundled_window
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,4 +31,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_known(model: str) -> bool:
-    return bundled(model) is not None
+    return find_bundled_window(model) is not None

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from proxy.windows import PROBES, Window
+from proxy.core.window import Window
+from proxy.windows import PROBES
 from proxy.wire.headers import Headers, find
 
 MODELS = "/v1/models"

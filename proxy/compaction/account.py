@@ -10,10 +10,10 @@ from typing import Any
 
 from proxy.compaction.ground import Decided
 from proxy.core import economics
+from proxy.core.calibration import prompt_tokens_of
 from proxy.core.groups import last_assistant
+from proxy.core.window import Window
 from proxy.events import TurnEnded
-from proxy.tokenizer import reported
-from proxy.windows import Window
 from proxy.wire.headers import find
 
 MILLION = 1_000_000
@@ -23,7 +23,7 @@ def account(decided: Decided, usage: Mapping[str, Any] | None) -> TurnEnded:
     case, ready, caller = decided.case, decided.ready, decided.case.call.caller
     notes, told = decided.notes, dict(usage or {})
     after = ready.before if decided.rehearsed else ready.after
-    prompt, cached = reported(told) or 0, _cached(told)
+    prompt, cached = prompt_tokens_of(told) or 0, _cached(told)
     paid = None if cached is None or not prompt else _dollars(case.window, prompt, cached)
     changed = paid is not None and after != ready.before
     return TurnEnded(
@@ -53,7 +53,7 @@ def account(decided: Decided, usage: Mapping[str, Any] | None) -> TurnEnded:
 def _warm(decided: Decided) -> int:
     """How many tokens of the history, had it gone out as it came, the upstream would have had in its cache."""
     case, last = decided.case, decided.memory.last
-    if last is not None and economics.cold(time.time() - last.at, case.facts().prices):
+    if last is not None and economics.cold(time.time() - last.forwarded_at, case.facts().prices):
         return 0
     links, body = decided.identity.links, case.request.body
     known = last is not None and last.anchor.link in links

@@ -14,7 +14,7 @@ from typing import Any
 from proxy import events
 from proxy.compaction.account import account
 from proxy.compaction.errand import heard
-from proxy.compaction.facts import LastTime, tenant_of
+from proxy.compaction.facts import tenant_of
 from proxy.compaction.ground import Decided, Prepared
 from proxy.compaction.judging import asked, weighing
 from proxy.compaction.keeping import Keeper, history_of
@@ -22,10 +22,11 @@ from proxy.compaction.lessons import Lessons
 from proxy.compaction.recall import Recall
 from proxy.compaction.summarizer import Summarizer
 from proxy.core import plan
+from proxy.core.calibration import is_plausible, prompt_tokens_of
+from proxy.core.memory import LastRequest
 from proxy.core.rules import Anchor
 from proxy.errors import ProxyError
 from proxy.store.originals import Kept, Recording
-from proxy.tokenizer import plausible, reported
 from proxy.wire import chat
 from proxy.wire.headers import Headers
 from proxy.wire.silence import silent
@@ -98,14 +99,14 @@ class Aftermath:
             return
         identity, memory, ready = decided.identity, decided.memory, decided.ready
         counted = sum(await decided.case.tokenizer.count_all(weighing(ready)))
-        tokens = reported(usage) or await self._recounted(prepared)
+        tokens = prompt_tokens_of(usage) or await self._recounted(prepared)
         if silent(counted, usage, end):
             self._complain(decided, counted, tokens)
-        if decided.rehearsed or not plausible(counted, tokens):
+        if decided.rehearsed or not is_plausible(counted, tokens):
             tokens = 0
         scale, (vain, lasted) = memory.calibration.learn(counted, tokens), decided.helped(tokens or ready.after)
         anchor = Anchor(identity.links[-1], tokens, ready.basis)
-        last = LastTime(anchor, time.time(), identity.counter, scale, vain, lasted)
+        last = LastRequest(anchor, time.time(), identity.counter, scale, vain, lasted)
         if vain == plan.BREAKER and ready.action == "created":
             self._emit(events.BreakerOpened(identity.conversation, decided.case.rules.policy))
         await self._recall.note(identity, last, first=memory.last is None)
@@ -127,17 +128,17 @@ class Aftermath:
         probing = replace(prepared.call, body=chat.answer_within(chat.unstreamed(body), PROBE_TOKENS))
         with suppress(ProxyError):
             answer, _ = await heard(case.client, probing, case.request.model)
-            return reported(answer.usage) or 0
+            return prompt_tokens_of(answer.usage) or 0
         return 0
 
-    async def _ask_ahead(self, decided: Decided, last: LastTime) -> None:
+    async def _ask_ahead(self, decided: Decided, last: LastRequest) -> None:
         """Ask now for the summary that the next requests will need."""
         rules, size = decided.case.rules, last.anchor.tokens or decided.ready.after
         if not plan.nears(size, rules, decided.ground.facts(may_ask=not self._summarizer.rests(decided.ground.whose))):
             return
         ground = decided.afterwards(await self._recall.candidate(decided.identity))
         facts = replace(
-            ground.facts(may_ask=not self._summarizer.rests(ground.whose)), anchor=last.anchor, vain=last.vain
+            ground.facts(may_ask=not self._summarizer.rests(ground.whose)), anchor=last.anchor, vain=last.useless_blocks
         )
         question = await asked(plan.ahead, ground, rules, last.calibration, facts)
         if question is not None:

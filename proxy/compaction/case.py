@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from proxy.compaction.facts import prices_of
 from proxy.compaction.lessons import Which, which
 from proxy.compaction.wish import Wish
 from proxy.config import Policy
+from proxy.core.calibration import Calibration
 from proxy.core.messages import Request
 from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
-from proxy.tokenizer import Calibration, Tokenizer
+from proxy.core.window import Window, relative_prices, window_keys
+from proxy.tokenizer import Tokenizer
 from proxy.upstream import Call, Client
-from proxy.windows import Window, window_keys
 from proxy.wire.redaction import Redaction
 
 NOTHING_REDACTED = Redaction()
@@ -74,18 +74,18 @@ class Case:
         return replace(self, window=limits)
 
     def facts(self) -> Facts:
-        usable = self.window.room(self.request.max_output)
-        prices, force = prices_of(self.window), self.wish.mode == "force"
+        usable = self.window.usable_tokens(self.request.max_output)
+        prices, force = relative_prices(self.window), self.wish.mode == "force"
         return Facts(usable=usable, prices=prices, force=force, focus=self.wish.focus)
 
     def count(self, calibration: Calibration) -> Count:
         """Tokens as this upstream counts them, as far as it has told."""
-        known = {raw: calibration.tokens(tokens) for raw, tokens in self.counts.items()}
+        known = {raw: calibration.calibrate(tokens) for raw, tokens in self.counts.items()}
 
         def count(raw: bytes) -> int:
             tokens = known.get(raw)
             if tokens is None:
-                tokens = known[raw] = calibration.tokens(self.tokenizer.count(raw))
+                tokens = known[raw] = calibration.calibrate(self.tokenizer.count(raw))
             return tokens
 
         return count

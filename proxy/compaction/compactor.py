@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 from proxy import events
-from proxy.compaction import explicit, recovery
+from proxy.compaction import explicit
 from proxy.compaction.aftermath import Aftermath
 from proxy.compaction.case import Case, Ruled
-from proxy.compaction.facts import Identity, prices_of, tenant_of
+from proxy.compaction.facts import tenant_of
 from proxy.compaction.ground import REASON, Decided, Ground, Prepared
 from proxy.compaction.judging import apart, asked, weighing
 from proxy.compaction.keeping import Keeper
@@ -23,18 +23,21 @@ from proxy.compaction.probe import Probe
 from proxy.compaction.recall import Recall
 from proxy.compaction.summarizer import Summarizer
 from proxy.compaction.wish import Wish
-from proxy.core import asides, plan
+from proxy.core import asides, plan, recovery
+from proxy.core.calibration import Calibration
 from proxy.core.identity import chain
+from proxy.core.memory import Identity
 from proxy.core.messages import Request
 from proxy.core.plan import NeedSummary, Ready
+from proxy.core.recovery import Refusal
 from proxy.core.rules import Facts
+from proxy.core.window import Window, relative_prices
 from proxy.store.promises import Store
-from proxy.tokenizer import Calibration, Tokenizers, family, prior
+from proxy.tokenizer import Tokenizers, model_family, prior_calibration
 from proxy.upstream import Call, Client
-from proxy.windows import Window, resolve
+from proxy.windows import resolve_window
 from proxy.wire import chat, gauge, paths
 from proxy.wire.gauge import Gauge
-from proxy.wire.overflow import Fault
 from proxy.wire.redaction import Redaction
 
 # Bytes to a token, guessed low: whoever is quiet by this is quiet by any count.
@@ -89,7 +92,7 @@ class Compactor:
             if (focus := asides.called(request)) is not None:
                 wish = wish.forced(focus)
         case = self._case(call, wish, request, ruled, client)
-        if len(body) > SMALLEST_WINDOW * BYTES_A_TOKEN and not case.window.known:
+        if len(body) > SMALLEST_WINDOW * BYTES_A_TOKEN and not case.window.is_known:
             self._probe.ask(client, request.model, call)  # a small window may matter long before anybody takes notice
         counted = await _counted(case, self._lessons.inkling(case.which))
         if counted is None:
@@ -133,7 +136,7 @@ class Compactor:
     def _case(self, call: Call, wish: Wish, request: Request, ruled: Ruled, client: Client) -> Case:
         policy, rules = ruled.policy, ruled.rules
         told = Window(total=client.settings.window, origin="config") if client.settings.window else None
-        window = resolve(request.model, told, self._probe.known(client, request.model, call))
+        window = resolve_window(request.model, told, self._probe.known(client, request.model, call))
         may = rules.new_blocks and wish.mode != "off" and not call.caller.halted
         rules = replace(rules, clean=self._clean, new_blocks=may)
         tokenizer = self._tokenizers.of(request.model, policy.estimator)
@@ -169,11 +172,11 @@ class Compactor:
         secret = await self._recall.secret()
         tenant = tenant_of(case.call, secret)
         links = await apart(len(request.source), partial(chain, request, tenant, secret, case.wish.conversation))
-        identity = Identity(tenant, links, f"{case.upstream}/{family(request.model)}")
+        identity = Identity(tenant, links, f"{case.upstream}/{model_family(request.model)}")
         windows = () if case.window.origin == "config" else case.window_keys(tenant)  # the operator has spoken
         memory = await self._recall.find(
             identity,
-            prior(request.model),
+            prior_calibration(request.model),
             rehearse=case.observes,
             windows=windows,
             told=not case.observes and _may_need_summary(case.knowing(self._lessons.inkling(case.which))),
@@ -181,34 +184,34 @@ class Compactor:
         lesson = self._lessons.recalled(case.which, memory.window) if memory.answered else None
         return Ground(case.knowing(lesson), identity, memory)
 
-    async def recover(self, prepared: Prepared, fault: Fault) -> Prepared:
+    async def recover(self, prepared: Prepared, fault: Refusal) -> Prepared:
         """What to try once more after this refusal; the same call again means that nothing would help."""
         case = prepared.case
         if case is None or case.observes or not case.rules.new_blocks:
             return prepared
         refused = prepared.decided or await self._passed_over(case)
-        if (lesson := recovery.taught(fault, case.request.max_output)) is not None:
+        if (lesson := recovery.limit_of(fault, case.request.max_output)) is not None:
             await self._lessons.learn(case.window_keys(refused.identity.tenant)[0], case.which, lesson)
         counted = sum(await case.tokenizer.count_all(weighing(refused.ready)))
-        cure = recovery.cure(fault, counted, refused.memory.calibration.ratio, case.request.max_output)
+        cure = recovery.find_cure(fault, counted, refused.memory.calibration.ratio, case.request.max_output)
         again = await self._cured(prepared, refused, cure) if cure is not None else prepared
         return prepared if again.call.body == prepared.call.body else again
 
     async def _cured(self, prepared: Prepared, refused: Decided, cure: recovery.Cure) -> Prepared:
-        if cure.of_history:
-            case, facts = refused.case, Facts(usable=cure.goal, prices=prices_of(refused.case.window))
-            ready = await asked(cure, refused.ground, cure.hardened(case.rules), Calibration(cure.ratio), facts)
+        if cure.changes_history:
+            case, facts = refused.case, Facts(usable=cure.window_tokens, prices=relative_prices(refused.case.window))
+            ready = await asked(cure, refused.ground, cure.harden(case.rules), Calibration(cure.ratio), facts)
             if ready is None:
                 return prepared
             prepared = await self._carried_out(replace(refused, ready=ready))
-        return _asking_less(replace(prepared, lesson=cure.lesson), cure.answer)
+        return _asking_less(replace(prepared, lesson=cure.learned), cure.most_answer_tokens)
 
     async def _passed_over(self, case: Case) -> Decided:
         """A request that went out as it came, because it was beneath notice, is looked at after all."""
         await case.tokenizer.count_all(case.raws)
         ground = await self._found(case)
         size = sum(map(ground.case.count(ground.memory.calibration), case.raws))
-        return Decided(ground, recovery.untouched(case.request, size))
+        return Decided(ground, recovery.untouched_decision(case.request, size))
 
     async def _carried_out(self, decided: Decided) -> Prepared:
         self._tell(decided)

@@ -9,22 +9,22 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from proxy.compaction.candidate import GIVEN_UP, Candidate
 from proxy.compaction.case import Case
 from proxy.compaction.errand import Errand
-from proxy.compaction.facts import Identity
 from proxy.compaction.recall import OBSERVED, Memory
 from proxy.compaction.summarizer import Order, Whose
 from proxy.compaction.wish import Wish
+from proxy.core.memory import MOST_FAILURES, Identity, SummaryCandidate
 from proxy.core.overlay import Block
 from proxy.core.plan import BREAKER, Ready
 from proxy.core.question import Question
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import WINDOWED
 from proxy.core.summary import Summary
+from proxy.core.window import LearnedLimit
 from proxy.store.originals import Kept
 from proxy.upstream import Call
-from proxy.windows import Learned, resolve
+from proxy.windows import resolve_window
 from proxy.wire.gauge import Gauge
 from proxy.wire.headers import Headers
 
@@ -33,7 +33,7 @@ HALTED = "switched-off"
 PLAIN = Gauge()
 # A block that needs the next one sooner than after this many requests was of no use.
 LASTING = 5
-NONE_YET = Candidate("failed")
+NONE_YET = SummaryCandidate("failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Ground:
     def facts(self, *, may_ask: bool) -> Facts:
         """What `decide()` must know. `may_ask`: the upstream that makes summaries is not being left alone."""
         last, told = self.memory.last, self.memory.candidate or NONE_YET
-        vain = last.vain if last is not None else 0
+        vain = last.useless_blocks if last is not None else 0
         facts = replace(
             self.case.facts(),
             seen=last is not None,
-            may_ask=may_ask and not self.case.observes and told.times < GIVEN_UP and vain < BREAKER,
+            may_ask=may_ask and not self.case.observes and told.failures < MOST_FAILURES and vain < BREAKER,
             vain=vain,
             making=told.covers if told.state == "making" and not self.case.observes else 0,
             summary=Summary(told.covers, told.text) if told.state == "ready" else None,
@@ -75,12 +75,12 @@ class Ground:
         if last is None:
             return facts
         anchor = last.anchor if last.counter == self.identity.counter else None
-        return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.at))
+        return replace(facts, anchor=anchor, idle=max(0.0, time.time() - last.forwarded_at))
 
     def order(self, question: Question) -> Order:
         """Whom to ask for a summary, and how."""
         case, told = self.case, self.case.policy.summary
-        window = resolve(told.model, None, None) if told.model else case.window
+        window = resolve_window(told.model, None, None) if told.model else case.window
         errand = Errand(
             question=question,
             request=case.request,
@@ -90,9 +90,9 @@ class Ground:
             redaction=case.redaction,
             model=told.model,
             foreign=case.asked is not case.client,
-            room=window.room(told.max_tokens),
+            room=window.usable_tokens(told.max_tokens),
         )
-        in_vain = self.memory.candidate.times if self.memory.candidate is not None else 0
+        in_vain = self.memory.candidate.failures if self.memory.candidate is not None else 0
         return Order(errand, self.identity, case.rules.policy, told.seconds, in_vain)
 
 
@@ -148,7 +148,7 @@ class Decided:
             notes.append((REASON, HALTED))
         elif ready.reason:
             notes.append((REASON, ready.reason))
-        elif not case.window.known:
+        elif not case.window.is_known:
             notes.append((REASON, "window-unknown"))
         return tuple(notes)
 
@@ -158,7 +158,7 @@ class Decided:
         One helps that brings the history half the way down to its target, by the upstream's own count, and that lasts.
         """
         case, last = self.case, self.memory.last
-        vain, lasted = (last.vain, last.lasted + 1) if last is not None else (0, LASTING)
+        vain, lasted = (last.useless_blocks, last.requests_since_block + 1) if last is not None else (0, LASTING)
         facts = case.facts()
         limits = case.rules.limits(facts.usable, facts.prices)
         if not limits or tokens <= limits[0][0] * case.rules.target:
@@ -168,7 +168,7 @@ class Decided:
         helps = tokens <= limits[0][0] * (1 + case.rules.target) / 2 and lasted >= LASTING
         return 0 if helps else vain + 1, 0
 
-    def afterwards(self, candidate: Candidate | None) -> Ground:
+    def afterwards(self, candidate: SummaryCandidate | None) -> Ground:
         """The ground that the next request of this conversation will stand on."""
         memory = replace(self.memory, block=self.ready.block or self.memory.block, candidate=candidate)
         return replace(self.ground, memory=memory)
@@ -199,7 +199,7 @@ class Prepared:
     wish: Wish = field(default_factory=Wish)
     case: Case | None = None
     """None where the body was not understood."""
-    lesson: Learned | None = None
+    lesson: LearnedLimit | None = None
     """What it teaches if the upstream takes it."""
     keeps: bool = True
     """Whether its originals may be kept."""

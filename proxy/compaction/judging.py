@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from proxy.compaction.ground import Ground
+from proxy.core.calibration import Calibration
 from proxy.core.plan import Ready
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
-from proxy.tokenizer import Calibration
 
 LARGE = 256 * 1024
 """Bodies of more bytes are worked on in the thread."""

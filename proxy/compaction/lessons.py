@@ -6,9 +6,9 @@ that nothing would be looked up for it may still be too long for a small window,
 
 from proxy import events
 from proxy.compaction.known import who
+from proxy.core.window import LEARNED_SECONDS, LearnedLimit, Window, window_from_bytes, window_to_bytes
 from proxy.store.promises import Store, StoreUnavailable
 from proxy.upstream import Call
-from proxy.windows import LEARNED_SECONDS, Learned, Window, recalled, told_bytes
 
 REMEMBERED = 10_000
 
@@ -37,9 +37,9 @@ class Lessons:
         if value is None:
             self._inklings.pop(which, None)
             return None
-        return self._noticed(which, recalled(value))
+        return self._noticed(which, window_from_bytes(value))
 
-    async def learn(self, key: str, which: Which, lesson: Learned) -> None:
+    async def learn(self, key: str, which: Which, lesson: LearnedLimit) -> None:
         self._noticed(which, lesson.window())
         await self._note(key, lesson.to_bytes())
 
@@ -55,7 +55,7 @@ class Lessons:
         Else a block would stand for this worker and not for the next one, or for the one that is started after it.
         """
         if (told := self._heard.pop(which, None)) is not None:
-            await self._note(key, told_bytes(told))
+            await self._note(key, window_to_bytes(told))
 
     async def _note(self, key: str, value: bytes) -> None:
         try:

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 
 from proxy.compaction.lessons import Which, which
 from proxy.config import Upstream
+from proxy.core.window import Window
 from proxy.errors import ProxyError
 from proxy.upstream import Call, Client
-from proxy.windows import PROBES, Window, bundled
+from proxy.windows import PROBES, find_bundled_window
 from proxy.wire.headers import CREDENTIALS
 
 ASK_AGAIN_SECONDS = 3600.0
@@ -81,7 +82,7 @@ async def _answer(client: Client, path: str, call: Call) -> object:
 
 
 def _worth_asking(settings: Upstream, model: str) -> bool:
-    return settings.window is None and (_is_own(settings.base_url) or bundled(model) is None)
+    return settings.window is None and (_is_own(settings.base_url) or find_bundled_window(model) is None)
 
 
 def _is_own(url: str) -> bool:

@@ -13,13 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 from proxy import events
-from proxy.compaction.candidate import DAY_SECONDS, GIVEN_UP, Candidate, summary_key
-from proxy.compaction.facts import Identity, LastTime
+from proxy.core.calibration import UNCALIBRATED, Calibration
 from proxy.core.identity import promise_key
+from proxy.core.memory import DAY_SECONDS, MOST_FAILURES, Identity, LastRequest, SummaryCandidate, summary_key
 from proxy.core.overlay import Block
 from proxy.core.plan import Ready
 from proxy.store.promises import SECRET_BYTES, Found, Store, StoreUnavailable
-from proxy.tokenizer import UNCALIBRATED, Calibration
 
 OBSERVED = "observed"
 BLOCKS_AT_HAND = 64
@@ -34,13 +33,13 @@ class Memory:
     block: Block | None = None
     found: Found | None = None
     """The block as the store has it."""
-    last: LastTime | None = None
+    last: LastRequest | None = None
     calibration: Calibration = UNCALIBRATED
     rehearsed: bool = False
     """The block is one that was only observed."""
     window: bytes | None = None
     """What an overflow taught of the window, or else what an upstream told."""
-    candidate: Candidate | None = None
+    candidate: SummaryCandidate | None = None
     """The newest summary that was asked for, and how far it is."""
     answered: bool = True
     """Did the store answer at all?"""
@@ -96,7 +95,7 @@ class Recall:
             candidate=_candidate(account, accounts),
         )
 
-    async def candidate(self, identity: Identity) -> Candidate | None:
+    async def candidate(self, identity: Identity) -> SummaryCandidate | None:
         """How far the newest summary is by now."""
         keys = _summary_keys(identity)
         try:
@@ -108,7 +107,7 @@ class Recall:
 
     async def disown(self, identity: Identity, covers: int) -> None:
         """A request that used this summary was called invalid: it is not used again, and no other is asked for."""
-        given_up = Candidate("failed", times=GIVEN_UP).to_bytes()
+        given_up = SummaryCandidate("failed", failures=MOST_FAILURES).to_bytes()
         await self._act(self._store.note(summary_key(identity, covers), given_up, DAY_SECONDS))
 
     async def promise(self, identity: Identity, ready: Ready, memory: Memory, *, rehearsed: bool) -> None:
@@ -118,11 +117,11 @@ class Recall:
             standing = memory.found.value if memory.found is not None and memory.found.key == key else None
             await self._act(self._store.put(key, ready.block.to_bytes(), over=standing))
 
-    async def note(self, identity: Identity, last: LastTime, *, first: bool) -> None:
+    async def note(self, identity: Identity, last: LastRequest, *, first: bool) -> None:
         """The last time of a conversation. What its first one teaches, the next conversation begins with."""
         key = identity.anchor_key(identity.links[-1])
         await self._act(self._store.note(key, last.to_bytes(), FACT_SECONDS))
-        if first and last.calibration.seen:
+        if first and last.calibration.observations:
             await self._act(self._store.note(identity.scale_key, last.calibration.to_bytes(), FACT_SECONDS))
 
     async def close(self) -> None:
@@ -146,20 +145,22 @@ def _summary_keys(identity: Identity) -> list[str]:
     return [summary_key(identity, covers) for covers in reversed(range(len(identity.links)))]
 
 
-def _candidate(account: Found | None, keys: Sequence[str]) -> Candidate | None:
+def _candidate(account: Found | None, keys: Sequence[str]) -> SummaryCandidate | None:
     """What it covers follows from the place of its key, for these stand longest first."""
-    return None if account is None else Candidate.from_bytes(account.value, len(keys) - 1 - keys.index(account.key))
+    return (
+        None if account is None else SummaryCandidate.from_bytes(account.value, len(keys) - 1 - keys.index(account.key))
+    )
 
 
 def _rehearsing(identity: Identity) -> str:
     return f"{identity.tenant}/{OBSERVED}"
 
 
-def _told(fact: Found | None, identity: Identity, prior: Calibration) -> tuple[LastTime | None, Calibration]:
+def _told(fact: Found | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
     """The last time, if there was one, and how this upstream counts this model, as far as that is known."""
     if fact is None:
         return None, prior
     if fact.key == identity.scale_key:
         return None, Calibration.from_bytes(fact.value)
-    last = LastTime.from_bytes(fact.value)
+    last = LastRequest.from_bytes(fact.value)
     return last, last.calibration if last is not None and last.counter == identity.counter else prior

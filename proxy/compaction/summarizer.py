@@ -9,12 +9,12 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from secrets import token_hex
 from time import perf_counter
 
 from proxy import events
-from proxy.compaction.candidate import DAY_SECONDS, FAILED_SECONDS, GIVEN_UP, Candidate, summary_key
 from proxy.compaction.errand import RESTS, Errand, Outcome
-from proxy.compaction.facts import Identity
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Identity, SummaryCandidate, summary_key
 from proxy.core.summary import Summary
 from proxy.core.verdict import Verdict
 from proxy.store.promises import Store, StoreUnavailable
@@ -115,7 +115,7 @@ class Summarizer:
         return self._flights[key]
 
     async def _flown(self, order: Order) -> Summary | None:
-        claim = Candidate.making()
+        claim = SummaryCandidate.claim(token_hex(8))
         if not await self._claimed(order, claim):
             return await self._made_elsewhere(order.identity, order.errand.question.covers, order.seconds)
         kept, seconds = claim, 0.0
@@ -157,7 +157,7 @@ class Summarizer:
             self._resting.clear()
         self._resting[whose] = time.monotonic() + seconds
 
-    async def _claimed(self, order: Order, claim: Candidate) -> bool:
+    async def _claimed(self, order: Order, claim: SummaryCandidate) -> bool:
         """Without a store each worker asks for itself. A claim outlives the work, so that nobody begins it again."""
         try:
             return await self._store.claim(order.key, claim.to_bytes(), order.seconds + GRACE_SECONDS)
@@ -171,18 +171,18 @@ class Summarizer:
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
                 while (value := await self._store.fact(key)) is not None:
-                    found = Candidate.from_bytes(value)
+                    found = SummaryCandidate.from_bytes(value)
                     if found is None or found.state != "making":
                         return Summary(covers, found.text) if found is not None and found.text else None
                     await asyncio.sleep(LOOK_SECONDS)
         return None
 
 
-def _kept(order: Order, verdict: Verdict) -> tuple[Candidate, float] | None:
+def _kept(order: Order, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
     """What the store is told, and for how long; None after an upstream's fault, which says nothing of the question."""
     if verdict.text:
-        return Candidate("ready", verdict.text), DAY_SECONDS
+        return SummaryCandidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in RESTS:
         return None
-    failed = Candidate("failed", times=order.in_vain + 1)
-    return failed, FAILED_SECONDS if failed.times < GIVEN_UP else DAY_SECONDS
+    failed = SummaryCandidate("failed", failures=order.in_vain + 1)
+    return failed, FAILED_SECONDS if failed.failures < MOST_FAILURES else DAY_SECONDS

@@ -7,7 +7,7 @@ import msgspec
 from proxy import events
 from proxy.store.chronicle import Chronicle, Happening, Tally
 from proxy.telemetry.log import line_of
-from proxy.windows import resolve
+from proxy.windows import resolve_window
 
 MICRO = 1_000_000
 """Money is counted in so manieth parts of a dollar."""
@@ -96,7 +96,7 @@ def _counts(turn: events.TurnEnded) -> dict[str, int]:
 
 def _price_of(event: events.SummaryEnded) -> int:
     """What a summary cost, where the prices of its model are known."""
-    prices = resolve(event.model).prices_at(event.tokens_read)
+    prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0
     read = event.tokens_cached * prices.cached + (event.tokens_read - event.tokens_cached) * prices.fresh

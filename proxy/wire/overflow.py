@@ -16,72 +16,55 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from proxy.core.recovery import LEAST_ANSWER_TOKENS, Refusal
+from proxy.core.window import Covers
 from proxy.wire import bodies
 from proxy.wire.headers import Headers, find
 
-Kind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"]
-Covers = Literal["total", "input"]
-
-HELPED = frozenset({"input", "output", "tpm-hard", "signature"})  # time or the client must help the others
+RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature"})  # time or the client must help the others
 LARGEST = 64 * 1024  # a longer body is no error message
 LONGEST_TEXT = 4_096
 LEAST_FIGURE = 256  # smaller numbers count messages, images, status codes
 LEAST_LIMIT = 2_048  # no model reads less; servers put their own error codes where others put a limit
-LEAST_ANSWER = 1_024  # where less is left for an answer, it is the history that is too long
 OK, TOO_LARGE, TOO_MANY = 200, 413, 429
 SPEAKING = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})  # 200 and 502: routers that wrap what they heard
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A refusal, read. What it does not say is None."""
-
-    kind: Kind
-    limit: int | None = None
-    """The most tokens a request may have."""
-    size: int | None = None
-    """The tokens of this one's prompt, as the upstream counted them."""
-    covers: Covers = "total"
-    """Is the limit shared with the answer, or the prompt's alone?"""
-    room: int | None = None
-    """How many tokens of answer would have been allowed."""
-
-
-def classify(status: int, headers: Headers, body: bytes) -> Fault | None:
+def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
     """Which kind of refusal this answer is; None: none that can be helped."""
     if status not in SPEAKING or len(body) > LARGEST:
         return None
     if not body:
-        return Fault("input") if status in (400, TOO_LARGE) else None  # Cerebras says it without a word
+        return Refusal("input") if status in (400, TOO_LARGE) else None  # Cerebras says it without a word
     said = _said(status, headers, body)
     return None if said is None else _judged(status, said, figures_of(said))
 
 
-def _judged(status: int, said: str, figures: "Figures") -> Fault | None:
+def _judged(status: int, said: str, figures: "Figures") -> Refusal | None:
     if all(idea.search(said) for idea in SIGNATURE):
-        return Fault("signature")
+        return Refusal("signature")
     if status == TOO_MANY or RATE.search(said):
         hard = figures.over and "token" in said
-        return Fault("tpm-hard", figures.limit, figures.whole) if hard else Fault("rate")
+        return Refusal("tpm-hard", figures.limit, figures.whole) if hard else Refusal("rate")
     if likeness(said, figures) >= CERTAIN:
         return _overflow(said, figures)
-    return Fault("bytes") if status == TOO_LARGE or BYTES.search(said) else None
+    return Refusal("bytes") if status == TOO_LARGE or BYTES.search(said) else None
 
 
-def _overflow(said: str, figures: "Figures") -> Fault:
+def _overflow(said: str, figures: "Figures") -> Refusal:
     """Would a shorter history help, or a shorter answer?"""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _covers(said)
     if figures.stopped:
-        return Fault("input", limit, covers=covers)
+        return Refusal("input", limit, covers=covers)
     if figures.longest_answer:
-        return Fault("output", room=figures.longest_answer)
-    if limit and figures.answer and (room is None or room >= LEAST_ANSWER):
-        return Fault("output", limit, prompt, covers, room)
-    if figures.size is None and room is not None and room >= LEAST_ANSWER:
-        return Fault("output", limit, prompt, covers, room)  # the prompt alone would have fitted
+        return Refusal("output", answer_room=figures.longest_answer)
+    if limit and figures.answer and (room is None or room >= LEAST_ANSWER_TOKENS):
+        return Refusal("output", limit, prompt, covers, room)
+    if figures.size is None and room is not None and room >= LEAST_ANSWER_TOKENS:
+        return Refusal("output", limit, prompt, covers, room)  # the prompt alone would have fitted
     if prompt is None and ANSWER_TOO_LONG.search(said):
-        return Fault("output", limit, covers=covers)
-    return Fault("input", limit, prompt or figures.size, covers)
+        return Refusal("output", limit, covers=covers)
+    return Refusal("input", limit, prompt or figures.size, covers)
 
 
 def _covers(said: str) -> Covers:

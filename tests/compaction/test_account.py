@@ -1,9 +1,9 @@
 """What is told of a request: figures that do not flatter, and no word of what anybody said."""
 
 from proxy.compaction.account import _cached, _dollars
-from proxy.windows import Cliff, Prices, Window
+from proxy.core.window import PriceCliff, TokenPrices, Window
 
-PRICED = Window(prices=Prices(input=2.0, cache_read=0.2, cache_write=None, output=8.0))
+PRICED = Window(prices=TokenPrices(input=2.0, cache_read=0.2, cache_write=None, output=8.0))
 
 
 def test_what_was_cached_costs_what_the_cache_costs():
@@ -13,7 +13,7 @@ def test_what_was_cached_costs_what_the_cache_costs():
 
 
 def test_over_a_cliff_all_of_it_costs_more():
-    cliff = Cliff(100, Prices(4.0, 0.4, None, 16.0))
+    cliff = PriceCliff(100, TokenPrices(4.0, 0.4, None, 16.0))
     window = Window(prices=PRICED.prices, cliffs=(cliff,))
     assert _dollars(window, 100, 0) == 100 * 2.0 / 1_000_000
     assert _dollars(window, 101, 0) == 101 * 4.0 / 1_000_000

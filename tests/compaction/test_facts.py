@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.facts import ANONYMOUS, FORMAT, Identity, LastTime, prices_of, tenant_of
+from proxy.compaction.facts import ANONYMOUS, tenant_of
+from proxy.core.calibration import Calibration
 from proxy.core.economics import Prices
+from proxy.core.memory import FORMAT, Identity, LastRequest
 from proxy.core.rules import Anchor
-from proxy.tokenizer import Calibration
+from proxy.core.window import PriceCliff, Window, relative_prices
+from proxy.core.window import TokenPrices as Dollars
 from proxy.upstream import Call
-from proxy.windows import Cliff, Window
-from proxy.windows import Prices as Dollars
 from proxy.wire.caller import ANYBODY, Caller
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
@@ -78,15 +79,15 @@ ANCHORS = st.builds(Anchor, BYTES, st.integers(0, 2_000_000), BYTES)
 SCALES = st.builds(Calibration, st.floats(0.5, 3.0), st.integers(0, 1_000))
 
 
-@given(st.builds(LastTime, ANCHORS, st.floats(0, 4e9), st.text(max_size=20), SCALES))
+@given(st.builds(LastRequest, ANCHORS, st.floats(0, 4e9), st.text(max_size=20), SCALES))
 def test_the_last_time_is_read_as_it_was_written(last):
-    assert LastTime.from_bytes(last.to_bytes()) == last
+    assert LastRequest.from_bytes(last.to_bytes()) == last
 
 
 def test_one_of_another_format_is_not_known():
-    last = LastTime(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
+    last = LastRequest(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
     other = last.to_bytes().replace(b"[%d," % FORMAT, b"[%d," % (FORMAT + 1), 1)
-    assert LastTime.from_bytes(other) is None
+    assert LastRequest.from_bytes(other) is None
 
 
 # --- prices ---
@@ -94,18 +95,21 @@ def test_one_of_another_format_is_not_known():
 
 @pytest.mark.parametrize("window", [Window(), Window(prices=Dollars(0.0, None, None, None))])
 def test_where_no_price_is_known_the_usual_ones_are_taken(window):
-    assert prices_of(window) == Prices()
+    assert relative_prices(window) == Prices()
 
 
 def test_prices_are_told_in_parts_of_the_plain_one():
-    assert prices_of(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
+    assert relative_prices(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
 
 
 def test_where_the_cache_has_no_price_of_its_own_reading_is_guessed_and_writing_is_plain():
-    assert prices_of(Window(prices=Dollars(4.0, None, None, 20.0))) == Prices(read=Prices().read, write=1.0)
-    assert prices_of(Window(prices=Dollars(4.0, 0.0, None, 20.0))).read == 0.0
+    assert relative_prices(Window(prices=Dollars(4.0, None, None, 20.0))) == Prices(read=Prices().read, write=1.0)
+    assert relative_prices(Window(prices=Dollars(4.0, 0.0, None, 20.0))).read == 0.0
 
 
 def test_cliffs_are_the_sizes_at_which_prices_jump():
     dollars = Dollars(4.0, 1.0, 5.0, 20.0)
-    assert prices_of(Window(cliffs=(Cliff(200_000, dollars), Cliff(272_000, dollars)))).cliffs == (200_000, 272_000)
+    assert relative_prices(Window(cliffs=(PriceCliff(200_000, dollars), PriceCliff(272_000, dollars)))).cliffs == (
+        200_000,
+        272_000,
+    )

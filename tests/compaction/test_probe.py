@@ -10,8 +10,8 @@ from upstream import Upstream, answer, by_path, hang
 from proxy.compaction import probe as module
 from proxy.compaction.probe import Probe
 from proxy.config import Upstream as Settings
+from proxy.core.window import Window
 from proxy.upstream import Call, Client
-from proxy.windows import Window
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
 OURS = (("authorization", "Bearer sk-a"), ("cookie", "c=1"), ("x-request", "1"))

@@ -7,15 +7,15 @@ import pytest
 
 from proxy import events
 from proxy.compaction import recall as module
-from proxy.compaction.facts import Identity, LastTime
 from proxy.compaction.recall import Memory, Recall
+from proxy.core.calibration import UNCALIBRATED, Calibration
+from proxy.core.memory import Identity, LastRequest
 from proxy.core.overlay import Block, Part
 from proxy.core.plan import Ready
 from proxy.core.rules import Anchor
 from proxy.store.memory import MemoryStore
 from proxy.store.promises import StoreUnavailable
 from proxy.store.sqlite import SqliteStore
-from proxy.tokenizer import UNCALIBRATED, Calibration
 
 LINKS = tuple(bytes([number]) * 20 for number in range(6))
 US = Identity("team-a", LINKS, "up/gpt-4")
@@ -34,7 +34,7 @@ def made(block_):
 
 
 def last_time(tokens=1_000, seen=1, counter=US.counter):
-    return LastTime(Anchor(LINKS[-1], tokens, b""), 1_763_700_000.0, counter, Calibration(1.5, seen))
+    return LastRequest(Anchor(LINKS[-1], tokens, b""), 1_763_700_000.0, counter, Calibration(1.5, seen))
 
 
 @pytest.fixture(params=["memory", "sqlite"])

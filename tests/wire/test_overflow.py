@@ -8,7 +8,8 @@ import pytest
 from overflows import FIGURES, OVERFLOWS
 from sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 
-from proxy.wire.overflow import LARGEST, Fault, classify
+from proxy.core.recovery import Refusal
+from proxy.wire.overflow import LARGEST, classify
 from proxy.wire.silence import silent
 
 KINDS = {"tpm": "tpm-hard", "silent": None}
@@ -34,7 +35,7 @@ def test_every_known_refusal_is_told_by_its_kind_and_its_figures(name):
     fault = classify(known.status, known.headers, known.body)
     assert kind(fault) == KINDS.get(known.kind, known.kind)
     if fault:
-        assert (fault.limit, fault.size, fault.covers, fault.room) == FIGURES.get(name, UNTOLD)
+        assert (fault.limit, fault.size, fault.covers, fault.answer_room) == FIGURES.get(name, UNTOLD)
 
 
 @pytest.mark.parametrize("name", ["openai", "llama.cpp", "anthropic-output", "groq-tpm"])
@@ -67,7 +68,7 @@ def test_what_only_sounds_like_an_overflow_is_left_alone(status, sentence):
 
 def test_figures_agree_whatever_the_thousands_are_written_with():
     faults = {said(f"prompt is too long: {n} tokens > {limit} maximum") for n, limit in NUMERALS}
-    assert faults == {Fault("input", 200_000, 213_044)}
+    assert faults == {Refusal("input", 200_000, 213_044)}
 
 
 NUMERALS = [("213044", "200000"), ("213,044", "200,000"), ("213_044", "200_000")]
@@ -102,7 +103,7 @@ def test_an_answer_too_long_is_told_from_a_history_that_leaves_none():
 
 def test_an_answers_own_limit_is_no_window():
     fault = said("max_tokens is too large: 40000. This model supports at most 16384 completion tokens.")
-    assert fault == Fault("output", room=16_384)
+    assert fault == Refusal("output", answer_room=16_384)
 
 
 def test_what_is_too_many_bytes_is_not_too_many_tokens():
@@ -126,7 +127,7 @@ def test_no_body_at_all_is_cerebras_and_only_with_these_statuses():
     ],
 )
 def test_a_broken_signature_is_told(sentence):
-    assert said(sentence) == Fault("signature")
+    assert said(sentence) == Refusal("signature")
 
 
 @pytest.mark.parametrize(

@@ -7,109 +7,133 @@ and the client hears what the upstream said.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from proxy.core import plan
+from proxy.core.calibration import is_plausible
 from proxy.core.messages import Request
 from proxy.core.pipeline import Draft, run
 from proxy.core.plan import Ready
 from proxy.core.rules import Rules
 from proxy.core.scene import Scene
 from proxy.core.steps import StripReasoning
-from proxy.tokenizer import plausible
-from proxy.windows import Learned, Window, learned
-from proxy.wire.overflow import LEAST_ANSWER, Fault
+from proxy.core.window import Covers, LearnedLimit, Window, learned_limit
 
 REASON = "overflow_retry"
-FILL = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
-GUESSED = 0.5  # of what was refused, where nobody says what would fit
-WORTH_A_TRY = 0.9  # of what was refused: then, less than a tenth gone is no try
-SLACK = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
-SMALLEST = 1_500  # tokens: a request so short did not overflow, whatever was said
+FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
+GUESSED_SHARE = 0.5  # of what was refused, where nobody says what would fit
+LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
+SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
+SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever was said
+
+
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"]
+LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the history that is too long
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal, read. What it does not say is None."""
+
+    kind: RefusalKind
+    limit: int | None = None
+    """The most tokens a request may have."""
+    size: int | None = None
+    """The tokens of this one's prompt, as the upstream counted them."""
+    covers: Covers = "total"
+    """Is the limit shared with the answer, or the prompt's alone?"""
+    answer_room: int | None = None
+    """How many tokens of answer would have been allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cure:
     """What to change, and the judge of how: called with a history it says what to forward, or None if it cannot."""
 
-    room: int | None = None
+    most_tokens: int | None = None
     """What the history may take at most, in the upstream's tokens; None: its length is not the trouble."""
-    goal: int | None = None
+    window_tokens: int | None = None
     """The window to compact for."""
-    bare: bool = False
+    strip_signed: bool = False
     """Take signed reasoning out."""
     ratio: float = 1.0
     """How many of the upstream's tokens one of ours is."""
-    answer: int | None = None
+    most_answer_tokens: int | None = None
     """The bound to ask for, in tokens of answer; None: the client's own."""
-    lesson: Learned | None = None
+    learned: LearnedLimit | None = None
     """What to remember once it has helped."""
 
     @property
-    def of_history(self) -> bool:
-        return self.bare or self.room is not None
+    def changes_history(self) -> bool:
+        return self.strip_signed or self.most_tokens is not None
 
-    def hardened(self, rules: Rules) -> Rules:
+    def harden(self, rules: Rules) -> Rules:
         """The rules to try again by."""
-        return rules if self.bare else rules.harder()
+        return rules if self.strip_signed else rules.harder()
 
     def __call__(self, scene: Scene) -> Ready | None:
-        if self.bare:
+        if self.strip_signed:
             return _without_reasoning(scene)
         ready = plan.without_a_model(plan.decide(scene))
-        fits = ready.action != "none" and self.room is not None and ready.after <= self.room
+        fits = ready.action != "none" and self.most_tokens is not None and ready.after <= self.most_tokens
         return replace(ready, reason=REASON) if fits else None
 
 
-def cure(fault: Fault, counted: int, ratio: float, wanted: int | None) -> Cure | None:
+def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure | None:
     """What to try for a request that was refused like this.
 
     We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound.
     """
     if fault.kind == "signature":
-        return Cure(bare=True, ratio=ratio)
+        return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
         return _shorter_answer(fault, round(counted * ratio), wanted)
-    if fault.kind in ("input", "tpm-hard") and counted * ratio >= SMALLEST:
+    if fault.kind in ("input", "tpm-hard") and counted * ratio >= SMALLEST_OVERFLOW_TOKENS:
         return _shorter_history(fault, counted, ratio, wanted)
     return None
 
 
-def _shorter_answer(fault: Fault, size: int, wanted: int | None) -> Cure | None:
-    room = fault.room
+def _shorter_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | None:
+    room = fault.answer_room
     if room is None and fault.limit is not None:
-        room = int((fault.limit - size) * FILL)
+        room = int((fault.limit - size) * FILL_SHARE)
     elif room is not None and fault.limit is not None:
-        room -= SLACK
-    if room is None or room < LEAST_ANSWER - SLACK or (wanted is not None and wanted <= room):
+        room -= SLACK_TOKENS
+    if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (wanted is not None and wanted <= room):
         return None
-    return Cure(answer=room)
+    return Cure(most_answer_tokens=room)
 
 
-def _shorter_history(fault: Fault, counted: int, ratio: float, wanted: int | None) -> Cure:
+def _shorter_history(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure:
     if fault.limit is None:
         size = round(counted * ratio)
-        return Cure(int(size * WORTH_A_TRY), int(size * GUESSED), ratio=ratio, lesson=learned(size, "input"))
+        return Cure(
+            int(size * LARGEST_RETRY_SHARE),
+            int(size * GUESSED_SHARE),
+            ratio=ratio,
+            learned=learned_limit(size, "input"),
+        )
     if fault.covers == "input":
         room, answer = fault.limit, None
     else:
-        reserve = min(Window(total=fault.limit).reserve(wanted), fault.limit // 2)
+        reserve = min(Window(total=fault.limit).answer_tokens(wanted), fault.limit // 2)
         room = fault.limit - reserve
         answer = reserve if wanted and wanted > reserve else None
     told = (fault.size or 0) - (wanted or 0 if fault.kind == "tpm-hard" else 0)  # a minute's budget covers the answer
-    if plausible(counted, told):
+    if is_plausible(counted, told):
         ratio = told / counted
     ratio = max(ratio, (room + 1) / counted)  # it did not fit, so it is larger than that
-    return Cure(room, int(room * FILL), ratio=ratio, answer=answer)
+    return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 
-def taught(fault: Fault, wanted: int | None = None) -> Learned | None:
+def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
     """The limit that the upstream stated, to be remembered; not where mostly the answer was too long."""
     if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
         return None
-    return learned(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
+    return learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
 
 
-def untouched(request: Request, size: int) -> Ready:
+def untouched_decision(request: Request, size: int) -> Ready:
     """What went out as it came."""
     return Ready(request.messages, request.tools, "none", "", size, size)
 

@@ -1,0 +1,50 @@
+"""How an upstream's own token counts relate to ours, learned from the usage that it reports."""
+
+import json
+from dataclasses import dataclass, replace
+
+LEAST_WEIGHT = 0.2  # of a new observation, once there are five
+LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
+# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
+PLAUSIBLE = (0.5, 3.0)
+
+
+def prompt_tokens_of(usage: object) -> int | None:
+    """The prompt's tokens as the upstream counted them. Missing or zero means unknown, never empty."""
+    told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return told if isinstance(told, int) and told > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many tokens of the upstream's one of ours is: a bounded moving average."""
+
+    ratio: float = 1.0
+    observations: int = 0
+
+    def calibrate(self, counted: int) -> int:
+        return round(counted * self.ratio)
+
+    def learn(self, counted: int, told: int) -> "Calibration":
+        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, told):
+            return self
+        weight = max(LEAST_WEIGHT, 1 / (self.observations + 1))
+        return replace(
+            self, ratio=self.ratio + weight * (told / counted - self.ratio), observations=self.observations + 1
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.ratio, self.observations]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Calibration":
+        _, ratio, seen = json.loads(value)
+        return cls(ratio, seen)
+
+
+def is_plausible(counted: int, told: int) -> bool:
+    low, high = PLAUSIBLE
+    return low <= told / max(counted, 1) <= high
+
+
+UNCALIBRATED = Calibration()

@@ -1,0 +1,150 @@
+"""How much a model can read and write, and at what prices: the values, and the one place that makes a budget of them.
+
+Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
+alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both stand here.
+Unknown is None all the way. Where the figures come from (table, probes) is `proxy/windows.py`.
+"""
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+from proxy.core.economics import Prices
+
+Origin = Literal["config", "learned", "live", "bundled", "unknown"]
+Covers = Literal["total", "input"]
+
+MARGIN_SHARE = 0.05  # counts are estimates; a twentieth of the window forgives them
+LEAST_BUDGET_DIVISOR = 8  # a budget is never less than an eighth of the window, whatever a client asks to be written
+DEFAULT_ANSWER_TOKENS = 8_192  # reserved where neither the client nor the model says how long an answer may be
+MOST_ANSWER_TOKENS = 32_000  # reserved at most where the client does not say: models allow 128k and write 2k
+PLAUSIBLE_LIMITS = range(2_048, 10_000_001)  # a number outside is not a window but a misread sentence
+LEARNED_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """Dollars per million tokens."""
+
+    input: float
+    cache_read: float | None
+    cache_write: float | None
+    output: float | None
+
+    @property
+    def cached(self) -> float:
+        """A token that the upstream has in its cache."""
+        return self.input if self.cache_read is None else self.cache_read
+
+    @property
+    def fresh(self) -> float:
+        """A token that it has not, the storing included."""
+        return self.input if self.cache_write is None else self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCliff:
+    """Above this many tokens the whole request costs more."""
+
+    above: int
+    prices: TokenPrices
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much a model can read and write, and at what prices; None where that is unknown."""
+
+    total: int | None = None
+    """Tokens of prompt and answer together."""
+    input: int | None = None
+    """Tokens of the prompt alone."""
+    output: int | None = None
+    prices: TokenPrices | None = None
+    cliffs: tuple[PriceCliff, ...] = ()
+    origin: Origin = "unknown"
+    """Who says so."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.total is not None or self.input is not None
+
+    def usable_tokens(self, wanted: int | None = None) -> int | None:
+        """Tokens a request may hold when the client asks for up to `wanted` tokens of answer. None: unknown."""
+        limits = [self.input] if self.input else []
+        if self.total:
+            limits.append(max(self.total - self.answer_tokens(wanted), self.total // LEAST_BUDGET_DIVISOR))
+        return max(1, int(min(limits) * (1 - MARGIN_SHARE))) if limits else None
+
+    def prices_at(self, size: int) -> TokenPrices | None:
+        """What a prompt of this size is charged at: all of it at the prices of the highest cliff it is over."""
+        over = [cliff for cliff in self.cliffs if size > cliff.above]
+        return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
+
+    def answer_tokens(self, wanted: int | None = None) -> int:
+        """What the answer needs of a total window: what the client asks for, else the model's cap within reason."""
+        if wanted:
+            return wanted
+        likely = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
+        return min(likely, self.total // 4) if self.total else likely
+
+
+UNKNOWN = Window()
+_DEFAULT_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedLimit:
+    """A limit an upstream stated while refusing a request. The store lets it expire after `LEARNED_SECONDS`."""
+
+    limit: int
+    covers: Covers
+
+    def window(self) -> Window:
+        if self.covers == "total":
+            return Window(total=self.limit, origin="learned")
+        return Window(input=self.limit, origin="learned")
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.limit, self.covers]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "LearnedLimit":
+        _, limit, covers = json.loads(value)
+        return cls(limit, covers)
+
+
+def learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
+    return LearnedLimit(limit, covers) if limit is not None and limit in PLAUSIBLE_LIMITS else None
+
+
+def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
+    """One model is 1M for one account and 128k for the next: what was learned holds for one credential (its hash)."""
+    scope = f"{upstream}\0{model}\0{credential}"
+    name = blake2b(scope.encode(), digest_size=16).hexdigest()
+    return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
+
+
+def window_to_bytes(window: Window) -> bytes:
+    """What an upstream told of its window, to be kept for other workers."""
+    return json.dumps([2, window.total, window.input, window.output]).encode()
+
+
+def window_from_bytes(value: bytes) -> Window:
+    """What is kept under either key: the lesson of an overflow, or what an upstream told."""
+    version, *told = json.loads(value)
+    if version == 1:
+        return LearnedLimit.from_bytes(value).window()
+    total, told_input, output = told
+    return Window(total=total, input=told_input, output=output, origin="live")
+
+
+def relative_prices(window: Window) -> Prices:
+    """The model's own prices relative to its plain input price, and the sizes at which they jump."""
+    cliffs = tuple(cliff.above for cliff in window.cliffs)
+    told = window.prices
+    if told is None or not told.input:
+        return Prices(cliffs=cliffs)
+    read = _DEFAULT_PRICES.read if told.cache_read is None else told.cache_read / told.input
+    write = 1.0 if told.cache_write is None else told.cache_write / told.input
+    return Prices(read=read, write=write, cliffs=cliffs)
