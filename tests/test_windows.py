@@ -14,6 +14,7 @@ from proxy.core.window import (
     UNKNOWN,
     LearnedLimit,
     PriceCliff,
+    TokenPrices,
     Window,
     learned_limit,
     window_from_bytes,
@@ -42,7 +43,7 @@ def test_of_both_limits_the_tighter_counts():
 def test_an_answer_nobody_asked_for_is_reserved_within_reason():
     assert Window(total=1_000_000, output=128_000).answer_tokens() == window.MOST_ANSWER_TOKENS
     assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
-    assert Window(total=1_000_000).answer_tokens() == windows.DEFAULT_ANSWER_TOKENS
+    assert Window(total=1_000_000).answer_tokens() == window.DEFAULT_ANSWER_TOKENS
 
 
 def test_small_windows_reserve_in_proportion():
@@ -90,7 +91,7 @@ def test_limits_come_from_one_source_and_prices_from_whoever_knows_them():
 
 
 def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
-    priced = Window(prices=windows.TokenPrices(1.0, 0.1, None, 2.0), origin="config")
+    priced = Window(prices=TokenPrices(1.0, 0.1, None, 2.0), origin="config")
     window = resolve_window("gpt-5.5", priced)
     assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
 
@@ -257,7 +258,7 @@ def test_totals_and_input_limits_are_told_apart():
 def test_prices_and_their_cliffs_are_per_million_tokens():
     window = find_bundled_window("gpt-5.5")
     assert (window.prices.input, window.prices.cache_read, window.prices.output) == (5.0, 0.5, 30.0)
-    assert window.cliffs == (PriceCliff(272_000, windows.TokenPrices(10.0, 1.0, None, 45.0)),)
+    assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)
 
 
 def test_every_row_of_the_table_is_sane():

@@ -27,7 +27,7 @@ from proxy.lab.replay.values import PICO, Conversation, Scores
 from proxy.lab.sessions import transcripts
 from proxy.lab.sessions.files import Sheet
 from proxy.lab.sessions.history import conversation
-from proxy.windows import resolve
+from proxy.windows import resolve_window
 
 DEFAULT_WINDOW_TOKENS = 128_000
 """Assumed for models whose window is not known."""
@@ -95,7 +95,7 @@ def _parse(line: bytes) -> Any:  # noqa: ANN401 (JSON)
 
 
 def _score(each: Conversation, policies: list[tuple[str, Policy]], window: int | None) -> list[Scores]:
-    tokens = window or resolve(each.model).total or DEFAULT_WINDOW_TOKENS
+    tokens = window or resolve_window(each.model).total or DEFAULT_WINDOW_TOKENS
     trials = [_trial(place, name, policy, tokens) for place, (name, policy) in enumerate(policies)]
     return [result.scores for result in replayed(Job(each, trials, Upstream(tokens, PROVIDER)))]
 

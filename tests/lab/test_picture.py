@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import Turn
 from proxy.lab.demo.model import Heard
@@ -11,12 +12,14 @@ from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.run import sample
 from proxy.lab.demo.speech import Usage
 from proxy.lab.demo.tally import Tally
-from proxy.windows import Prices
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
 RUN = sample(4)
 SCENERY = Scenery(
-    RUN, [Usage(size, size // 2, 10) for size in (10_000, 20_000, 30_000, 40_000)], 25_000, Prices(1.0, 0.1, None, 10.0)
+    RUN,
+    [Usage(size, size // 2, 10) for size in (10_000, 20_000, 30_000, 40_000)],
+    25_000,
+    TokenPrices(1.0, 0.1, None, 10.0),
 )
 CREATED = (
     ("x-compaction", "created"),

@@ -2,9 +2,9 @@
 
 import pytest
 
+from proxy.core.window import PriceCliff, TokenPrices, Window
 from proxy.lab.replay.prices import PRICES, bill, cost, share, summaries_share
 from proxy.lab.replay.values import PICO, Scores, Tokens
-from proxy.windows import Cliff, Prices, Window
 
 RAW = Tokens(fresh=1_000, cached=9_000)
 FORWARDED = Tokens(fresh=1_000, cached=3_000)
@@ -35,8 +35,8 @@ def test_nothing_costs_what_nothing_costs():
     assert share(Scores(), PRICES["none"]) == 1.0
 
 
-DEAR = Prices(input=2.0, cache_read=0.2, cache_write=2.5, output=10.0)
-PLAIN = Prices(input=1.0, cache_read=None, cache_write=None, output=None)
+DEAR = TokenPrices(input=2.0, cache_read=0.2, cache_write=2.5, output=10.0)
+PLAIN = TokenPrices(input=1.0, cache_read=None, cache_write=None, output=None)
 
 
 def dollars(tokens, window):
@@ -51,7 +51,7 @@ def test_a_model_has_its_own_prices_in_dollars_a_million():
 
 
 def test_over_a_cliff_the_whole_request_costs_more():
-    window = Window(prices=PLAIN, cliffs=(Cliff(200_000, DEAR),))
+    window = Window(prices=PLAIN, cliffs=(PriceCliff(200_000, DEAR),))
     assert dollars(Tokens(fresh=200_000), window) == pytest.approx(0.2)
     assert dollars(Tokens(fresh=200_000, cached=1), window) == pytest.approx(0.5, abs=1e-6)
 

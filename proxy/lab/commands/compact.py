@@ -18,11 +18,12 @@ from proxy.core.plan import decide, without_a_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
 from proxy.core.steps import STEPS
+from proxy.core.window import Window
 from proxy.lab import saved
 from proxy.lab.commands import tangents
 from proxy.lab.tangents import Turns
 from proxy.tokenizer import Tokenizers
-from proxy.windows import Window, resolve
+from proxy.windows import resolve_window
 from proxy.wire import chat
 
 
@@ -82,11 +83,11 @@ def compact(args: argparse.Namespace) -> int:
         request = _read(args)
     except (OSError, saved.UnreadableError) as fault:
         return complain(f"{args.file}: {fault}")
-    window = resolve(args.model, Window(total=args.window, origin="config") if args.window else None)
-    facts = Facts(usable=window.room(request.max_output), force=True)
+    window = resolve_window(args.model, Window(total=args.window, origin="config") if args.window else None)
+    facts = Facts(usable=window.usable_tokens(request.max_output), force=True)
     count = Tokenizers().of(args.model, policy.estimator).count
     if args.tangents:
-        asking = tangents.Asking(config, args.model, count, window.room())
+        asking = tangents.Asking(config, args.model, count, window.usable_tokens())
         return tangents.show(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
     scene = Scene.of(request, _links(request), (), _bare(rules) if by_hand else rules, count=count, facts=facts)

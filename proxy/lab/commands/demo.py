@@ -16,6 +16,7 @@ from typing import TextIO
 
 from proxy.cli.complaint import complain
 from proxy.config import Loaded, load
+from proxy.core.window import TokenPrices
 from proxy.errors import ProxyError
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import Agent, Turn
@@ -28,7 +29,7 @@ from proxy.server import supervisor
 from proxy.server.watch import Source
 from proxy.server.worker import Worker, url_of
 from proxy.tokenizer import Tokenizers
-from proxy.windows import Prices, resolve
+from proxy.windows import resolve_window
 
 PAUSE, SECONDS = 0.15, 22.0
 """Between two turns, so that one can watch; but not longer than this in all."""
@@ -66,7 +67,9 @@ def _turns(text: str) -> int:
 async def _played(args: argparse.Namespace, state: str) -> int:
     screen = Screen.of(sys.stdout)
     sampled, tokenizer = sample(args.turns), Tokenizers().of(NAME)
-    scenery = Scenery(sampled, untouched(sampled, tokenizer), WINDOW, resolve(NAME).prices or Prices(0, 0, 0, 0))
+    scenery = Scenery(
+        sampled, untouched(sampled, tokenizer), WINDOW, resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0)
+    )
     model = Model(sampled, tokenizer, Manner(summary_seconds=0 if args.fast else SUMMARY_SECONDS))
     moment, began = Moment(scenery, [], Tally(model.heard)), perf_counter()
     async with Simulated(model) as upstream, _proxy(upstream.url, state) as url:

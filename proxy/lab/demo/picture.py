@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
 
+from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import Turn
 from proxy.lab.demo.model import NAME
 from proxy.lab.demo.run import Run
 from proxy.lab.demo.speech import Usage
 from proxy.lab.demo.tally import Bill, Tally
-from proxy.windows import Prices
 
 TITLE = "compaction-proxy demo"
 LABEL = "The agent, its task and the model are simulated; proxy and traffic are real."
@@ -48,7 +48,7 @@ class Scenery:
     run: Run
     untouched: Sequence[Usage]
     window: int
-    prices: Prices
+    prices: TokenPrices
 
     @property
     def end(self) -> int | None:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import Turn
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, Heard
 from proxy.lab.demo.run import TOOLS, Run, written
 from proxy.lab.demo.speech import Usage
 from proxy.tokenizer import Tokenizer
-from proxy.windows import Prices
 
 MILLION = 1_000_000
 READ = 0.1
@@ -41,7 +41,7 @@ class Bill:
         """What the input costs, in tokens at full price."""
         return self.prompt - self.cached + self.cached * read
 
-    def dollars(self, prices: Prices) -> float:
+    def dollars(self, prices: TokenPrices) -> float:
         read = (self.prompt - self.cached) * prices.fresh + self.cached * prices.cached
         return (read + self.answer * (prices.output or 0.0)) / MILLION
 

@@ -8,10 +8,10 @@ that skip a request are left out.
 
 from itertools import pairwise
 
+from proxy.core.calibration import Calibration
 from proxy.core.pipeline import Count
 from proxy.lab.replay.history import History
 from proxy.lab.replay.values import Estimate
-from proxy.tokenizer import Calibration
 
 
 def estimated(history: History, count: Count, calibration: Calibration) -> Estimate:
@@ -21,6 +21,6 @@ def estimated(history: History, count: Count, calibration: Calibration) -> Estim
         if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:
             continue
         grown = then.tokens - first.tokens
-        ours = calibration.tokens(sum(count(each.raw) for each in history.request.messages[before:place]))
+        ours = calibration.calibrate(sum(count(each.raw) for each in history.request.messages[before:place]))
         found = found.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
     return found

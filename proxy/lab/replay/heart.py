@@ -16,9 +16,9 @@ from proxy.core.question import Question
 from proxy.core.rules import Facts, Rules
 from proxy.core.scene import Scene
 from proxy.core.summary import Summary
+from proxy.core.window import Window
 from proxy.lab.replay.history import History, Turn
 from proxy.lab.replay.summaries import Asked, Summarizer
-from proxy.windows import Window
 
 PATIENCE = 8.0
 """Seconds a request that may not fit waits for its summary; what policies wait unless they say otherwise."""
@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def room(self) -> int | None:
-        return Window(total=self.window).room()
+        return Window(total=self.window).usable_tokens()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Heart:
         summarizer = self._trial.summarizer
         if summarizer is None or self._flight is not None:
             return ()
-        room = Window(total=self._trial.window).room(question.rules.max_tokens)
+        room = Window(total=self._trial.window).usable_tokens(question.rules.max_tokens)
         answer = summarizer.answer(question, turn, self._history, room)
         self._flight = _Flight(question.covers, turn.seconds + answer.seconds, answer.text)
         return tuple(answer.calls)

@@ -8,8 +8,8 @@ written for one costs five times the plain input price.
 from collections.abc import Mapping
 
 from proxy.core.economics import Prices
+from proxy.core.window import Window
 from proxy.lab.replay.values import PICO, Scores, Tokens
-from proxy.windows import Window
 
 PRICES: Mapping[str, Prices] = {
     ".1/1.25": Prices(0.1, 1.25),

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from proxy.compaction.facts import prices_of
+from proxy.core.window import relative_prices
 from proxy.lab.replay.heart import Heart, Trial
 from proxy.lab.replay.history import History
 from proxy.lab.replay.scoring import Case, Judge, Upstream
@@ -43,7 +43,7 @@ def replayed(job: Job) -> list[Result]:
 
 
 def _tried(case: Case, trial: Trial) -> Result:
-    heart, judge = Heart(trial, case.history, prices_of(case.prices)), Judge(case, trial.rules.pins)
+    heart, judge = Heart(trial, case.history, relative_prices(case.prices)), Judge(case, trial.rules.pins)
     for turn in case.turns:
         judge.take(turn, heart.forward(turn))
     return judge.result(trial.name)

@@ -22,8 +22,8 @@ from proxy.lab.replay.summaries import Asked
 from proxy.lab.replay.terms import Terms
 from proxy.lab.replay.validity import BY_DIALECT, shape
 from proxy.lab.replay.values import RECALLED, Estimate, Kept, Point, Recall, Result, Scores, Tokens
-from proxy.tokenizer import Tokenizers, prior
-from proxy.windows import Window, resolve
+from proxy.tokenizer import Tokenizers, prior_calibration
+from proxy.windows import resolve_window
 
 UNPINNED = Pins()
 
@@ -47,7 +47,7 @@ class Case:
         self.turns = list(history.turns())
         self.terms = Terms(history.messages)
         self.model = upstream.model or history.conversation.model
-        self.prices: Window = resolve(self.model)
+        self.prices = resolve_window(self.model)
 
     @cached_property
     def plain(self) -> list[Tokens]:
@@ -62,7 +62,7 @@ class Case:
             return Estimate()
         tokenizers = Tokenizers()
         try:
-            return estimated(self.history, tokenizers.of(self.model).count, prior(self.model))
+            return estimated(self.history, tokenizers.of(self.model).count, prior_calibration(self.model))
         finally:
             tokenizers.close()
 
