@@ -51,9 +51,8 @@ async def tokens(work: Work) -> int:
 async def _asked(place: Path, policy: Policy, body: bytes) -> int:
     store = Counting(place / "promises.sqlite")
     compactor = Compactor(store, Keeper(), lambda _: None)
-    client = Client(ANY, lambda _: None)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
-    await compactor.prepare(call, body, client, Offer.to_all(Ruled.by("default", policy)))
-    await compactor.close()
-    await client.retire()
+    async with Client(ANY, lambda _: None) as client:
+        await compactor.prepare(call, body, client, Offer.to_all(Ruled.by("default", policy)))
+        await compactor.close()
     return store.looked

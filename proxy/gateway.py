@@ -6,7 +6,7 @@ server's matter, connections are the upstream's. This is also the one place that
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -24,7 +24,7 @@ from proxy.config import Config, Occasion, Secret, Upstream
 from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.store.originals import Recording
-from proxy.upstream import Call, Client, Reply
+from proxy.upstream import Call, Client, Lease, Leases, Reply
 from proxy.wire import gauge, overflow, paths, routing, sse, usage
 from proxy.wire import headers as wire_headers
 from proxy.wire.caller import Caller
@@ -106,7 +106,11 @@ class Answer:
 
 
 class Gateway:
-    """A configuration and its connections. A reload makes a new one; calls finish on the one they began on."""
+    """A configuration and its connections. A reload makes a new one; calls finish on the one they began on.
+
+    Each request holds a lease from the first byte read to the last note written. A retired gateway gives its own leases
+    on the clients back after that, and a client without leases closes.
+    """
 
     def __init__(
         self,
@@ -128,8 +132,20 @@ class Gateway:
             or any(attachment.model != "*" for attachment in config.attachments)
         )
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
+        shared = ExitStack()
+        for client in self.clients.values():
+            shared.enter_context(client.lease())
+        self._leases = Leases(shared.close)
+        self._in_force = self._leases.take()
         self._offers = Offers(config, self.clients)
         self._door = Door.of(config)
+
+    def lease(self) -> Lease:
+        return self._leases.take()
+
+    def retire(self) -> None:
+        """No new request will come: release the clients after the last one that is under way."""
+        self._in_force.release()
 
     def admit(self, headers: Headers, peer: str, passage: Passage) -> Admitted:
         """Who calls, before anything of a body is read. ProxyError: he may not."""
@@ -235,9 +251,11 @@ class Gateway:
             whole = True
         finally:
             noting = after.told(prepared, tail.usage(), tail.end) if whole else after.cut_off(prepared, tail.usage())
+            lease = self.lease()  # the note may ask the upstream, after the request has released its own lease
             task = asyncio.get_running_loop().create_task(self._or(noting, None, passage))
             self._noting.add(task)
             task.add_done_callback(self._noting.discard)
+            task.add_done_callback(lambda _: lease.release())
 
     def _notes(self, call: Call, passage: Passage) -> Headers:
         """What a client of a format that is only relayed is told."""
@@ -252,7 +270,6 @@ class Gateway:
 
 @asynccontextmanager
 async def _let_go(reply: Reply) -> AsyncGenerator[None]:
-    """Who leaves before an answer was handed on leaves no connection behind."""
     handed_on = False
     try:
         yield

@@ -62,15 +62,14 @@ def _state(folder: Path) -> Finding:
 
 
 async def _examine(settings: Upstream, key: str, model: str | None) -> list[Finding]:
-    client = Client(settings, lambda _: None)
     headers: Headers = (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
-    try:
-        findings = await _look(client, headers)
-        if model is not None and findings[0][0]:
-            findings.append(await _stream(client, headers, model))
-    except ProxyError as fault:
-        findings = [(False, fault.message)]
-    await client.retire()
+    async with Client(settings, lambda _: None) as client:
+        try:
+            findings = await _look(client, headers)
+            if model is not None and findings[0][0]:
+                findings.append(await _stream(client, headers, model))
+        except ProxyError as fault:
+            findings = [(False, fault.message)]
     return findings
 
 

@@ -52,9 +52,11 @@ class Probe:
             self._asked.clear()
             self._told.clear()
         self._asked[whose] = monotonic()
+        lease = client.lease()  # the request that begins it does not wait for the answer
         task = asyncio.get_running_loop().create_task(self._ask(client, model, call, whose))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
+        task.add_done_callback(lambda _: lease.release())
 
     async def _ask(self, client: Client, model: str, call: Call, whose: Which) -> None:
         for path, read in PROBES.items():

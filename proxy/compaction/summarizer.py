@@ -109,9 +109,12 @@ class Summarizer:
     def _flight(self, order: Order) -> Flight:
         key = order.key
         if key not in self._flights:
+            # A summary call may outlive the request that begins it, and the configuration with its connections.
+            lease = order.errand.client.lease()
             task = asyncio.get_running_loop().create_task(self._flown(order))
             self._flights[key] = Flight(task, order.identity.links[order.errand.question.covers])
             task.add_done_callback(lambda _: self._flights.pop(key, None))
+            task.add_done_callback(lambda _: lease.release())
         return self._flights[key]
 
     async def _flown(self, order: Order) -> Summary | None:

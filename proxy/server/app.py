@@ -91,6 +91,10 @@ class App:
 
     async def _relay(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
         gateway = self.gateway
+        with gateway.lease():  # from before the body is read: a reload may come while it is still on its way
+            return await self._relay_by(gateway, request, passage)
+
+    async def _relay_by(self, gateway: Gateway, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
         limit = gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
             raise Overloaded(f"the proxy is busy with {limit} requests, its limit", headers=(("retry-after", "1"),))

@@ -111,9 +111,8 @@ class Worker:
         await self._drain(runner)
         for task in tuple(self._beside):
             task.cancel()
-        for client in self._app.gateway.clients.values():
-            await client.retire()
         await self._compactor.close()
+        await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
         self._hooks.close()
         await asyncio.to_thread(self._chronicle.close)
@@ -140,6 +139,13 @@ class Worker:
             async with asyncio.timeout(seconds):
                 await self._app.empty()
         await runner.cleanup()
+
+    async def _close_clients(self) -> None:
+        gateway = self._app.gateway
+        gateway.retire()
+        with contextlib.suppress(TimeoutError):  # a note that does not end must not keep the process
+            async with asyncio.timeout(_LAST_SECONDS):
+                await asyncio.gather(*(client.closed() for client in gateway.clients.values()))
 
     def _works(self) -> Iterator[Work]:
         """What goes on beside the requests, for as long as they come."""
@@ -169,9 +175,7 @@ class Worker:
         if config == before.config:
             return False
         self._app.gateway = Gateway(config, self._compactor, self._records, self._emit, before.clients)
-        for name, client in before.clients.items():
-            if self._app.gateway.clients.get(name) is not client:
-                await client.retire()
+        before.retire()
         return True
 
     async def _share_chronicle(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from typing import Self
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -15,6 +16,7 @@ from proxy.errors import UpstreamUnreachable
 from proxy.upstream import faults
 from proxy.upstream.address import Address
 from proxy.upstream.call import Body, Call
+from proxy.upstream.lease import Lease, Leases
 from proxy.upstream.reply import Reply
 from proxy.upstream.silence import Silences
 from proxy.wire import headers as wire_headers
@@ -30,15 +32,20 @@ _ONE_PACKET = 16 * 1024
 
 
 class Client:
-    """All connections to one upstream."""
+    """All connections to one upstream. They are closed after the last lease: `async with` holds one for a sole user.
+
+    Several configurations, the requests that came under them, and calls for summaries may share a client; each holds a
+    lease of its own.
+    """
 
     def __init__(self, settings: Upstream, emit: events.Listener) -> None:
         self.settings = settings
         self._emit = emit
         self._address = Address.of(settings)
         self._silences = Silences(settings.silence_seconds)
-        self._in_use = 0
-        self._retired = False
+        self._leases = Leases(self._begin_closing)
+        self._closing: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
         # Some servers hang up after a stream without saying so before (llama.cpp's does), and the next request meets
         # that. So a stream is the last on its connection where a new one costs nothing, and where it has happened.
         self._hangs_up = settings.base_url.startswith("http:")
@@ -54,6 +61,29 @@ class Client:
             max_field_size=_LINE_LIMIT,
         )
 
+    def lease(self) -> Lease:
+        """A lease on the connections: they stay open until it is released."""
+        return self._leases.take()
+
+    async def __aenter__(self) -> Self:
+        self._sole = self.lease()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._sole.release()
+        await self.closed()
+
+    async def closed(self) -> None:
+        """Returns once the last lease is released and all connections are closed."""
+        await self._closed.wait()
+
+    def _begin_closing(self) -> None:
+        self._closing = asyncio.get_running_loop().create_task(self._close())
+
+    async def _close(self) -> None:
+        await self._session.close()
+        self._closed.set()
+
     async def send(self, call: Call, model: str | None, *, beside: bool = False) -> Reply:
         """The first answer worth handing on. A body that is a stream can be sent only once.
 
@@ -61,19 +91,20 @@ class Client:
         """
         url = self._address.beside(call) if beside else self._address.url(call, model)
         headers = self._address.headers(call)
-        reply = None
-        self._in_use += 1
+        reply, lease = None, self.lease()
         try:
-            reply = await self._first_worth_handing_on(call.method, url, headers, call.body)
+            reply = await self._first_worth_handing_on(call.method, url, headers, call.body, lease)
             return reply
         finally:
             if reply is None:
-                await self._done()
+                lease.release()
 
-    async def _first_worth_handing_on(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+    async def _first_worth_handing_on(
+        self, method: str, url: URL, headers: CIMultiDict[str], body: Body, lease: Lease
+    ) -> Reply:
         for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
             try:
-                reply = await self._once(method, url, headers, body)
+                reply = await self._once(method, url, headers, body, lease)
             except UpstreamUnreachable as fault:
                 await self._again(fault.code, attempt, 0.1 * attempt)
                 continue
@@ -82,20 +113,9 @@ class Client:
                 return reply
             reply.discard()
             await self._again(str(reply.status), attempt, wait)
-        return await self._once(method, url, headers, body)
+        return await self._once(method, url, headers, body, lease)
 
-    async def _done(self) -> None:
-        self._in_use -= 1
-        if self._retired and not self._in_use:
-            await self._session.close()
-
-    async def retire(self) -> None:
-        """No longer in the configuration: closes when the last request is through."""
-        self._retired = True
-        if not self._in_use:
-            await self._session.close()
-
-    async def _once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+    async def _once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body, lease: Lease) -> Reply:
         try:
             response = await self._session.request(
                 method,
@@ -109,7 +129,7 @@ class Client:
         except (aiohttp.ClientError, OSError) as fault:
             self._hangs_up = self._hangs_up or isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError)
             raise faults.in_our_words(fault, self.settings) from None
-        return Reply(response, self.settings.name, self._silences, self._done, is_last=self._hangs_up)
+        return Reply(response, self.settings.name, self._silences, lease, is_last=self._hangs_up)
 
     def _wait_for(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""

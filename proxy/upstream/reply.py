@@ -1,13 +1,14 @@
 """An answer: its headers are in, its body comes chunk for chunk, and a silence that lasts too long ends it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from http import HTTPStatus
 
 import aiohttp
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
+from proxy.upstream.lease import Lease
 from proxy.upstream.silence import Silences
 from proxy.wire import headers as wire_headers
 
@@ -17,8 +18,8 @@ class Reply:
 
     __slots__ = (
         "_ahead",
-        "_closed",
         "_is_last",
+        "_lease",
         "_name",
         "_response",
         "_silences",
@@ -33,14 +34,14 @@ class Reply:
         response: aiohttp.ClientResponse,
         name: str,
         silences: Silences,
-        closed: Callable[[], Awaitable[None]],
+        lease: Lease,
         *,
         is_last: bool,
     ) -> None:
         self._response = response
         self._name = name
         self._silences = silences
-        self._closed = closed
+        self._lease = lease
         self._is_last = is_last
         self._ahead = b""
         self.status = response.status
@@ -98,7 +99,7 @@ class Reply:
     async def close(self) -> None:
         """Let go of the connection: one whose answer was read whole has gone back to the pool by itself."""
         self.discard()
-        await self._closed()
+        self._lease.release()
 
     def discard(self) -> None:
         self._response.close()

@@ -72,6 +72,7 @@ class House:
     def __post_init__(self):
         self.compactor = Compactor(self.store, self.keeper, self._hear)
         self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=self.window), lambda _: None)
+        self.lease = self.client.lease()
 
     def _hear(self, event):
         """Of blocks and of what went wrong; that a turn is over is told of every one of them."""
@@ -91,7 +92,8 @@ class House:
 
     async def leave(self):
         await self.compactor.close()
-        await self.client.retire()
+        self.lease.release()
+        await self.client.closed()
 
 
 @pytest.fixture

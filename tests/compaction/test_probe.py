@@ -27,9 +27,8 @@ async def up():
 
 @pytest.fixture
 async def client(up):
-    opened = Client(Settings(base_url=up.url), lambda _: None)
-    yield opened
-    await opened.retire()
+    async with Client(Settings(base_url=up.url), lambda _: None) as opened:
+        yield opened
 
 
 def calling(headers):
@@ -107,9 +106,8 @@ async def test_an_odd_answer_teaches_nothing(client, up, odd):
 
 
 async def test_an_upstream_that_is_not_there_teaches_nothing():
-    client = Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None)
-    assert await asked(Probe(), client) is None
-    await client.retire()
+    async with Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None) as client:
+        assert await asked(Probe(), client) is None
 
 
 async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
@@ -126,10 +124,9 @@ async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
 
 
 async def test_what_the_operator_says_needs_no_asking(up):
-    client = Client(Settings(base_url=up.url, window=8_000), lambda _: None)
-    assert await asked(Probe(), client) is None
+    async with Client(Settings(base_url=up.url, window=8_000), lambda _: None) as client:
+        assert await asked(Probe(), client) is None
     assert up.requests == []
-    await client.retire()
 
 
 @pytest.mark.parametrize(

@@ -113,11 +113,8 @@ def _question(turns: Turns, asking: Asking) -> str:
 
 
 async def _answer(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
-    client = Client(settings, lambda _: None)
-    try:
+    async with Client(settings, lambda _: None) as client:
         return await heard(client, Call("POST", "/chat/completions", "", (*_credential(settings), _JSON), body), model)
-    finally:
-        await client.retire()
 
 
 def _credential(settings: Upstream) -> Headers:

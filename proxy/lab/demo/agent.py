@@ -57,9 +57,8 @@ class Agent:
 
     async def works(self) -> AsyncIterator[Turn]:
         """Turn after turn, until the task is done or a turn fails."""
-        client = Client(Upstream(base_url=self.url, retries=0), lambda _: None)
         messages = self.run.opening
-        try:
+        async with Client(Upstream(base_url=self.url, retries=0), lambda _: None) as client:
             for step in range(len(self.run.steps)):
                 turn, message = await self._turn(client, step, messages)
                 yield turn
@@ -68,8 +67,6 @@ class Agent:
                 results = [self.run.result(call["id"]) for call in message.get("tool_calls") or ()]
                 messages = (*messages, written(message), *map(written, results))
                 await asyncio.sleep(self.pause)
-        finally:
-            await client.retire()
 
     async def _turn(self, client: Client, step: int, messages: tuple[bytes, ...]) -> tuple[Turn, dict[str, Any]]:
         began = perf_counter()

@@ -81,8 +81,7 @@ class Model:
         request, began = chat.parse(body), perf_counter()
         if request is None:
             raise ValueError("a history that was read cannot be read again")
-        client = Client(Upstream(base_url=self.url), lambda _: None)
-        try:
+        async with Client(Upstream(base_url=self.url), lambda _: None) as client:
             errand = Errand(
                 question=question,
                 request=request,
@@ -94,8 +93,6 @@ class Model:
                 room=room,
             )
             outcome = await errand.run()
-        finally:
-            await client.retire()
         return Answer(outcome.verdict.text, _calls(outcome.spent), perf_counter() - began)
 
     @property

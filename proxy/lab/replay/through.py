@@ -152,8 +152,7 @@ async def played(
 ) -> list[Result]:
     """Every conversation through the proxy, one after the other."""
     known, results, upstream = ledger.known(), list[Result](), recorder.upstream
-    client = Client(Address(base_url=door.url, retries=0), lambda _: None)
-    try:
+    async with Client(Address(base_url=door.url, retries=0), lambda _: None) as client:
         for done, conversation in enumerate(conversations):
             progress(done, len(conversations))
             name = key(conversation, (door.url, door.name, upstream))
@@ -161,8 +160,6 @@ async def played(
             if name not in known:
                 ledger.note([(name, result)])
             results.append(result)
-    finally:
-        await client.retire()
     progress(len(results), len(conversations))
     return results
 
