@@ -61,7 +61,13 @@ class Door:
                 "this is a team key, and the proxy's configuration has no `teams`: it opens nothing, "
                 "and is not for the upstream to see. Its operator has to put them back"
             )
-        return ANYBODY, headers
+        return self._stranger(headers), headers
+
+    def _stranger(self, headers: Headers) -> Caller:
+        """A client without a team, known by its credentials and by the headers that the operator names."""
+        names = {name.lower() for name in self.access.tenant_headers}
+        shown = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
+        return Caller(identified_by=tuple(shown)) if shown else ANYBODY
 
     def _spoken_for(self, named: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):

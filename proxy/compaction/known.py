@@ -4,8 +4,8 @@ Nothing is written for a stranger: whoever makes up keys would fill a disk with 
 a team key, or by what the store remembers of the conversation, has his originals kept before anything is folded.
 """
 
+from proxy.compaction.facts import identity_of
 from proxy.upstream import Call
-from proxy.wire.headers import CREDENTIALS
 
 REMEMBERED = 10_000
 
@@ -25,4 +25,4 @@ class Known:
 
 def who(call: Call) -> int:
     """No credential is kept, not even its hash on disk."""
-    return hash((call.caller.tenant, tuple(pair for pair in call.headers if pair[0].lower() in CREDENTIALS)))
+    return hash((call.caller.tenant, identity_of(call)))

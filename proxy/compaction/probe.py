@@ -20,7 +20,7 @@ from proxy.core.window import Window
 from proxy.errors import ProxyError
 from proxy.upstream import Call, Client
 from proxy.windows import PROBES, find_bundled_window
-from proxy.wire.headers import CREDENTIALS
+from proxy.wire.credentials import is_credential
 
 ASK_AGAIN_SECONDS = 3600.0
 REMEMBERED = 10_000
@@ -70,7 +70,7 @@ class Probe:
 
 async def _answer(client: Client, path: str, call: Call) -> object:
     """The answer, asked with the caller's credential and nothing else of what it sent."""
-    headers = tuple(pair for pair in call.headers if pair[0].lower() in CREDENTIALS)
+    headers = tuple(pair for pair in call.headers if is_credential(pair[0]))
     asking = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:
         reply = await client.send(asking, None, beside=not path.startswith("/v1/"))

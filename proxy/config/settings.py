@@ -20,7 +20,6 @@ from proxy.config.policies import DEFAULT, Policy, lineage, resolved
 from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
 from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices, is_team
 from proxy.wire import redaction
-from proxy.wire.headers import CREDENTIALS
 
 AFAR = "s3://"
 _STATE_URL = re.compile(r"rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?(/\d*)?")
@@ -32,6 +31,8 @@ _OF_AWS = {
     "secret": ("AWS_SECRET_ACCESS_KEY",),
     "token": ("AWS_SESSION_TOKEN",),
 }
+# Their values are never written into a configuration, only named.
+_SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -61,7 +62,7 @@ def _headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
     for name, value in headers.items():
         if not _FIELD_NAME.fullmatch(name):
             raise ValueError("one of the names is not the name of a header")
-        if isinstance(value, str) and name.lower() in CREDENTIALS:
+        if isinstance(value, str) and name.lower() in _SECRET_HEADERS:
             raise ValueError(f"{name}: a secret is named, not written: say env:NAME or file:PATH")
         if isinstance(value, str) and not FIELD_VALUE.fullmatch(value):
             raise ValueError(f"{name}: holds characters that no header can carry")

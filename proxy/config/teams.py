@@ -40,6 +40,7 @@ def _public(key: str) -> str:
 
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
 KeyIds = Annotated[str, AfterValidator(_public)]
+HeaderName = Annotated[str, Field(pattern=FIELD_NAME, min_length=1)]
 Network = Annotated[str, AfterValidator(_network)]
 AdminKey = Annotated[SecretReference, AfterValidator(strong)]
 
@@ -52,6 +53,10 @@ class Access(Block):
     )
     trusted: tuple[Network, ...] = Field(
         ("127.0.0.0/8", "::1/128"), description="Addresses and networks from which that header is believed."
+    )
+    tenant_headers: tuple[HeaderName, ...] = Field(
+        (),
+        description="Further headers that tell clients apart, such as x-forwarded-user, beside all known credentials.",
     )
 
 

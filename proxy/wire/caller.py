@@ -1,6 +1,8 @@
 """Who calls, once the door has made sure: a team, or nobody in particular (then its credential tells it apart)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from proxy.wire.headers import Headers
 
 NO_TEAM = ""
 
@@ -14,6 +16,8 @@ class Caller:
     """What it says this call is for."""
     halted: bool = False
     """Somebody has switched compaction off for it: nothing new is made, what stands goes on standing."""
+    identified_by: Headers = field(default=(), repr=False)
+    """What the headers of `access.tenant_headers` say, by which the operator tells clients apart."""
 
     @property
     def tenant(self) -> str:

@@ -27,7 +27,21 @@ HOP_BY_HOP = frozenset(
 SET_ANEW = frozenset({"host", "content-length", "expect", "accept-encoding"})
 # Words to this proxy alone.
 OURS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
-CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
+# With a key of our own none of these goes to the upstream: it would name another account than the key does.
+CREDENTIALS = frozenset(
+    {
+        "authorization",
+        "api-key",
+        "x-api-key",
+        "x-goog-api-key",
+        "cookie",
+        "ocp-apim-subscription-key",
+        "cf-aig-authorization",
+        "x-litellm-api-key",
+        "x-portkey-api-key",
+        "helicone-auth",
+    }
+)
 # Accounts of the client's own: with a key of ours they would name somebody else's.
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 

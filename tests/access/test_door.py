@@ -33,6 +33,14 @@ def test_without_teams_everybody_passes_with_what_he_shows():
     assert admit(OPEN, ()).caller == ANYBODY
 
 
+def test_headers_that_the_operator_names_tell_strangers_apart():
+    door = Door(Access(tenant_headers=("X-Forwarded-User",)))
+    admitted = admit(door, (*bearer("sk-any"), ("x-forwarded-user", "alice")))
+    assert admitted.caller.identified_by == (("x-forwarded-user", "alice"),)
+    assert admitted.headers == (*bearer("sk-any"), ("x-forwarded-user", "alice"))
+    assert admit(door, bearer("sk-any")).caller == ANYBODY
+
+
 @pytest.mark.parametrize(
     "headers", [bearer(TEXT), (("authorization", f"bearer {TEXT}"),), (("api-key", TEXT),), (("x-api-key", TEXT),)]
 )

@@ -59,6 +59,47 @@ def test_a_credential_of_odd_bytes_is_one_too():
     assert tenant(bearer("k\udcffé"), SECRET) != ANONYMOUS
 
 
+@pytest.mark.parametrize(
+    "name", ["x-goog-api-key", "cookie", "Ocp-Apim-Subscription-Key", "cf-aig-authorization", "x-litellm-api-key"]
+)
+def test_whatever_header_carries_it_another_credential_is_another_tenant(name):
+    dummy = bearer("sk-none")
+    told = {tenant(((name, f"k={key}"), *more), SECRET) for key in "ab" for more in ((), dummy)}
+    assert len(told | {tenant(dummy, SECRET), ANONYMOUS}) == 6
+
+
+def test_a_key_in_the_query_is_a_credential():
+    def asked(query):
+        return tenant_of(Call("POST", "/chat/completions", query, (), b""), SECRET)
+
+    assert len({asked("key=a"), asked("key=b"), asked("key=a&alt=sse"), ANONYMOUS}) == 3
+    assert asked("alt=sse&api-version=1") == ANONYMOUS
+
+
+def test_what_the_operator_names_tells_clients_apart():
+    alice, bob = (Caller(identified_by=(("x-forwarded-user", name),)) for name in ("alice", "bob"))
+    assert len({tenant(bearer("sk-a"), SECRET, caller) for caller in (alice, bob, ANYBODY)}) == 3
+    assert "alice" not in repr(alice)
+
+
+def test_one_credential_of_version_0_1_keeps_its_tenant():
+    """Their blocks stand under it. Hashed as 0.1 did: the value alone."""
+    for name in ("authorization", "api-key", "X-Api-Key"):
+        assert tenant(((name, "Bearer sk-a"), ("accept", "*/*")), SECRET) == "2817decc565d4617699ecc6a"
+    with_a_balancer = (("authorization", "Bearer sk-a"), ("cookie", "__cf_bm=changes"))
+    assert tenant(with_a_balancer, SECRET) == "2817decc565d4617699ecc6a"
+
+
+def test_no_two_lists_of_credentials_hash_alike():
+    shown = [
+        (("cookie", "a=1"), ("x-auth-token", "b")),
+        (("cookie", "a=1b"), ("x-auth-token", "")),
+        (("cookie", "a=1; x-auth-token=b"),),
+        (("x-auth-token", "a=1"), ("cookie", "b")),
+    ]
+    assert len({tenant(headers, SECRET) for headers in shown}) == len(shown)
+
+
 def test_a_conversation_is_known_by_its_first_message():
     assert Identity("t", LINKS, "up/gpt-4").conversation == "ab" * 8
     assert Identity("t", LINKS[:1], "up/gpt-4").conversation == ""

@@ -17,6 +17,14 @@ def test_a_stranger_is_known_from_his_first_accepted_request_on():
     assert call("sk-b") not in known
 
 
+def test_strangers_of_another_header_are_told_apart():
+    known = Known()
+    one, other = (Call("POST", "/chat/completions", f"key={key}", (), b"") for key in "ab")
+    known.meet(one)
+    assert one in known
+    assert other not in known
+
+
 def test_a_team_is_known():
     assert call(caller=Caller("red")) in Known()
 

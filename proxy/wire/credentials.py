@@ -1,0 +1,73 @@
+"""Credentials of a client: which headers and query parameters carry one, and which values a request shows.
+
+Clients that show different credentials are different tenants, whatever header they use for it: gateways, clouds and
+self-made servers each have their own. So beside the known names everything counts that is named like a credential.
+One header too many costs little (it is the same in every request of a client); one too few lets two clients meet.
+"""
+
+import re
+from functools import lru_cache
+from urllib.parse import parse_qsl
+
+from proxy.wire.headers import CREDENTIALS, Headers
+
+# The names that upstreams and gateways in use today read, beside those of `CREDENTIALS`, are all matched by this.
+_NAMED_LIKE_ONE = re.compile(
+    r"(?:^|.*[-_.])(?:api-?key|authorization|auth|bearer|token|secret|password|credentials?|jwt|jwt-assertion"
+    r"|(?:access|client|subscription|virtual|functions|rapidapi|private|service|user|team|project)-key)",
+    re.IGNORECASE,
+)
+# These protect a form against another site, and change with every page or request.
+_NO_CREDENTIAL = re.compile(r"(?:^|.*[-_])(?:csrf|xsrf|continuation|next|page|sync)-?token", re.IGNORECASE)
+_QUERY_ONLY = frozenset({"key", "sig", "signature", "code", "subscription-key"})
+_LONGEST_NAME = 64
+# Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. Where one
+# of them counted, a client that stores cookies would be somebody else with each request.
+_INFRASTRUCTURE_COOKIE = re.compile(
+    r"__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
+    r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
+    r"|datadome|_ga\w*|_gid|_gat\w*|(?:csrf|xsrf)[-_]?token",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=512)
+def is_credential(name: str) -> bool:
+    """Whether a header of this name carries a credential."""
+    name = name.lower()
+    if name in CREDENTIALS:
+        return True
+    return len(name) <= _LONGEST_NAME and _is_named_like_one(name)
+
+
+def find_credentials(headers: Headers, query: str = "") -> Headers:
+    """The credentials that a request shows, as pairs of lower-case name and value, sorted; empty ones show nothing."""
+    shown = {(name.lower(), _significant(name, value)) for name, value in headers if is_credential(name)}
+    if query:
+        shown |= {(f"?{name.lower()}", value) for name, value in _parameters(query) if _is_parameter(name)}
+    return tuple(sorted(pair for pair in shown if pair[1]))
+
+
+def _is_named_like_one(name: str) -> bool:
+    name = name.replace("_", "-")
+    return _NAMED_LIKE_ONE.fullmatch(name) is not None and _NO_CREDENTIAL.fullmatch(name) is None
+
+
+def _is_parameter(name: str) -> bool:
+    return name.lower() in _QUERY_ONLY or is_credential(name)
+
+
+def _parameters(query: str) -> list[tuple[str, str]]:
+    return parse_qsl(query, errors="surrogateescape")
+
+
+def _significant(name: str, value: str) -> str:
+    """What of a header's value tells clients apart: of cookies, those that are about the client."""
+    if name.lower() != "cookie":
+        return value
+    cookies = (cookie.strip() for cookie in value.split(";"))
+    return "; ".join(sorted(each for each in cookies if each and not _is_infrastructure(each.partition("=")[0])))
+
+
+def _is_infrastructure(cookie: str) -> bool:
+    return _INFRASTRUCTURE_COOKIE.fullmatch(cookie.strip()) is not None
