@@ -5,7 +5,7 @@ structs because there is one for each request, and a frozen dataclass takes eigh
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -228,18 +228,39 @@ Event = (
 Listener = Callable[[Event], None]
 
 
-def to_all(*listeners: Listener) -> Listener:
-    """One listener that tells all the others, in order."""
+class Dispatcher:
+    """Delivers each event to every listener, in order. It never raises."""
 
-    def emit(event: Event) -> None:
-        for listener in listeners:
-            listener(event)
+    def __init__(self, listeners: Mapping[str, Listener], count_error: Callable[[str], None]) -> None:
+        self._listeners = tuple(listeners.items())
+        self._count_error = count_error
+        self._reported: set[tuple[str, str, str]] = set()
 
-    return emit
+    def __call__(self, event: Event) -> None:
+        for name, listener in self._listeners:
+            try:
+                listener(event)
+            except Exception as fault:  # noqa: BLE001
+                # Listener isolation, the second of the two broad excepts of this package (docs/decisions/0012). Events
+                # are emitted in the middle of a request, also by the code that handles faults: an exception here
+                # would fail the request, and then the handler of that failure. A listener only observes, so the
+                # fault is counted, and the other listeners and the request go on.
+                self._report(name, fault)
+
+    def _report(self, name: str, fault: Exception) -> None:
+        self._count_error(name)
+        report = (name, *kind_and_place(fault))
+        # Once for each place in the code: this event may fail in the same listener again.
+        if report not in self._reported:
+            self._reported.add(report)
+            self(OurFault("none", *report[1:]))
 
 
 def kind_and_place(fault: BaseException) -> tuple[str, str]:
-    """What may be told of a fault. Its message stays where it was raised: it may quote what a client sent."""
-    frames = traceback.extract_tb(fault.__traceback__)
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
-    return type(fault).__name__, where
+    """Type, file and line of a fault. Its message is left out: it may quote what a client sent."""
+    # walk_tb and not extract_tb: the latter reads source files, and a disk may be what has failed.
+    frames = list(traceback.walk_tb(fault.__traceback__))
+    if not frames:
+        return type(fault).__name__, "unknown"
+    frame, line = frames[-1]
+    return type(fault).__name__, f"{Path(frame.f_code.co_filename).name}:{line}"

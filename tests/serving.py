@@ -11,7 +11,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,11 @@ class Proxy:
         """Everything it has written so far, on both of its channels."""
         return "".join((self.place / name).read_text() for name in ("stdout", "stderr"))
 
+    @property
+    def errors(self) -> str:
+        """What it has written to standard error."""
+        return (self.place / "stderr").read_text()
+
 
 @asynccontextmanager
 async def serving(
@@ -58,15 +63,21 @@ async def serving(
     place: Path,
     config: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    standard_output: Path | None = None,
+    prefix: Sequence[str] = (),
 ) -> AsyncIterator[Proxy]:
-    """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0."""
+    """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0.
+
+    `standard_output` replaces the file that `output` reads. `prefix` stands before the command line.
+    """
     if config is not None:
         arguments += ("--config", _written(config, place))
     port = free_port()
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--state", str(place / "state")]
+    command = [*prefix, sys.executable, "-m", "proxy", "serve", "--port", str(port), "--state", str(place / "state")]
     if upstream is not None:
         command += ["--upstream", upstream]
-    with (place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
+    (place / "stdout").touch()
+    with (standard_output or place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
             *command, *arguments, cwd=place, env=dict(environment or {}), stdout=stdout, stderr=stderr
         )

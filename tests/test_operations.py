@@ -140,6 +140,7 @@ async def test_a_level_leaves_out_what_matters_less(up, serve):
     async with serve(None, config=config_for(up, log={"level": "warning"})) as proxy:
         await ask(proxy, chat())
         await ask(proxy, chat(), "/responses")
+        await until(lambda: log_of(proxy, "path-not-compacted"))
         assert [line["event"] for line in map(json.loads, proxy.output.splitlines())] == ["path-not-compacted"]
 
 

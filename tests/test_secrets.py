@@ -155,13 +155,16 @@ async def test_a_crash_of_ours_tells_its_kind_and_place_and_nothing_it_held(capf
         raise fault(request.headers["authorization"])
 
     told: list[events.Event] = []
-    door = Door(crash, events.to_all(told.append, log.listener("debug", "json")), access_log=None)
+    written_log = log.Log("debug", "json")
+    emit = events.Dispatcher({"test": told.append, "log": written_log}, pytest.fail)
+    door = Door(crash, emit, access_log=None)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         server = await asyncio.get_running_loop().create_server(door, sock=sock)
         origin = f"http://127.0.0.1:{sock.getsockname()[1]}"
         with closing(server):
             reply = await http1.send(origin, request("POST", f"/v1/chat/completions{QUERY}", EVERYWHERE, chat()))
     await door.shutdown(0.1)
+    written_log.close()
     written = b"".join(capfdbinary.readouterr())
     assert reply.status == 500
     assert fault_of(reply)["request_id"] == "cp-0123456789abcdef"

@@ -141,6 +141,7 @@ def event_of(row: dict[str, Any]) -> Event:
 
 async def audit(desk: Desk, asked: Asked) -> Acts:
     path = Path(desk.config().state.dir) / audit_log.FILE
+    await asyncio.to_thread(desk.audit.flush)  # what was done a moment ago is asked for, too
     return Acts(acts=await asyncio.to_thread(_acts, path, desk.chronicle, asked.query.limit))
 
 

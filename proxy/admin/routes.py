@@ -22,6 +22,7 @@ from proxy.events import AdminActed, Listener
 from proxy.store.chronicle import Chronicle
 from proxy.store.promises import Store
 from proxy.store.transcripts.retention import Stored
+from proxy.telemetry.audit import AuditListener
 
 PREFIX = "/admin/api"
 _NAME = re.compile(r"\{(\w+)\}")
@@ -50,6 +51,7 @@ class Desk:
     store: Store
     originals: Originals
     chronicle: Chronicle
+    audit: AuditListener
     emit: Listener
 
 

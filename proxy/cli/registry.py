@@ -41,7 +41,7 @@ def change(config: Config, act: Act, change: Change) -> Registry:
     with options.at_hand(records):
         records.change(change)
     done = events.AdminActed(_user(), "command line", act.act, act.subject, "done", act.details)
-    audit.Audit(Path(config.state.dir), _warn)(done)
+    audit.AuditLog(Path(config.state.dir), _warn)(done)
     if why := why or _unshared(config, records):
         _warn(f"other replicas hear of it from this machine's proxy once the shared state is back: {why}")
     return records.current

@@ -80,7 +80,8 @@ def _welcome(config: Config, url: str, admin_key: str | None) -> None:
     """For a person. A log that somebody collects is told no key."""
     if not log.is_text(config.log.format):
         return
-    print(_WELCOME.format(url=url, upstream=config.upstreams[0].base_url), flush=True)  # noqa: T201
+    text = _WELCOME.format(url=url, upstream=config.upstreams[0].base_url)
     if admin_key is not None:
-        where = Path(config.state.dir) / admin.FILE
-        print(_ADMIN.format(url=url, key=admin_key, where=where), flush=True)  # noqa: T201
+        text += _ADMIN.format(url=url, key=admin_key, where=Path(config.state.dir) / admin.FILE)
+    # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
+    log.write_notice(text)

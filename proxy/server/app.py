@@ -60,10 +60,6 @@ class App:
         """Returns once nobody is inside."""
         await self._left.wait()
 
-    def tally(self) -> None:
-        """Tell the metrics how many are inside: at each look rather than with each request."""
-        self._metrics.in_flight.values[()] = [float(self.in_flight)]
-
     # --- the API -------------------------------------------------------------------------------------------------
 
     async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -125,7 +121,6 @@ class App:
         return _json(503 if self.draining else 200, checks)
 
     async def _tell(self, _: web.BaseRequest) -> web.StreamResponse:
-        self.tally()
         text = self._metrics.render(self._board.others() if self._board else ())
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 

@@ -54,8 +54,10 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics()
         self._chronicle = Chronicle(Path(config.state.dir), warn=self._warn)
+        self._log = log.Log(config.log.level, config.log.format)
         self._hooks = hooks.Hooks(config.hooks, self._complain)
-        self._emit = events.to_all(self._metrics, *self._listeners(config))
+        self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._warn))
+        self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
         self._board = metrics.Board(assembly.board_folder(config), slot) if slot is not None else None
         if self._board is not None:
             self._board.take_up(self._metrics)
@@ -68,16 +70,19 @@ class Worker:
         gateway = Gateway(config, self._compactor, self._records, self._emit)
         self._exchange = Exchange(self._chronicle, self._store)
         self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._desk(config)))
+        self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
+        self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self._leaving = asyncio.Event()
         self._beside: set[asyncio.Task[None]] = set()
         self._watch = Watch(source, self._records, self._emit, self._take)
 
-    def _listeners(self, config: Config) -> Iterator[events.Listener]:
-        yield log.listener(config.log.level, config.log.format)
-        yield self._hooks
-        yield audit.Audit(Path(config.state.dir), self._warn)
+    def _listeners(self, config: Config) -> Iterator[tuple[str, events.Listener]]:
+        yield "metrics", self._metrics
+        yield "log", self._log
+        yield "hooks", self._hooks
+        yield "audit", self._audit
         if config.admin.enabled:
-            yield Witness(self._chronicle)
+            yield "activity", Witness(self._chronicle)
 
     def _desk(self, config: Config) -> Desk:
         """What the admin pages work with."""
@@ -90,10 +95,19 @@ class Worker:
             store=self._store,
             originals=shelf(config),
             chronicle=self._chronicle,
+            audit=self._audit,
             emit=self._emit,
         )
 
     async def run(self, sock: socket.socket) -> None:
+        try:
+            await self._serve(sock)
+        finally:
+            # Each has a bounded wait; the log is last, because the others may still have something to report.
+            for listener in (self._hooks, self._audit, self._chronicle, self._log):
+                await asyncio.to_thread(listener.close)
+
+    async def _serve(self, sock: socket.socket) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unhandled)
@@ -114,8 +128,6 @@ class Worker:
         await self._compactor.close()
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
-        self._hooks.close()
-        await asyncio.to_thread(self._chronicle.close)
 
     def _door(self) -> Door:
         return Door(
@@ -193,27 +205,30 @@ class Worker:
 
     async def _leave_snapshots(self, board: metrics.Board) -> None:
         while True:
-            self._app.tally()
             board.leave(self._metrics)
             await asyncio.sleep(_BOARD_SECONDS)
 
     def _warn(self, why: str) -> None:
         """The store and the disk warn from threads of their own."""
-        self._loop.call_soon_threadsafe(self._emit, events.StoreFailed(why))
+        self._emit_from_thread(events.StoreFailed(why))
 
     def _tell(self, what: str) -> None:
         """Good news, from the same threads."""
-        self._loop.call_soon_threadsafe(self._emit, events.StoreBack(what))
+        self._emit_from_thread(events.StoreBack(what))
 
     def _complain(self, why: str) -> None:
         """Of a hook, from its thread."""
-        self._loop.call_soon_threadsafe(self._emit, events.HookFailed(why))
+        self._emit_from_thread(events.HookFailed(why))
 
     def _died(self, thread: threading.ExceptHookArgs) -> None:
         """What Python would print of a thread that fails is told by kind and place only, too."""
         if thread.exc_value is not None:
-            fault = events.OurFault("none", *events.kind_and_place(thread.exc_value))
-            self._loop.call_soon_threadsafe(self._emit, fault)
+            self._emit_from_thread(events.OurFault("none", *events.kind_and_place(thread.exc_value)))
+
+    def _emit_from_thread(self, event: events.Event) -> None:
+        # A thread that outlives the loop would get RuntimeError, and its own end would be reported by the same way.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._emit, event)
 
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         """What asyncio would print with all its values is told by kind and place only."""

@@ -8,7 +8,7 @@ were refused sixty a minute are written; the log has them all. Keys and bodies a
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,15 +17,17 @@ from typing import Any
 from msgspec.structs import asdict
 
 from proxy import events
+from proxy.telemetry.background import BackgroundWriter
 
 FILE = "audit.jsonl"
 LARGEST = 16 * 1024 * 1024
 MINUTE = 60.0
 REFUSED_A_MINUTE = 60
+FLUSH_SECONDS = 2.0
 
 
-class Audit:
-    """A listener. `warn` hears of what could not be written."""
+class AuditLog:
+    """The audit file of a state directory. `warn` is told what could not be written."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
@@ -34,13 +36,28 @@ class Audit:
         self._refused = 0
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.AdminActed) and (event.outcome != "refused" or self._may_tell()):
-            told = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
-            line = json.dumps({**told, "details": dict(event.details)}, ensure_ascii=False) + "\n"
+        """Write at once: for commands, which end right after it."""
+        if (line := self.render(event)) is not None:
+            self.write([line])
+
+    def render(self, event: events.Event) -> bytes | None:
+        """The line of an event; None for what does not belong here."""
+        if not isinstance(event, events.AdminActed) or (event.outcome == "refused" and not self._may_tell()):
+            return None
+        fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
+        line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
+        return line.encode("utf-8", "backslashreplace")
+
+    def write(self, lines: Sequence[bytes]) -> int:
+        """A sink: returns how many lines could not be written."""
+        unwritable = 0
+        for line in lines:
             try:
-                self._write(line.encode("utf-8", "replace"))
+                self._append(line)
             except OSError as fault:
-                self._warn(f"{self.path}: {fault.strerror}: what operators do is not written down")
+                unwritable += 1
+                self._warn(f"{self.path}: {fault.strerror}: audit log write failed; admin actions are not recorded")
+        return unwritable
 
     def _may_tell(self) -> bool:
         minute = int(time.monotonic() // MINUTE)
@@ -49,7 +66,7 @@ class Audit:
         self._refused += 1
         return self._refused <= REFUSED_A_MINUTE
 
-    def _write(self, line: bytes) -> None:
+    def _append(self, line: bytes) -> None:
         if self.path.exists() and self.path.stat().st_size > LARGEST:
             # By two workers at once: the second sets a short file aside, and nothing is lost.
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
@@ -66,6 +83,25 @@ class Audit:
             folder = self.path.parent.stat()
             with suppress(PermissionError):
                 os.fchown(file, folder.st_uid, folder.st_gid)
+
+
+class AuditListener:
+    """A listener that writes the audit log from a thread: a disk that stalls must not stop the event loop."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self._writer = BackgroundWriter("audit", log.write)
+
+    def __call__(self, event: events.Event) -> None:
+        if (line := self._log.render(event)) is not None:
+            self._writer.put(line)
+
+    def flush(self) -> None:
+        """Wait for the lines of what was done before. Blocks: call it from a thread."""
+        self._writer.flush(FLUSH_SECONDS)
+
+    def close(self) -> None:
+        self._writer.close(FLUSH_SECONDS)
 
 
 def told(path: Path, most: int) -> list[dict[str, Any]]:

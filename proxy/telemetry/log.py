@@ -4,39 +4,58 @@ An event already holds nothing secret, so a line is simply the event. Levels: wh
 is a warning or an error; `debug` adds what somebody chasing a connection wants to see.
 """
 
+import os
+import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import msgspec
 import structlog
 from msgspec.structs import asdict
 
 from proxy import events
+from proxy.telemetry.background import BackgroundWriter
+
+FLUSH_SECONDS = 2.0
+"""At the end the process waits so long for whoever reads the log."""
+NOTICE_SECONDS = 1.0
+NOT_BLOCKING_SECONDS = 1.0
 
 Format = Literal["auto", "json", "text"]
 _SEVERITIES = ("debug", "info", "warning", "error")
 
 
 def is_text(wanted: Format) -> bool:
-    return wanted == "text" or (wanted == "auto" and sys.stdout.isatty())
+    return wanted == "text" or (wanted == "auto" and _is_terminal())
 
 
-def listener(level: str, wanted: Format) -> events.Listener:
-    """A listener that writes to standard output."""
-    least = _SEVERITIES.index(level)
-    write = _text_writer() if is_text(wanted) else _json_writer(sys.stdout.buffer)
+class Log:
+    """A listener that writes log lines to standard output, from a thread of its own."""
 
-    def listen(event: events.Event) -> None:
+    def __init__(self, level: str, wanted: Format) -> None:
+        self._least = _SEVERITIES.index(level)
+        self._render = _text_renderer() if is_text(wanted) else _render_json
+        self._output = StandardOutput(self._render)
+        self._writer = BackgroundWriter("log", self._output.write)
+
+    def __call__(self, event: events.Event) -> None:
         line = line_of(event)
-        if line is not None and _SEVERITIES.index(line[0]) >= least:
-            write(line)
+        if line is not None and _SEVERITIES.index(line[0]) >= self._least:
+            self._writer.put(self._render(line))
 
-    return listen
+    @property
+    def dropped_lines(self) -> int:
+        return self._writer.dropped_lines
+
+    def close(self) -> None:
+        self._writer.close(FLUSH_SECONDS)
 
 
 Line = tuple[str, str, dict[str, Any]]
+Renderer = Callable[[Line], bytes]
 
 
 def line_of(event: events.Event) -> Line | None:
@@ -45,31 +64,125 @@ def line_of(event: events.Event) -> Line | None:
     return None if said is None else said(event)
 
 
-def _text_writer() -> Callable[[Line], None]:
-    processors: list[Any] = [
+class StandardOutput:
+    """File descriptor 1, written without Python's buffers.
+
+    A buffer keeps what could not be written and fails again at exit, and its lock would be held by a thread that is
+    stuck in a write.
+    """
+
+    def __init__(self, render: Renderer) -> None:
+        self._render = render
+        self._file = _output_descriptor()
+        self._lost_lines = 0
+        self._is_torn = False
+
+    def write(self, lines: Sequence[bytes]) -> int:
+        """A sink: returns how many lines were lost, to a full disk or a reader that is gone."""
+        total_lost = 0
+        for chunk, count in _chunks(lines):
+            if self._lost_lines:
+                # The reader of the log learns where lines are missing, as soon as it can read again.
+                notice = self._render(("warning", "log-lines-dropped", {"lines": self._lost_lines}))
+                if not self._write_whole(notice):
+                    self._lost_lines += count
+                    total_lost += count
+                    continue
+                self._lost_lines = 0
+            if not self._write_whole(chunk):
+                self._lost_lines += count
+                total_lost += count
+        return total_lost
+
+    def _write_whole(self, data: bytes) -> bool:
+        # A line that was cut off by a full disk must not swallow the beginning of the next one.
+        data = b"\n" + data if self._is_torn else data
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._file, rest) :]
+                except BlockingIOError:  # a terminal that another program has set to non-blocking
+                    _wait_until_writable(self._file, NOT_BLOCKING_SECONDS)
+        except OSError:
+            self._is_torn = self._is_torn or len(rest) < len(data)
+            return False
+        self._is_torn = False
+        return True
+
+
+def write_notice(text: str) -> None:
+    """Write a few lines to standard output before the log begins; at most PIPE_BUF bytes, lost where nobody reads."""
+    file = _output_descriptor()
+    # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
+    if _wait_until_writable(file, NOTICE_SECONDS):
+        with suppress(OSError):
+            os.write(file, text.encode()[: select.PIPE_BUF])
+
+
+def _output_descriptor() -> int:
+    """The descriptor of standard output, or of the null device where there is none.
+
+    A process that was started with a closed standard output gives the number 1 to the next file it opens: log lines
+    would be written into a database or to a client.
+    """
+    try:
+        return sys.stdout.fileno() if sys.stdout is not None else os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # somebody has replaced sys.stdout by an object that is no file
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _wait_until_writable(file: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(file, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Lines joined into writes of at most PIPE_BUF bytes, with their number.
+
+    A pipe that several workers share keeps only such writes in one piece.
+    """
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        if chunk and size + len(line) > select.PIPE_BUF:
+            yield b"".join(chunk), len(chunk)
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line)
+    if chunk:
+        yield b"".join(chunk), len(chunk)
+
+
+def _text_renderer() -> Renderer:
+    processors: tuple[Any, ...] = (
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=18),
-    ]
-    logger = structlog.wrap_logger(structlog.PrintLogger(sys.stdout), processors=processors)
+        structlog.dev.ConsoleRenderer(colors=_is_terminal(), pad_event_to=18),
+    )
 
-    def write(line: Line) -> None:
+    def render(line: Line) -> bytes:
         severity, name, fields = line
-        getattr(logger, severity)(name, **fields)
+        entry: Any = {**fields, "event": name}
+        for process in processors:
+            entry = process(None, severity, entry)
+        return f"{entry}\n".encode("utf-8", "backslashreplace")
 
-    return write
+    return render
 
 
-def _json_writer(out: BinaryIO) -> Callable[[Line], None]:
-    """Written by hand: there is a line for every request, and a chain of processors takes twice as long."""
-    encode = msgspec.json.Encoder(enc_hook=str).encode
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 
-    def write(line: Line) -> None:
-        severity, name, fields = line
-        out.write(encode({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n")
-        out.flush()
 
-    return write
+def _render_json(line: Line) -> bytes:
+    """Not by structlog: there is a line for every request, and its chain of processors takes twice as long."""
+    severity, name, fields = line
+    return _encode({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n"
 
 
 def _request(event: events.RequestFinished) -> Line:

@@ -9,7 +9,7 @@ Prometheus, and its first fault would be seen by no one.
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,11 +101,14 @@ class Metrics:
         self.store_faults = Series("store_faults_total", "Times the store or the disk did not answer.")
         self.hook_faults = Series("hook_faults_total", "Times a hook could not be told, or was slow.")
         self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), _FINE)
+        self.listener_errors = Series("listener_errors_total", "Faults of what listens to events.", ("listener",))
+        self.log_lines_dropped = Series("log_lines_dropped_total", "Log lines that could not be written.")
         self.in_flight = Series("inflight", "Requests on their way.", kind="gauge")
         self.workers = Series("workers", "Processes that answer, by version.", ("version",), kind="gauge")
         self.workers.add(__version__)
         for outcome in ("applied", "refused"):
             self.reloads.add(outcome, by=0)
+        self._tracked: list[tuple[Series, Callable[[], float], float]] = []
 
     def __call__(self, event: events.Event) -> None:
         match event:
@@ -182,11 +185,23 @@ class Metrics:
         if event.upstream is not None:
             self.upstream.add(event.upstream, status)
 
+    def track(self, series: Series, read: Callable[[], float]) -> None:
+        """Take a number from where it is counted, whenever the metrics are looked at."""
+        self._tracked.append((series, read, 0.0))
+
+    def _update_tracked(self) -> None:
+        for index, (series, read, before) in enumerate(self._tracked):
+            now = read()
+            # The difference, because the series also holds what the worker before this one had counted.
+            series.add(by=now - before)
+            self._tracked[index] = (series, read, now)
+
     @property
     def series(self) -> tuple[Series, ...]:
         return tuple(value for value in vars(self).values() if isinstance(value, Series))
 
     def snapshot(self) -> bytes:
+        self._update_tracked()
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
@@ -198,6 +213,7 @@ class Metrics:
                 mine[:] = [a + b for a, b in zip(mine, numbers, strict=True)]
 
     def render(self, others: Iterable[bytes] = ()) -> str:
+        self._update_tracked()
         total = self
         for index, snapshot in enumerate(others):
             if not index:

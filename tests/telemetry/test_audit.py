@@ -7,7 +7,7 @@ import pytest
 
 from proxy.events import AdminActed
 from proxy.telemetry import audit
-from proxy.telemetry.audit import REFUSED_A_MINUTE, Audit, told
+from proxy.telemetry.audit import REFUSED_A_MINUTE, AuditLog, told
 
 
 def act(number=0, outcome="done"):
@@ -26,7 +26,7 @@ def subjects(folder):
 
 def test_no_act_is_lost_however_many_follow_it(tmp_path, small):
     """Two workers write into one folder."""
-    one, other = Audit(tmp_path, pytest.fail), Audit(tmp_path, pytest.fail)
+    one, other = AuditLog(tmp_path, pytest.fail), AuditLog(tmp_path, pytest.fail)
     for number in range(0, 40, 2):
         one(act(number))
         other(act(number + 1))
@@ -35,7 +35,7 @@ def test_no_act_is_lost_however_many_follow_it(tmp_path, small):
 
 
 def test_the_newest_acts_are_told_also_right_after_a_file_was_set_aside(tmp_path, small):
-    log = Audit(tmp_path, pytest.fail)
+    log = AuditLog(tmp_path, pytest.fail)
     for number in range(40):
         log(act(number))
         newest = [line["subject"] for line in told(log.path, 2)]
@@ -44,7 +44,7 @@ def test_the_newest_acts_are_told_also_right_after_a_file_was_set_aside(tmp_path
 
 def test_of_refused_tries_some_are_written_and_of_acts_all(tmp_path):
     """The minute may be over meanwhile."""
-    log = Audit(tmp_path, pytest.fail)
+    log = AuditLog(tmp_path, pytest.fail)
     for _ in range(500):
         log(act(0, "refused"))
     for number in range(1, 100):
@@ -54,20 +54,20 @@ def test_of_refused_tries_some_are_written_and_of_acts_all(tmp_path):
 
 
 def test_it_is_for_this_user_only(tmp_path):
-    log = Audit(tmp_path, pytest.fail)
+    log = AuditLog(tmp_path, pytest.fail)
     log(act())
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_cannot_be_written_is_told(tmp_path):
     complaints = []
-    Audit(tmp_path / "absent", complaints.append)(act())
-    assert "is not written down" in complaints[0]
+    AuditLog(tmp_path / "absent", complaints.append)(act())
+    assert "admin actions are not recorded" in complaints[0]
     assert Path(tmp_path / "absent").exists() is False
 
 
 def test_a_torn_line_hides_no_other(tmp_path):
-    log = Audit(tmp_path, pytest.fail)
+    log = AuditLog(tmp_path, pytest.fail)
     log(act(1))
     with log.path.open("a") as file:
         file.write('{"torn": \n')

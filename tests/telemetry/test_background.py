@@ -1,0 +1,69 @@
+"""The writer in the background: `put` never waits, what does not fit is counted, the end is bounded."""
+
+import threading
+import time
+
+from proxy.telemetry.background import BackgroundWriter
+
+
+class Sink:
+    def __init__(self):
+        self.lines = []
+        self.opened = threading.Event()
+        self.opened.set()
+
+    def write(self, lines):
+        self.opened.wait()
+        self.lines += lines
+        return 0
+
+
+def test_lines_are_written_in_order_and_close_waits_for_them():
+    sink = Sink()
+    writer = BackgroundWriter("test", sink.write)
+    lines = [b"%d\n" % number for number in range(1_000)]
+    for line in lines:
+        writer.put(line)
+    writer.close(5)
+    assert sink.lines == lines
+    assert writer.dropped_lines == 0
+
+
+def test_a_sink_that_hangs_bounds_the_queue_in_bytes_and_the_end_in_time():
+    sink = Sink()
+    sink.opened.clear()
+    writer = BackgroundWriter("test", sink.write, limit_bytes=100)
+    began = time.monotonic()
+    writer.put(b"first")
+    time.sleep(0.1)  # the sink has it
+    for _ in range(30):
+        writer.put(b"x" * 10)
+    assert writer.dropped_lines == 20
+    assert not writer.flush(0.1)
+    writer.close(0.1)
+    assert time.monotonic() - began < 2
+    sink.opened.set()
+
+
+def test_flush_waits_for_what_was_put_before():
+    sink = Sink()
+    writer = BackgroundWriter("test", sink.write)
+    writer.put(b"a")
+    assert writer.flush(5)
+    assert sink.lines == [b"a"]
+    writer.close(1)
+
+
+def test_after_the_end_lines_are_dropped():
+    writer = BackgroundWriter("test", Sink().write)
+    writer.close(1)
+    writer.put(b"late")
+    assert writer.dropped_lines == 1
+
+
+def test_what_a_sink_could_not_write_is_counted():
+    writer = BackgroundWriter("test", len)
+    writer.put(b"a")
+    writer.put(b"b")
+    writer.close(1)
+    assert writer.dropped_lines == 2
