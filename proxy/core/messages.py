@@ -10,7 +10,6 @@ library only.
 """
 
 import json
-import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -153,19 +152,6 @@ class Request:
         return next(spoken, len(self.messages))
 
 
-def observed(body: tuple[Message, ...], patterns: tuple[str, ...]) -> tuple[Message, ...]:
-    """The same messages, those marked in which an environment speaks as a user; before the first answer none does."""
-    if not patterns or not any(message.role == "user" for message in body):
-        return body
-    answered = False
-    marked = []
-    for message in body:
-        matches = answered and message.role == "user" and _matches(message, patterns)
-        marked.append(replace(message, observed=True) if matches else message)
-        answered = answered or message.role == "assistant"
-    return tuple(marked)
-
-
 @lru_cache(maxsize=16_384)
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
     """A message of our own, read back. Remembered, because a block hands out the same bytes turn after turn."""
@@ -224,8 +210,3 @@ def _call(value: Any) -> Call:  # noqa: ANN401 - any JSON a client sends
 
 def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return value if isinstance(value, str) else ""
-
-
-def _matches(message: Message, patterns: tuple[str, ...]) -> bool:
-    text = message.text
-    return any(re.search(pattern, text) for pattern in patterns)

@@ -46,6 +46,8 @@ class Block:
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
     """The newest summary that stands in it, as the model wrote it: the next one goes on from there."""
+    text_style: bool = False
+    """It was made before the first tool call: user messages before that call may be observations."""
 
     def to_bytes(self) -> bytes:
         value = {
@@ -58,6 +60,7 @@ class Block:
             "policy": self.policy,
             "pruned": self.pruned,
             "summary": None if self.summary is None else [self.summary.covers, self.summary.text],
+            **({"text_style": True} if self.text_style else {}),
         }
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -81,6 +84,7 @@ class Block:
             policy=value["policy"],
             pruned=tuple(value["pruned"]),
             summary=None if value["summary"] is None else Summary(*value["summary"]),
+            text_style=value.get("text_style") is True,
         )
 
     @property

@@ -46,6 +46,10 @@ class Pins:
                 room -= size
         return tuple(reversed(kept))
 
+    def stand_in(self, text: str) -> bool:
+        """Whether a pinned passage stands in this text."""
+        return any(True for _ in self._of(text))
+
     def _of(self, text: str) -> Iterable[str]:
         for tag in self.tags:
             yield from _between(text, f"<{tag}>", f"</{tag}>")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.core.asides import ASIDES
 from proxy.core.economics import Prices
+from proxy.core.observations import OBSERVATIONS
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Step
 from proxy.core.steps import (
@@ -22,14 +23,6 @@ from proxy.core.steps import (
     StripReasoning,
 )
 from proxy.core.summary import Summaries, Summary
-
-OBSERVATIONS = (
-    r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
-    r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
-    r"\nbash-\$\s*$",
-    r"^\s*I ran this command:\n",
-    r"^\[\w+(?: for '[^\n]*')?\] Result:",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,7 @@ class Rules:
     new_blocks: bool = True
     """Off: what was promised stays, and nothing new is."""
     observations: tuple[str, ...] = OBSERVATIONS
-    """User messages in which one of these is found are observations, not words of a user."""
+    """User messages in which one of these is found are observations, in a history without tool calls."""
     asides: tuple[str, ...] = ASIDES
     """A last message in which one of these is found is about the conversation: nothing new is made for its sake."""
     pins: Pins = field(default_factory=Pins)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from proxy.core import pins
 from proxy.core.groups import groups, last_assistant, repair, snap, turns
-from proxy.core.messages import Message, Request, literal, observed
+from proxy.core.messages import Message, Request, literal
 from proxy.core.notes import notes, speaker
+from proxy.core.observations import is_text_style, mark_observations
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Count, Draft, quarter, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
@@ -53,11 +54,22 @@ class Scene:
 
         `count` is told the bytes of a message.
         """
-        body = observed(request.body, rules.observations)
+        body = mark_observations(request.body, rules.observations, rules.pins)
         opening = _opening(body, rules, facts)
         bare = cls(request, chain, body, rules, facts, count, opening, stands=False, covered=(), rest=())
-        standing = next((block for block in blocks if block.fits(body) and bare.needs(block)), None)
-        return bare.under(opening if standing is None else standing, stands=standing is not None)
+        for block in blocks:
+            as_made = bare._read_as_in(block)
+            if block.fits(as_made.body) and as_made.needs(block):
+                return as_made.under(block, stands=True)
+        return bare.under(opening, stands=False)
+
+    def _read_as_in(self, block: Block) -> "Scene":
+        """The same history, its observations marked as they were when this block was made."""
+        rules = self.rules
+        if not block.text_style or is_text_style(self.body):
+            return self
+        body = mark_observations(self.body, rules.observations, rules.pins, text_style=True)
+        return replace(self, body=body)
 
     def under(self, block: Block, *, stands: bool) -> "Scene":
         """The same history with this block in place."""
@@ -163,6 +175,7 @@ class Scene:
             policy=self.rules.signed,
             pruned=tuple(name for name in tool_names(self.request.tools) if name not in left),
             summary=summary or self.block.summary,
+            text_style=self.block.text_style or is_text_style(self.body),
         )
         return self.under(block, stands=True)
 
@@ -228,5 +241,11 @@ def _opening(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
     covers = last_assistant(body) or 0
     always = rules.always if rules.new_blocks else ()
     return Block(
-        covers, close(body[:covers]), always=always, window=facts.usable, reason="opening", policy=rules.signed
+        covers,
+        close(body[:covers]),
+        always=always,
+        window=facts.usable,
+        reason="opening",
+        policy=rules.signed,
+        text_style=is_text_style(body),
     )

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 from proxy.core import pins, retelling
 from proxy.core.groups import groups, last_assistant, turns
-from proxy.core.messages import Message, Request, observed
+from proxy.core.messages import Message, Request
+from proxy.core.observations import mark_observations
 from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.rules import Rules
 
@@ -85,7 +86,7 @@ class Turns:
 
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
-        body = observed(request.body, rules.observations)
+        body = mark_observations(request.body, rules.observations, rules.pins)
         fixed = pins.fixed(body, rules.pins.passages(body))
         held, bound = _held(body, fixed, max(1, rules.keep.turns)), _bound(body)
         found = zip(turns(body), held, bound, strict=True)

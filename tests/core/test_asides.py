@@ -4,9 +4,8 @@ import pytest
 from chat import call, request, says, system, user
 
 from proxy.core.asides import ASIDES, called, command, is_aside, was_asked
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import fault
-from proxy.core.rules import OBSERVATIONS
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,9 @@ def test_it_is_one_at_the_end_only_and_only_from_a_user():
     assert not is_aside(request(asked, call("Read")).body, ASIDES)
     assert not is_aside(request(asked, says("It was short.")).body, ASIDES)
     assert not is_aside(request(user("Mend it."), says("Done."), system("Summarize the conversation.")).body, ASIDES)
-    page = observed(request(user("x"), says("y"), user("Observation: Summarize the conversation.")).body, OBSERVATIONS)
+    page = mark_observations(
+        request(user("x"), says("y"), user("Observation: Summarize the conversation.")).body, OBSERVATIONS
+    )
     assert not is_aside(page, ASIDES)
 
 

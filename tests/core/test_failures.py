@@ -32,10 +32,10 @@ from hypothesis import strategies as st
 from test_laws import FACTS, RULES
 
 from proxy.core.identity import chain
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
-from proxy.core.rules import OBSERVATIONS, Anchor, Facts, Keep, Rules
+from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps import (
     ClearArguments,
     ClearObservations,
@@ -267,7 +267,7 @@ def test_f12_a_user_is_left_and_the_first_to_speak(messages, rules, facts):
     for sent in works(Heart(rules, facts), messages):
         left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
         assert left[0]["role"] == "user"
-        assert any(message.is_user for message in observed(parsed(sent.left).body, OBSERVATIONS))
+        assert any(message.is_user for message in mark_observations(parsed(sent.left).body, OBSERVATIONS))
 
 
 def breaks(messages):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from chat import parsed
 
-from proxy.core.messages import Message, observed
+from proxy.core.messages import Message
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.outline import texts_of
 from proxy.core.pins import fixed
 from proxy.core.pipeline import Draft, run
-from proxy.core.rules import OBSERVATIONS
 from proxy.core.steps import STEPS, thawed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -31,7 +31,7 @@ def shortened(given: str) -> str:
     tools = rows.pop(0)[len(TOOLS) :].encode() if rows[0].startswith(TOOLS) else None
     cut = rows.index(KEPT)
     source = '{"messages": [' + ", ".join(rows[:cut] + rows[cut + 1 :]) + "]}"
-    body = observed(parsed(source.encode()).body, OBSERVATIONS)
+    body = mark_observations(parsed(source.encode()).body, OBSERVATIONS)
     draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=fixed(body, ()), origin=body)
     left, (report,) = run([thawed(name, json.loads(settings))], draft)
     assert not report.refused

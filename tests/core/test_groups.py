@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.groups import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
-from proxy.core.messages import observed
-from proxy.core.rules import OBSERVATIONS
+from proxy.core.observations import OBSERVATIONS, mark_observations
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
 
@@ -33,7 +32,7 @@ def test_a_late_result_draws_what_stands_between_into_its_group():
 
 
 def test_an_observation_belongs_to_the_words_that_asked_for_it():
-    body = observed(request(user("hi"), says("run"), user("Observation: x"), says("ok")).body, OBSERVATIONS)
+    body = mark_observations(request(user("hi"), says("run"), user("Observation: x"), says("ok")).body, OBSERVATIONS)
     assert [(each.start, each.stop) for each in groups(body)] == [(0, 1), (1, 3), (3, 4)]
 
 

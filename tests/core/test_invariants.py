@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_failures import CUTTERS, LONG, works
 
-from proxy.core.messages import NOTE, observed
-from proxy.core.rules import OBSERVATIONS
+from proxy.core.messages import NOTE
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.lab.replay.validity import of_alternation, shape
 
 
@@ -47,7 +47,7 @@ def test_invariant_3_parallel_calls_of_one_message_live_and_die_together(message
 @given(LONG, CUTTERS)
 def test_invariant_4_a_cut_is_only_between_groups(messages, worker):
     for sent in works(worker(), messages):
-        came, left = observed(sent.body, OBSERVATIONS), standing(sent)
+        came, left = mark_observations(sent.body, OBSERVATIONS), standing(sent)
         for place, message in enumerate(came):
             if message.is_bulk:
                 assert (place in left) == (place - 1 in left)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from proxy.core.economics import Prices
 from proxy.core.groups import Flaws, flaws, last_assistant
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import Pins
-from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import (
     ClearArguments,
     ClearObservations,
@@ -84,7 +84,7 @@ def replay(messages, worker):
 
 
 def before(sent):
-    return observed(parsed(sent.came).body, OBSERVATIONS)
+    return mark_observations(parsed(sent.came).body, OBSERVATIONS)
 
 
 @given(any_history, st.sampled_from([None, 1, "\t"]), st.booleans())

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from proxy.core.ledger import ledger
 from proxy.core.ledger.deeds import excerpt, spelled
-from proxy.core.messages import observed
-from proxy.core.rules import OBSERVATIONS
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.wire.redaction import redaction
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ledger"
@@ -28,11 +27,11 @@ def written(above: str) -> str:
     """What the ledger says of the messages above the rule."""
     first, *rows = above.strip("\n").split("\n")
     body = parsed(('{"messages": [' + ", ".join(rows) + "]}").encode()).body
-    return ledger(observed(body, OBSERVATIONS), json.loads(first)["budget"]) + "\n"
+    return ledger(mark_observations(body, OBSERVATIONS), json.loads(first)["budget"]) + "\n"
 
 
 def told(*pieces, budget=4_000, **more):
-    return ledger(observed(request(user("Go on."), *pieces).body, OBSERVATIONS), budget, said=False, **more)
+    return ledger(mark_observations(request(user("Go on."), *pieces).body, OBSERVATIONS), budget, said=False, **more)
 
 
 def ran(command, out="ok"):

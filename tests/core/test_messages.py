@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from chat import call, parsed, request, says, system, user
+from chat import parsed, request, says, system, user
 
-from proxy.core.messages import Call, literal, observed, text_of, understood
-from proxy.core.rules import OBSERVATIONS
+from proxy.core.messages import Call, literal, text_of, understood
+from proxy.core.observations import OBSERVATIONS, mark_observations
 
 
 def message(value):
@@ -81,13 +81,12 @@ def test_user_messages_that_are_an_environment_speaking_are_known():
         says("I run it"),
         user("Observation: 3 files"),
         user("thanks"),
-        call("Read"),
     ).body
-    marked = observed(body, OBSERVATIONS)
-    assert [each.observed for each in marked] == [False, False, True, False, False, False]
-    assert [each.is_user for each in marked][:4] == [True, False, False, True]
-    assert observed(body, ()) is body
-    assert observed(body[1:2], OBSERVATIONS) == body[1:2]
+    marked = mark_observations(body, OBSERVATIONS)
+    assert [each.observed for each in marked] == [False, False, True, False]
+    assert [each.is_user for each in marked] == [True, False, False, True]
+    assert mark_observations(body, ()) is body
+    assert mark_observations(body[1:2], OBSERVATIONS) == body[1:2]
 
 
 def test_signatures_and_attachments_are_seen():

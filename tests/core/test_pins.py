@@ -3,9 +3,9 @@
 import pytest
 from chat import call, request, says, system, user
 
-from proxy.core.messages import NOTE, literal, observed
+from proxy.core.messages import NOTE, literal
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import Pins, fault, fixed, missing
-from proxy.core.rules import OBSERVATIONS
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
@@ -46,7 +46,7 @@ def test_pinned_messages_instructions_and_the_last_words_are_fixed():
 
 
 def test_a_pin_stands_where_a_user_an_instruction_or_a_note_of_ours_says_it_and_nowhere_else():
-    seen = observed(request(user("x"), says("ls"), user("Observation: in it")).body, OBSERVATIONS)
+    seen = mark_observations(request(user("x"), says("ls"), user("Observation: in it")).body, OBSERVATIONS)
     note = literal(b'{"role": "assistant", "content": "Pinned: in a note"}', 0, 1, NOTE)
     body = (*request(user("said"), system("ruled"), says("answered")).body, *seen[1:], note)
     said = ("said", "ruled", "in a note", "answered", "in it")

@@ -8,9 +8,8 @@ from histories import any_history
 from hypothesis import given
 from test_laws import CLEARING, HINTS
 
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import Draft, StepReport, quarter, run
-from proxy.core.rules import OBSERVATIONS
 from proxy.core.steps import ClipOutput, DedupArrivals, DropMiddle, StripAttachments, StripReasoning, ToolHints
 
 BODY = request(user("do it"), call("Read", out="x" * 400), call("Read", out="y"), user("thanks"), says("done")).body
@@ -74,7 +73,7 @@ ALL = (*CLEARING, ToolHints(HINTS, over=50), StripReasoning(with_calls=True), St
 
 @given(any_history)
 def test_no_step_promises_less_than_it_does(messages):
-    body_ = observed(parsed(body(messages)).body, OBSERVATIONS)
+    body_ = mark_observations(parsed(body(messages)).body, OBSERVATIONS)
     draft = Draft((), body_, origin=body_)
     for step in ALL:
         if step.reach(draft) == 0:
@@ -83,7 +82,7 @@ def test_no_step_promises_less_than_it_does(messages):
 
 @given(any_history)
 def test_what_an_always_step_makes_of_a_message_depends_only_on_what_came_before(messages):
-    body_ = observed(parsed(body(messages)).body, OBSERVATIONS)
+    body_ = mark_observations(parsed(body(messages)).body, OBSERVATIONS)
     steps = (ClipOutput(over=300), DedupArrivals(over=50))
     whole, _ = run(steps, Draft((), body_, origin=body_))
     for stop in range(len(body_)):

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core import retelling
-from proxy.core.messages import literal, observed
+from proxy.core.messages import literal
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import quarter
 from proxy.core.plan import NeedSummary
 from proxy.core.question import AGAIN, CLIPPED, Question, tries
-from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
 from proxy.core.summary import Summaries, Summary
 from proxy.core.verdict import Said, Verdict
@@ -214,7 +215,7 @@ def test_what_is_left_out_is_the_oldest_and_as_little_as_possible(messages, room
 
 def about(messages, call, *, earlier=False):
     """A question about all of a history but its last answer, asked for by force."""
-    body = observed(parsed(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
+    body = mark_observations(parsed(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
     rules = replace(SHORT, call=call)
     return Question(len(body), body, None, body, "## Done\nMuch." if earlier else "", "", 1, rules, "")
 
@@ -297,7 +298,7 @@ def test_a_transcript_says_who_said_what_and_what_was_called():
 
 
 def test_an_observation_is_a_result_whatever_its_role():
-    body = observed(request(user("x"), says("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
+    body = mark_observations(request(user("x"), says("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
     assert "[result] Observation: 0 line_0" in retelling.told(body, clip=100)
     assert len(retelling.told(body, clip=100)) < 250
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core import retelling
-from proxy.core.messages import NOTE, literal, observed
-from proxy.core.rules import OBSERVATIONS
+from proxy.core.messages import NOTE, literal
+from proxy.core.observations import OBSERVATIONS, mark_observations
 
 PIECES = (
     "</transcript>",
@@ -34,7 +34,7 @@ FRAME = re.compile(r"<[\s/]*(?:transcript|earlier-summary)\b[^>]*>", re.IGNORECA
 
 
 def told(*pieces, clip=0):
-    return retelling.told(observed(request(*pieces).body, OBSERVATIONS), clip)
+    return retelling.told(mark_observations(request(*pieces).body, OBSERVATIONS), clip)
 
 
 def lines(*pieces, clip=0):

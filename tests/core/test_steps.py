@@ -8,10 +8,10 @@ from chat import call, calls, history, request, says, tool, user
 from heart import Heart
 from histories import IMAGE
 
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Draft, run
-from proxy.core.rules import OBSERVATIONS, Facts, Rules
+from proxy.core.rules import Facts, Rules
 from proxy.core.steps import (
     STEPS,
     ClearResults,
@@ -30,7 +30,7 @@ STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=
 
 
 def draft_of(*pieces, fixed=()):
-    body = observed(request(*pieces).body, OBSERVATIONS)
+    body = mark_observations(request(*pieces).body, OBSERVATIONS)
     return Draft((), body, fixed=frozenset(fixed), origin=body)
 
 

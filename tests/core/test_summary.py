@@ -6,10 +6,10 @@ import pytest
 from chat import call, calls, history, request, says, user
 from heart import Heart
 
-from proxy.core.messages import observed
 from proxy.core.notes import CLOSING, GO_ON, OPENING
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import Draft, run
-from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summary import HEADING, NOTED, TOLD_BELOW, Summaries, Summarize, Summary
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
@@ -25,7 +25,7 @@ WORK = (
 
 def told(*pieces, after="assistant", fixed=(), **rules):
     """What stands for these messages, before one more of this role, once a model has told them."""
-    body = observed(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
+    body = mark_observations(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset(fixed), origin=body)
     left, (report,) = run((Summarize(TEXT, Summaries(**rules)),), draft)
     assert not report.refused

@@ -13,10 +13,10 @@ from test_failures import BIG, MIXED, breaks, mixed, orphans
 
 from proxy.core import notes
 from proxy.core.groups import flaws, groups, last_assistant
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
-from proxy.core.rules import OBSERVATIONS, Facts, Keep, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import DropMiddle
 from proxy.core.summary import HEADING, Summaries, Summary
 
@@ -49,7 +49,7 @@ CASES, LEGAL_CASES = st.tuples(ANY, SOME, SHAPE), st.tuples(LONG, SOME, SHAPE)
 
 def house(messages, some, shape):
     """A worker that has a summary at hand, of so many groups of this history."""
-    body = observed(Heart().decides(messages).body, OBSERVATIONS)
+    body = mark_observations(Heart().decides(messages).body, OBSERVATIONS)
     cuts = [group.stop for group in groups(body) if group.stop <= (last_assistant(body) or 0)]
     assume(cuts)
     summary = Summary(cuts[min(some, len(cuts) - 1)], ACCOUNT)
@@ -93,7 +93,7 @@ def test_what_a_model_was_talked_into_cannot_close_the_frame_it_stands_in(shape)
 @given(CASES)
 def test_valid_in_valid_out(case):
     sent = house(*case).send(case[0])
-    assert not sent.flaws.worse_than(flaws(observed(sent.body, OBSERVATIONS)))
+    assert not sent.flaws.worse_than(flaws(mark_observations(sent.body, OBSERVATIONS)))
 
 
 @given(CASES)
@@ -106,7 +106,7 @@ def test_never_longer(case):
 @given(CASES)
 def test_f5_f6_head_pins_instructions_and_the_last_words_of_the_user_stay_word_for_word(case):
     sent = house(*case).send(case[0])
-    body = observed(sent.body, OBSERVATIONS)
+    body = mark_observations(sent.body, OBSERVATIONS)
     words = [message for message in body if message.is_user]
     fixed = [message for message in body if message.role in ("system", "developer") or "<pin>" in message.text]
     stays = [message.raw for message in fixed if not message.is_bulk and message.role != "assistant"]

@@ -70,7 +70,7 @@ def test_a_pinned_passage_holds_its_turn():
 
 
 def test_observations_begin_no_turn():
-    assert len(turns(*PARSER, says("I look."), user("Observation: x"), *THANKS).listed) == 2
+    assert len(turns(user("Go."), says("I look."), user("Observation: x"), *THANKS).listed) == 2
 
 
 @pytest.mark.parametrize("pieces", [(system("Be brief."),), (says("Hello!"),), (user("Fix it."), user("Now."))])

@@ -3,9 +3,8 @@
 from chat import call, history, says, system, user
 from recordings import view_of
 
-from proxy.core.messages import observed
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import Pins
-from proxy.core.rules import OBSERVATIONS
 from proxy.lab.replay.recall import recalled
 from proxy.lab.replay.values import Recall
 
@@ -15,7 +14,7 @@ WORK = history(
     user("Mend src/a.py, ticket HB-20417.\nNever push."),
     call("Bash", command="pytest tests/test_a.py", out=TRACE),
     system("From now on: no floats."),
-    user("Observation: src/b.py is gone"),
+    call("Look", out="src/b.py is gone"),
     says("I see."),
     user("And HB-20417 again?"),
 )
@@ -23,7 +22,7 @@ WORK = history(
 
 def recall(view, pins=None, messages=WORK):
     body = view_of(messages)
-    marked = body[:1] + observed(body[1:], OBSERVATIONS)
+    marked = body[:1] + mark_observations(body[1:], OBSERVATIONS)
     return recalled(marked, view_of(view), Pins() if pins is None else pins)
 
 

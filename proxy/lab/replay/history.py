@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from proxy.core.identity import chain
-from proxy.core.messages import Message, Request, observed
-from proxy.core.rules import OBSERVATIONS
+from proxy.core.messages import Message, Request
+from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.lab.replay.values import Conversation, Json
 from proxy.lab.saved import UnreadableError
 from proxy.wire.chat import parse
@@ -46,7 +46,7 @@ class History:
         self.request = request
         self._links = chain(request, "replay", _KEY)
         head = request.head_size
-        self.messages = request.messages[:head] + observed(request.messages[head:], OBSERVATIONS)
+        self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
         """Those in which an environment speaks as a user are marked."""
 
     def body(self, stop: int, more: bytes = b"") -> bytes:

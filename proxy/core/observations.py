@@ -1,0 +1,86 @@
+"""Observations: messages in the role of a user in which an environment speaks, not a person.
+
+Agents without tools run the commands in a model's answer and send the output back as a user message. Patterns find
+such messages. A pattern can be wrong, and a person's words must never be folded as if they were output, so four limits
+hold. A message is a person's
+
+- before the first answer of the model,
+- in any history that holds tool calls or results: such an agent sends its output as results,
+- where it holds a pin,
+- where words stand beside the output: after a closing `</output>`, or in a `<feedback>` of their own.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from proxy.core.messages import Message
+from proxy.core.pins import Pins
+
+OBSERVATIONS = (
+    r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
+    r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
+    r"\nbash-\$\s*$",
+    r"^\s*I ran this command:\n",
+    r"^\[\w+(?: for '[^\n]*')?\] Result:",
+)
+NO_PINS = Pins()
+_OPENING_TAG = re.compile(r"\s*<(\w+)>")
+# Where agents that know tools by text only put what a person answered to a result.
+_USER_TAGS = re.compile(r"^<(?:feedback|answer|user_message)>$", re.MULTILINE)
+_NUMBER = re.compile(r"\d+")
+
+
+def is_text_style(body: Iterable[Message]) -> bool:
+    """Whether a history holds no tool call and no result, so that output can only stand in user messages."""
+    return not any(message.is_result or message.calls for message in body)
+
+
+def mark_observations(
+    body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
+) -> tuple[Message, ...]:
+    """The same messages, with `observed` set where an environment speaks in the role of a user.
+
+    `text_style`: a block stands that was made before the first tool call. What stands before that call is read as it
+    was read then, or the messages that were forwarded already would change.
+    """
+    if not patterns or not (text_style or is_text_style(body)):
+        return body
+    answered = False
+    reminders = set[str]()
+    marked: list[Message] = []
+    for place, message in enumerate(body):
+        if message.is_result or message.calls:
+            marked += body[place:]
+            break
+        is_candidate = answered and message.role == "user"
+        is_output = is_candidate and _is_output(message.text, patterns, pins, reminders)
+        marked.append(replace(message, observed=True) if is_output else message)
+        answered = answered or message.role == "assistant"
+    return tuple(marked)
+
+
+def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[str]) -> bool:
+    """Whether a message is output and nothing but output.
+
+    `reminders` are words that stood beside earlier outputs. The first time they may be a person's. Words that come
+    again with every output are a reminder that the client adds ("3 steps left"), and keep nothing.
+    """
+    if not any(re.search(pattern, text) for pattern in patterns) or pins.stand_in(text) or _USER_TAGS.search(text):
+        return False
+    beside = _NUMBER.sub("", words_beside_output(text))
+    is_reminder = beside in reminders
+    reminders.add(beside)
+    return not beside or is_reminder
+
+
+def words_beside_output(text: str) -> str:
+    """What stands after the elements that a message begins with; nothing where it begins with none."""
+    end = 0
+    while opening := _OPENING_TAG.match(text, end):
+        closing = f"</{opening[1]}>"
+        stop = text.find(closing, opening.end())
+        if stop < 0:
+            break
+        end = stop + len(closing)
+    return text[end:].strip() if end else ""

@@ -1,0 +1,148 @@
+"""Who speaks in the role of a user: a person, or an environment."""
+
+import json
+
+import pytest
+from chat import body, call, history, parsed, request, says, system, user
+from heart import Heart, turns
+from traces import conversations, needed
+
+from proxy.core.observations import OBSERVATIONS, mark_observations, words_beside_output
+from proxy.core.pins import Pins
+from proxy.core.rules import Facts, Keep, Rules
+from proxy.core.summary import Summaries
+
+OPENINGS = (
+    "Command output: error 137",
+    "Tool result of yours was wrong:",
+    "Observation about your last change:",
+    "<output>",
+)
+PINS = Pins(tags=("rules",))
+RULES = Rules(pins=PINS, summary=Summaries(enabled=False), clear_at_least=3_000, keep=Keep(tokens=1_000))
+
+
+def words_of(opening):
+    words = "So: <rules>never touch production</rules>, and do not mention the merger."
+    return f"{opening}\nkilled\n{words}\n" + "This is a sentence of mine. " * 20
+
+
+def output(number):
+    return "\n".join(f"src/pkg_{number}/module_{line}.py:{line}: call_{number}_{line}()" for line in range(60))
+
+
+def marks(*pieces, pins=PINS):
+    return [message.observed for message in mark_observations(request(*pieces).body, OBSERVATIONS, pins)]
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_the_words_of_a_person_stay_although_they_begin_like_output_where_an_agent_calls_tools(opening):
+    words = words_of(opening)
+    pieces = [call("Bash", out=output(number), command=f"grep -rn call_{number}") for number in range(40)]
+    pieces[8:8] = [says("What now?"), user(words)]
+    messages = history(user("Fix the build."), *pieces, says("Done so far."), user("Go on."))
+    sent = Heart(rules=RULES, facts=Facts(usable=12_000)).send(messages)
+    assert sent.plan.action == "created"
+    assert {"role": "user", "content": words} in sent.messages
+
+
+def test_no_pattern_counts_where_the_history_holds_a_call_or_a_result():
+    look_alike = user("Command output: 137")
+    assert marks(user("x"), says("y"), look_alike) == [False, False, True]
+    assert not any(marks(user("x"), says("y"), look_alike, call("Bash")))
+    assert not any(marks(user("x"), call("Bash"), look_alike))
+    assert not any(marks(user("x"), says("y"), look_alike, [{"role": "tool", "tool_call_id": "c", "content": ""}]))
+    assert not any(marks(user("x"), [{"role": "assistant", "function_call": {"name": "ls"}}], look_alike))
+
+
+def test_no_pattern_counts_where_a_pin_stands_in_the_message():
+    pinned = user("Observation: so be it\n<rules>never touch production</rules>")
+    assert marks(user("x"), says("y"), pinned) == [False, False, False]
+    assert marks(user("x"), says("y"), pinned, pins=Pins()) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<output>\nkilled\n</output>\nWhy was it killed?",
+        "<returncode>137</returncode>\n<output>\nkilled\n</output>\nWhy?",
+        "[execute_command for 'make'] Result:\nThe user answered:\n<feedback>\nNot like this.\n</feedback>",
+    ],
+)
+def test_words_beside_the_output_make_it_a_message_of_a_person(text):
+    assert marks(user("x"), says("y"), user(text)) == [False, False, False]
+
+
+def test_words_that_come_with_every_output_are_a_reminder_of_the_client():
+    turn = [
+        [*says(f"ls {left}"), *user(f"<output>\n{left}.py\n</output>\n{left} steps left.")] for left in range(5, 0, -1)
+    ]
+    assert marks(user("x"), *turn) == [False, False, False, *(False, True) * 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "beside"),
+    [
+        ("no tag", ""),
+        ("<output>\nx", ""),
+        ("<output>x</output>", ""),
+        ("<returncode>0</returncode>\n<output>x</output>\n", ""),
+        (" <output>x</output> and <b>words</b>", "and <b>words</b>"),
+        ("<output>x</output>\n<output>y", "<output>y"),
+        ("<output>a</output> <output>b</output> c", "c"),
+    ],
+)
+def test_words_beside_output(text, beside):
+    assert words_beside_output(text) == beside
+
+
+def test_many_elements_are_read_in_one_pass():
+    assert words_beside_output("<a></a>" * 200_000 + "end") == "end"
+
+
+def test_an_agent_without_tools_is_shortened_as_before():
+    pieces = [[*says(f"```\ngrep {number}\n```"), *user(f"Observation: {output(number)}")] for number in range(40)]
+    messages = history(system("Be good."), user("Fix the build."), *pieces)
+    sent = Heart(rules=RULES).send(messages)
+    assert sent.plan.action == "created"
+    assert "Observation: [cleared:" in sent.messages[3]["content"]
+    assert sent.messages[1] == {"role": "user", "content": "Fix the build."}
+
+
+@needed
+def test_every_observation_of_a_recorded_agent_without_tools_is_known():
+    recorded = list(conversations("sweagent_demos_text"))
+    assert recorded
+    for record in recorded:
+        found = mark_observations(parsed(body(record["messages"])).body, OBSERVATIONS, PINS)
+        answered = next(place for place, message in enumerate(found) if message.role == "assistant")
+        spoken = [message for message in found[answered:] if message.role == "user"]
+        assert all(message.observed for message in spoken)
+
+
+@needed
+def test_a_recorded_agent_without_tools_is_shortened_and_its_task_stays():
+    shortened = 0
+    for record in conversations("sweagent_demos_text"):
+        heart = Heart(rules=RULES, facts=Facts(usable=12_000))
+        for messages in turns(record["messages"]):
+            sent = heart.send(messages)
+            if sent.plan.action == "created":
+                shortened += 1
+                assert len(sent.left) < len(json.dumps(messages))
+            task = next(message for message in messages if message["role"] == "user")
+            assert task in sent.messages
+    assert shortened
+
+
+def test_what_was_forwarded_before_the_first_call_stays_as_it_was_forwarded():
+    pieces = [[*says(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(20)]
+    before = history(user("Fix the build."), *pieces)
+    after = history(user("Fix the build."), *pieces, call("Bash"), user("Command output: mine"))
+    heart = Heart(rules=RULES)
+    first = heart.send(before)
+    assert first.plan.action == "created"
+    again = heart.send(after)
+    assert again.plan.action == "applied"
+    assert again.raws[: len(first.raws)] == first.raws
+    assert again.plan.view[-1].is_user
