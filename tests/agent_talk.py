@@ -77,11 +77,12 @@ class Agent:
     up: Upstream
     key: str
     headers: dict[str, str] = field(default_factory=dict)
+    query: str = ""
 
     async def sends(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> Exchange:
         sent, before = body(messages, **more), len(self.up.requests)
         given = {"authorization": f"Bearer {self.key}", **self.headers, **(headers or {})}
-        answer = await ask(self.proxy, sent, headers=given)
+        answer = await ask(self.proxy, sent, f"/chat/completions{self.query}", headers=given)
         asked = self.up.requests[before:]
         return Exchange(sent, asked[0].body if asked else b"", answer)
 

@@ -32,6 +32,8 @@ _AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
 # Headers by which the client describes its own request, which this is not.
 _NOT_OURS = frozenset({"idempotency-key", "content-encoding", "content-type"})
+# A list of what may be told, because credentials travel in headers of any name.
+_TOLD_TO_OTHERS = frozenset({"accept", "user-agent"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,11 @@ class Errand:
     def _next(self, ways: Iterator[Try]) -> tuple[Try, bytes] | None:
         """The next way to put it, and the body to send. Called in a thread: a history may be large."""
         put = next(ways, None)
-        return None if put is None else (put, chat.question(self.request, self._clean(put), self.model))
+        return (
+            None
+            if put is None
+            else (put, chat.question(self.request, self._clean(put), self.model, foreign=self.foreign))
+        )
 
     def _clean(self, put: Try) -> Try:
         """A retold history goes without its secrets; what the upstream has read before goes as it was."""
@@ -104,13 +110,8 @@ class Errand:
         return replace(put, messages=tuple(messages))
 
     async def _tried(self, body: bytes, spent: Spent) -> "Outcome":
-        dropped = _NOT_OURS | (wire_headers.CREDENTIALS | wire_headers.ACCOUNTS if self.foreign else frozenset())
-        headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in dropped)
-        credential = None if self.foreign else self.call.credential
-        headers = (*headers, ("content-type", "application/json"))
-        call = replace(self.call, headers=headers, body=body, credential=credential)
         try:
-            answer, refused = await heard(self.client, call, self.asked_model)
+            answer, refused = await heard(self.client, self._call_with(body), self.asked_model)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return Outcome(Verdict(why=why), spent.plus(None))
@@ -118,6 +119,15 @@ class Errand:
         if refused or answer.error is not None:
             return Outcome(Verdict(why=refused or "refused"), spent)
         return Outcome(self._judged(answer), spent)
+
+    def _call_with(self, body: bytes) -> Call:
+        """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
+        json_body = ("content-type", "application/json")
+        if self.foreign:
+            headers = tuple(pair for pair in self.call.headers if pair[0].lower() in _TOLD_TO_OTHERS)
+            return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None)
+        headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in _NOT_OURS)
+        return replace(self.call, headers=(*headers, json_body), body=body)
 
     def _judged(self, answer: Answer) -> Verdict:
         verdict = self.question.verdict(_said(answer), self.count)

@@ -37,6 +37,22 @@ _ASKS_FOR_MORE = frozenset(
     }
 )
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
+# What another upstream than the request's own is told beside the question. Some gateways read keys from the body, and
+# `user`, `metadata` and their like name the client's account.
+_TOLD_TO_OTHERS = frozenset(
+    {
+        "model",
+        "messages",
+        *_OUTPUT,
+        *_TOOLS,
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_p",
+        "seed",
+        "reasoning_effort",
+    }
+)
 
 
 class _Function(msgspec.Struct):
@@ -248,12 +264,15 @@ def unstreamed(source: bytes) -> bytes:
     return splice.without(source, frozenset({"stream", "stream_options"}))
 
 
-def question(request: Request, put: Try, model: str = "") -> bytes:
+def question(request: Request, put: Try, model: str = "", *, foreign: bool = False) -> bytes:
     """The client's own request with other messages, asking for a text and nothing else.
 
-    Where it bounds the answer the bound is this one's; where it does not, neither does this.
+    Where it bounds the answer the bound is this one's; where it does not, neither does this. `foreign`: it goes to
+    another upstream, so only what the question needs goes along.
     """
     source = render(request, put.messages, put.tools)
+    if foreign:
+        source = splice.without(source, {member.key for member in splice.members(source)} - _TOLD_TO_OTHERS)
     source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
     wanted = dict.fromkeys(_OUTPUT, b"%d" % put.answer) | ({"model": json.dumps(model).encode()} if model else {})
     for each in reversed([*splice.members(source)]):

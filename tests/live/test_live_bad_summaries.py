@@ -151,6 +151,9 @@ async def test_text_from_a_tool_can_neither_close_the_frame_nor_drop_a_pin(told)
 
 
 async def test_another_upstream_makes_the_summary_with_its_own_key_and_hears_no_credential(serve):
+    names = "ocp-apim-subscription-key x-litellm-api-key cf-aig-authorization x-goog-api-key cookie openai-organization"
+    shown_in_headers = {name: f"CANARY={name}" for name in (*names.split(), "x-forwarded-for", "x-any-header")}
+    shown_in_body = {"user": "CANARY", "api_key": "CANARY", "metadata": {"team": "CANARY"}, "temperature": 0.5}
     async with Upstream(tells("Go on.")) as up, Upstream(tells(account())) as teller:
         summary = {**TOLD["summary"], "upstream": "teller", "model": "small-model"}
         config = settings(default={**TOLD, "summary": summary})
@@ -165,15 +168,18 @@ async def test_another_upstream_makes_the_summary_with_its_own_key_and_hears_no_
             {"base_url": up.url, "window": WINDOW},
         ]
         async with serve(None, config=config, environment={"TELLER": "sk-teller"}) as proxy:
-            agent = Agent(proxy, up, "sk-a")
-            await agent.sends(SEEN)
-            await agent.sends(NEAR)
+            agent = Agent(proxy, up, "sk-a", shown_in_headers, query="?key=CANARY-query&api-version=1")
+            await agent.sends(SEEN, **shown_in_body)
+            await agent.sends(NEAR, **shown_in_body)
             await asked(teller)
-            over = await agent.sends(OVER)
+            over = await agent.sends(OVER, **shown_in_body)
     (asked_for,) = teller.requests
     assert asked_for.json["model"] == "small-model"
+    assert asked_for.json["temperature"] == 0.5
     assert asked_for.header("authorization") == "Bearer sk-teller"
-    assert b"sk-a" not in asked_for.body
+    assert asked_for.target == "/v1/chat/completions"
+    assert "CANARY" not in str((asked_for.headers, asked_for.body))
+    assert "sk-a" not in str((asked_for.headers, asked_for.body))
     assert told_in(over)
 
 
