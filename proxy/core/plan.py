@@ -243,7 +243,7 @@ def _with_block(scene: Scene, rung: Rung, size: int) -> Ready:
         action="created",
         reason=new.block.reason,
         before=size + scene.total(scene.body) - scene.total(scene.view),
-        after=size - rung.freed,
+        after=max(0, size - rung.freed),  # an upstream may count far less than we do
         block=new.block,
         link=new.link,
         basis=new.basis,

@@ -156,7 +156,7 @@ def _without_reasoning(scene: Scene) -> Ready | None:
         action="created",
         reason=REASON,
         before=size,
-        after=size - sum(report.saved for report in reports),
+        after=max(0, size - sum(report.saved for report in reports)),
         block=new.block,
         link=new.link,
         basis=new.basis,

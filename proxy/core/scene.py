@@ -128,9 +128,12 @@ class Scene:
         """Tokens of the view: what the upstream counted last time plus what is new, or else our own count."""
         anchor = self.facts.anchor
         if anchor is not None and anchor.tokens > 0 and anchor.basis == self.basis:
+            # Without a standing block `rest` begins at the last answer, but the anchor may be much older: the answers
+            # since then were cut off, refused, or given through another replica.
+            uncounted = self.rest if self.stands else self.view
             for place in reversed(range(self.block.covers if self.stands else 0, len(self.chain))):
                 if self.chain[place] == anchor.link:
-                    return anchor.tokens + self.total(message for message in self.rest if message.start >= place)
+                    return anchor.tokens + self.total(message for message in uncounted if message.start >= place)
         return self._outside + self.total(self.view)
 
     def over(self, size: int) -> tuple[int, str] | None:

@@ -287,6 +287,17 @@ async def test_the_next_count_begins_where_the_upstreams_ended(house):
     assert told < later.ready.after < told + 50
 
 
+async def test_what_came_between_the_last_count_and_the_last_answer_is_counted(house):
+    # Answers that were cut off, refused turns and turns at another replica leave no count behind.
+    counted = [*user("Tell me."), *says("first chapter " * 4_000), *user("And then?")]
+    told = (await house.prepares(counted)).ready.before
+    await house.sends(counted, usage={"prompt_tokens": told})
+    later = list(counted)
+    for chapter in range(6):
+        later += [*says(f"chapter {chapter} " * 2_000), *user("And then?")]
+    assert (await house.prepares(later)).ready.before == pytest.approx(told + 6 * 6_000, rel=0.02)
+
+
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": 12}])
 async def test_what_was_not_told_or_cannot_be_true_is_not_believed(house, usage):
     first = await house.sends(WORK, usage=usage)

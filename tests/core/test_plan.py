@@ -205,6 +205,26 @@ def test_what_the_upstream_counted_is_the_measure_and_only_what_is_new_is_guesse
     assert 5_000 < more < 5_050
 
 
+def test_everything_behind_the_last_count_is_in_the_size_where_no_block_stands():
+    early, messages = work(4), work(12)
+    links = chain(parsed(body(messages)), TENANT, KEY)
+    anchor = Anchor(links[len(chain(parsed(body(early)), TENANT, KEY)) - 1], tokens=3_000, basis=b"")
+    sent = Heart(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
+    counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
+    assert sent.plan.before == sent.plan.after == 3_000 + counted
+
+
+def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
+    messages = work(12)
+    links = chain(parsed(body(messages)), TENANT, KEY)
+    anchor = Anchor(links[-1], tokens=900, basis=b"")
+    facts = replace(WINDOW, anchor=anchor, force=True)
+    plan = Heart(RULES, facts).send(messages).plan
+    assert plan.action == "created"
+    assert plan.before == 900
+    assert plan.after >= 0
+
+
 def test_what_was_counted_of_a_longer_history_says_nothing_of_a_shorter_one():
     link = chain(parsed(body(work(6))), TENANT, KEY)[-1]
     sent = Heart(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
