@@ -8,6 +8,7 @@ and cuts there. All functions take JSON that a real parser has accepted before.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
@@ -94,7 +95,7 @@ def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -
     return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in elements(raw, start)))
 
 
-def without(raw: bytes, keys: frozenset[str], start: int = 0) -> bytes:
+def without(raw: bytes, keys: AbstractSet[str], start: int = 0) -> bytes:
     """`raw` without these members of the object at `start`, each gone with the comma that belonged to it."""
     found = list(members(raw, start))
     kept = [each for each in found if each.key not in keys]
