@@ -1,4 +1,4 @@
-"""What operators have said while the proxy runs: which keys there are, what is switched off, which policies hold.
+"""What operators have said while the proxy runs: which keys there are, and what is switched off.
 
 It is one small document that every replica holds whole. Two of them merge without a judge, so a replica that was away,
 and a shared state that was emptied, are made whole again by any other: keys are only ever added, a revocation is for
@@ -16,6 +16,8 @@ from proxy.access.keys import TeamKey
 FORMAT = 1
 EVERYBODY = ""
 _A_MOMENT = 0.001
+NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at": 0.0, "by": ""}
+"""Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +29,10 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """Policies and attachments that came by the admin API: laid over those of the file."""
-
-    policies: Mapping[str, Any] = field(default_factory=dict)
-    attachments: tuple[Mapping[str, Any], ...] = ()
-    at: float = 0.0
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Registry:
     keys: Mapping[str, TeamKey] = field(default_factory=dict)
     switches: Mapping[str, Switch] = field(default_factory=dict)
     """By team; `EVERYBODY` is the switch of all."""
-    published: Published = Published()
 
     def halts(self, team: str) -> bool:
         """Is compaction switched off for this team, or for all?"""
@@ -62,9 +53,6 @@ class Registry:
         at = now if before is None else _after(before.at, now)
         return replace(self, switches={**self.switches, team: Switch(on, at)})
 
-    def publishing(self, published: Published) -> "Registry":
-        return replace(self, published=replace(published, at=_after(self.published.at, published.at)))
-
     def merged(self, other: "Registry") -> "Registry":
         """Everything that either of them knows. The order does not matter, and twice is as good as once."""
         return Registry(
@@ -73,7 +61,6 @@ class Registry:
                 name: _later(self.switches.get(name), other.switches.get(name))
                 for name in {*self.switches, *other.switches}
             },
-            published=max(self.published, other.published, key=_age),
         )
 
     def to_bytes(self) -> bytes:
@@ -81,7 +68,7 @@ class Registry:
             "format": FORMAT,
             "keys": [asdict(self.keys[name]) for name in sorted(self.keys)],
             "switches": {name: asdict(self.switches[name]) for name in sorted(self.switches)},
-            "published": asdict(self.published),
+            "published": NOTHING_PUBLISHED,
         }
         return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
@@ -93,11 +80,9 @@ class Registry:
             raise ValueError(f"not a registry of format {FORMAT}")
         try:
             keys = [TeamKey(**key) for key in value["keys"]]
-            published = value["published"]
             return cls(
                 keys={key.id: key for key in keys},
                 switches={name: Switch(**said) for name, said in value["switches"].items()},
-                published=Published(**{**published, "attachments": tuple(published["attachments"])}),
             )
         except (TypeError, KeyError, AttributeError) as fault:
             raise ValueError(f"not a registry: {fault}") from None
@@ -120,7 +105,3 @@ def _order(key: TeamKey) -> str:
 def _later(one: Switch | None, other: Switch | None) -> Switch:
     """Of two at the same moment the one that is off: it was pulled for a reason."""
     return max((switch for switch in (one, other) if switch is not None), key=lambda switch: (switch.at, not switch.on))
-
-
-def _age(published: Published) -> tuple[float, str]:
-    return published.at, json.dumps(asdict(published), sort_keys=True)

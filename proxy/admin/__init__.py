@@ -1,11 +1,15 @@
-"""What operators see and change while the proxy runs: the API below /admin/api/ and the pages at /admin/.
+"""API and pages of operators: the API below /admin/api/, the dashboard at /admin/.
 
-guard       who may come in: the key, the session, the host's name, the page's origin
-door        a request below /admin, from the guard to the answer         pages    the static files of the dashboard
-routes      a table row for each thing the API does, checked in and out  openapi  the same table as a document
-exchange    the chronicles of all machines
+app               every request below /admin: authentication, routing, errors, the dashboard's files
+guard             authentication: the admin key, sessions, host names, page origins
+context           what each route is given (AdminContext, AdminRequest), and how a route is declared (Route)
+errors            why a request is refused
 
-The rows stand in families: overview, conversations (fates: what became of each message; shelf: the saved originals),
-policies (origins: where each value comes from), publishing, people (teams, keys, switches), records (faults,
-configuration, audit), trial (what if). Each is functions from a `Desk` and what was asked to a value.
+One module for each family of routes, each a list `ROUTES`:
+overview          totals and figures over time         conversations     what each conversation did; search
+policies          policies and where they apply        what_if           a trial of a policy, in a process of its own
+teams             teams, their keys, switches          activity          warnings, audit log, configuration
+
+history           the messages of a conversation as of one request
+message_status    what became of each message          shelf             kept originals: found, searched, titled
 """

@@ -1,26 +1,28 @@
-"""Conversations: which there are, what each did, and what became of each of its messages.
+"""Conversations: which there are, what each did, what became of each of its messages, and search in them.
 
-The queries name their columns as the API does, so that a row of the chronicle is an answer once it is checked.
+The queries name their columns as the API does, so a row of the activity database is an answer as it stands.
 """
 
 import asyncio
 import time
-from http import HTTPStatus
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from proxy.admin import shelf
-from proxy.admin.history import History, Opened, Piece, Standing, opened
+from proxy.admin.activity import event_of
+from proxy.admin.context import AdminContext, AdminRequest, Json, Originals, Route
+from proxy.admin.history import History, open_history
 from proxy.admin.overview import OPEN_SECONDS
-from proxy.admin.records import Event, event_of
-from proxy.admin.routes import Asked, Desk, Route
 from proxy.errors import NotFound
 from proxy.store.chronicle import Chronicle
 
 MOST_TURNS = 2_000
-LONGEST_NUMBER = 9
+MOST_INDEX_DIGITS = 9
+SEARCH_SECONDS = 10.0
 _LIST = """
 select conversation, tenant, team, model, upstream, tag, policy || '@' || version as policy, sums.*,
        round(warm * 1.0 / nullif(read, 0), 4) as cached_share, spent, plain_all - paid_all - spent as saved
@@ -43,120 +45,60 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
        written as tokens_written, paid, plain - paid as saved
 from (select * from turns_1 where conversation = ? order by at desc limit ?) order by at
 """
-
-
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list: who it is of as its newest request says, and the sums of all. Money is in dollars, None
-    where prices or usage are not known.
-    """
-
-    conversation: str
-    title: str
-    team: str
-    model: str
-    upstream: str
-    tag: str
-    policy: str
-    open: bool
-    first: float
-    last: float
-    requests: int
-    tokens_raw: int
-    tokens_forwarded: int
-    largest: int
-    cached_share: float | None
-    """By the upstream's own usage."""
-    blocks: int
-    paid: float | None
-    """For prompts."""
-    spent: float
-    """For summaries."""
-    saved: float | None
-    """What is left of what the histories as sent would have cost, once both are paid."""
-
-
-class Conversations(msgspec.Struct, frozen=True, kw_only=True):
-    conversations: list[Listed]
-    next: float | None
-    """Ask for those `before` this one next; None: there are no more."""
-    teams: list[str]
-    models: list[str]
+_OF_LIST = (
+    "conversation", "team", "model", "upstream", "tag", "policy", "first", "last", "requests", "tokens_raw",
+    "tokens_forwarded", "largest", "cached_share", "blocks", "spent", "saved",
+)  # fmt: skip
+_OF_TURN = (
+    "at", "link", "messages", "tokens_raw", "tokens_forwarded", "tokens_read", "tokens_cached", "tokens_written",
+    "action", "reason", "policy", "model", "upstream", "paid", "saved",
+)  # fmt: skip
 
 
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     team: str = ""
     model: str = ""
     text: str = ""
-    """In the names of anything about it; what was said is found by /search."""
+    """Part of any name: of the conversation, its team, model, policy, tag, key or upstream."""
     before: Annotated[float, Meta(ge=0)] = 0.0
+    """Only conversations whose last request was earlier: the `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
-
-
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One request."""
-
-    at: float
-    link: str
-    messages: int
-    tokens_raw: int
-    tokens_forwarded: int
-    tokens_read: int
-    """As the upstream counted them; 0: it did not say."""
-    tokens_cached: int | None
-    tokens_written: int
-    action: str
-    reason: str
-    policy: str
-    model: str
-    upstream: str
-    paid: float | None
-    """For its prompt."""
-    saved: float | None
-
-
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    conversation: str
-    title: str
-    team: str
-    model: str
-    upstream: str
-    first: float
-    last: float
-    open: bool
-    at: str
-    """The request whose history is shown below, by its link."""
-    turns: list[Turn]
-    happened: list[Event]
-    spent: float
-    """For its summaries, in dollars."""
-    block: Standing | None
-    summary: str
-    head: list[str]
-    """The instructions that led it."""
-    pieces: list[Piece]
-    why_no_pieces: str
-    forks: list[str]
 
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
-    """A request, by the link that `turns` tells; without one the newest."""
+    """Link of the request to show the history of; without it the newest."""
 
 
-async def conversations(desk: Desk, asked: Asked) -> Conversations:
-    return await asyncio.to_thread(_conversations, desk, asked.query)
+class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(max_length=500)] = ""
+    case: bool = False
+    tenant: Annotated[str, Meta(max_length=200)] = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-def _conversations(desk: Desk, query: ConversationsQuery) -> Conversations:
-    rows = desk.chronicle.rows(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
+async def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
+    return await asyncio.to_thread(_list, context, request.query)
+
+
+def _list(context: AdminContext, query: ConversationsQuery) -> Json:
+    rows = context.chronicle.rows(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
-    titles = shelf.titles(desk.config(), ((row["tenant"], row["conversation"]) for row in shown))
-    return Conversations(
-        conversations=[_listed(row, titles.get(row["conversation"], "")) for row in shown],
-        next=shown[-1]["last"] if more else None,
-        teams=_names(desk.chronicle, "team"),
-        models=_names(desk.chronicle, "model"),
-    )
+    titles = shelf.titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
+    return {
+        "conversations": [
+            {
+                **{name: row[name] for name in _OF_LIST},
+                "title": titles.get(row["conversation"], ""),
+                "open": _is_open(row["last"]),
+                "paid": row["paid_all"],
+            }
+            for row in shown
+        ],
+        "next": shown[-1]["last"] if more else None,
+        "teams": _names(context.chronicle, "team"),
+        "models": _names(context.chronicle, "model"),
+    }
 
 
 def _names(chronicle: Chronicle, column: str) -> list[str]:
@@ -164,92 +106,90 @@ def _names(chronicle: Chronicle, column: str) -> list[str]:
     return [row["name"] for row in rows if row["name"]]
 
 
-def _listed(row: dict[str, Any], title: str) -> Listed:
-    about = {"title": title, "open": _is_open(row["last"]), "paid": row["paid_all"]}
-    return msgspec.convert({**row, **about}, Listed)
-
-
 def _is_open(last: float) -> bool:
     return time.time() - last < OPEN_SECONDS
 
 
-async def conversation(desk: Desk, asked: Asked) -> Conversation:
-    turns, history = await _looked_at(desk, asked)
-    happened = await asyncio.to_thread(_happened, desk.chronicle, turns[0]["conversation"])
-    return await asyncio.to_thread(_conversation, turns, happened, history)
+async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
+    turns, history = await _look_up(context, request)
+    happened = await asyncio.to_thread(_events, context.chronicle, turns[0]["conversation"])
+    messages = await asyncio.to_thread(_messages, history)
+    last = turns[-1]
+    return {
+        **{name: last[name] for name in ("conversation", "team", "model", "upstream")},
+        "first": turns[0]["at"],
+        "last": last["at"],
+        "open": _is_open(last["at"]),
+        "at": last["link"],
+        "turns": [{name: turn[name] for name in _OF_TURN} for turn in turns],
+        "happened": happened,
+        "spent": sum(each["details"].get("dollars", 0.0) for each in happened if each["name"] == "summary-ended"),
+        **messages,
+    }
 
 
-async def message(desk: Desk, asked: Asked) -> Opened:
-    _, history = await _looked_at(desk, asked)
+def _messages(history: History | str) -> Json:
+    """What the kept originals tell of the history that is looked at; a text says why there are none."""
+    if isinstance(history, str):
+        nothing: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
+        return {**nothing, "why_no_pieces": history}
+    return {
+        "title": history.title,
+        "at": history.path[-1].at,
+        "block": history.block,
+        "summary": history.summary,
+        "head": history.head,
+        "pieces": history.pieces(),
+        "forks": history.forks,
+        "why_no_pieces": "",
+    }
+
+
+async def show_message(context: AdminContext, request: AdminRequest) -> Json:
+    _, history = await _look_up(context, request)
     if not isinstance(history, History):
         raise NotFound(history)
-    place = asked.names["place"]
-    if not (place.isascii() and place.isdigit() and len(place) < LONGEST_NUMBER):
-        raise NotFound("a message is asked for by its place in the conversation: a number")
-    if int(place) >= len(history.path):
-        raise NotFound("the conversation is not so long")
-    return await asyncio.to_thread(history.opened, int(place))
+    index = request.names["place"]
+    if not (index.isascii() and index.isdigit() and len(index) < MOST_INDEX_DIGITS):
+        raise NotFound("the message index is not a number")
+    if int(index) >= len(history.path):
+        raise NotFound("message index out of range")
+    return await asyncio.to_thread(history.message, int(index))
 
 
-async def _looked_at(desk: Desk, asked: Asked) -> tuple[list[dict[str, Any]], History | str]:
+async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[dict[str, Any]], History | str]:
     """The requests of a conversation, and its history as of the one that was asked for, or else the newest."""
-    values = [asked.names["conversation"], MOST_TURNS]
-    turns = await asyncio.to_thread(desk.chronicle.rows, _TURNS, values)
+    values = [request.names["conversation"], MOST_TURNS]
+    turns = await asyncio.to_thread(context.chronicle.rows, _TURNS, values)
     if not turns:
-        raise NotFound("the chronicle knows no such conversation; /conversations lists those it knows")
-    turn = next((each for each in reversed(turns) if each["link"] == asked.query.at), turns[-1])
-    return turns, await opened(desk, turn, turns)
+        raise NotFound("unknown conversation: GET /conversations lists all")
+    turn = next((each for each in reversed(turns) if each["link"] == request.query.at), turns[-1])
+    return turns, await open_history(context, turn, turns)
 
 
-def _happened(chronicle: Chronicle, name: str) -> list[Event]:
+def _events(chronicle: Chronicle, name: str) -> Sequence[Json]:
     rows = chronicle.rows("select * from happenings_1 where conversation = ? order by at limit ?", [name, MOST_TURNS])
     return [event_of(row) for row in rows]
 
 
-def _conversation(turns: list[dict[str, Any]], happened: list[Event], opened: History | str) -> Conversation:
-    last = turns[-1]
-    there = opened if isinstance(opened, History) else None
-    return Conversation(
-        conversation=last["conversation"],
-        title=there.title if there else "",
-        team=last["team"],
-        model=last["model"],
-        upstream=last["upstream"],
-        first=turns[0]["at"],
-        last=last["at"],
-        open=_is_open(last["at"]),
-        at=there.path[-1].at if there else last["link"],
-        turns=msgspec.convert(turns, list[Turn]),
-        happened=happened,
-        spent=sum(each.details.get("dollars", 0.0) for each in happened if each.name == "summary-ended"),
-        block=there.standing if there else None,
-        summary=there.summary if there else "",
-        head=there.head if there else [],
-        pieces=there.pieces() if there else [],
-        why_no_pieces="" if there else str(opened),
-        forks=there.forks if there else [],
+async def search(context: AdminContext, request: AdminRequest) -> Json:
+    return await asyncio.to_thread(_search, context.originals, request.query)
+
+
+def _search(originals: Originals, query: SearchQuery) -> Json:
+    """Hits, and whether everything was looked through: a search ends after some hits, and after some seconds."""
+    if not query.text:
+        return {"hits": [], "whole": True}
+    hits, whole = shelf.searched(
+        originals, query.text, case=query.case, tenant=query.tenant, most=query.limit, seconds=SEARCH_SECONDS
     )
+    shown = [{name: value for name, value in asdict(hit).items() if name != "tenant"} for hit in hits]
+    return {"hits": shown, "whole": whole}
 
 
-_MISSING = (HTTPStatus.NOT_FOUND,)
 ROUTES = (
-    Route("GET", "/conversations", "Live and recent conversations", conversations, Conversations, ConversationsQuery),
-    Route(
-        "GET",
-        "/conversations/{conversation}",
-        "What a conversation did, request by request, and what became of its messages",
-        conversation,
-        Conversation,
-        ConversationQuery,
-        faults=_MISSING,
-    ),
-    Route(
-        "GET",
-        "/conversations/{conversation}/messages/{place}",
-        "A message as it was sent, beside what is forwarded instead",
-        message,
-        Opened,
-        ConversationQuery,
-        faults=_MISSING,
-    ),
+    Route("GET", "/conversations", list_conversations, ConversationsQuery),
+    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery),
+    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery),
+    Route("GET", "/search", search, SearchQuery),
 )

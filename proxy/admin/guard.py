@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proxy.access import admin
-from proxy.admin.faults import ForeignOrigin, HostNotAllowed, NeedsAdminKey, TooManyTries
+from proxy.admin.errors import ForeignOrigin, HostNotAllowed, NeedsAdminKey, TooManyTries
 from proxy.config import Config
 
 COOKIE = "compaction-admin"

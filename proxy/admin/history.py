@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from proxy import assembly
 from proxy.admin import shelf
-from proxy.admin.fates import Fate, View, seen, speaker, untouched
-from proxy.admin.routes import Desk
+from proxy.admin.context import AdminContext, Json
+from proxy.admin.message_status import MessageStatus, View, show_with_block, show_without_block, speaker
 from proxy.config import Config
 from proxy.core.groups import last_assistant
 from proxy.core.identity import promise_key
@@ -32,50 +30,8 @@ from proxy.wire.redaction import Redaction
 Turn = Mapping[str, Any]
 """A request, as a row of the chronicle."""
 CREATED, OBSERVED = "created", "observed"
-PREVIEW = 200
-FORKS = 50
-
-
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """One message and what became of it."""
-
-    place: int
-    link: str
-    """Its name in the saved originals, and in what a search finds."""
-    role: str
-    tool: str
-    bytes: int
-    bytes_sent: int
-    """Of what stands there instead, or of itself."""
-    fate: str
-    step: str
-    preview: str
-
-
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """The block that stands for a history."""
-
-    covers: int
-    policy: str
-    reason: str
-    window: int | None
-    rehearsed: bool
-    """Only observed: it is not used."""
-
-
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it was sent, beside what was forwarded instead."""
-
-    place: int
-    role: str
-    fate: str
-    step: str
-    original: str
-    raw: str
-    """The same as JSON."""
-    instead: list[str]
-    tells: int
-    """Of so many messages what stands there tells."""
+PREVIEW_CHARACTERS = 200
+MOST_FORKS = 50
 
 
 @dataclass(frozen=True)
@@ -86,90 +42,88 @@ class History:
     path: list[Said]
     request: Request
     view: View
-    rehearsed: bool
+    is_rehearsed: bool
     redaction: Redaction
 
     @property
     def title(self) -> str:
         words = (speaker(said.message) for said in self.path)
         first = next((told for role, told in words if role == "user"), "")
-        return self._clean(shelf.in_short(first))
+        return self._redact(shelf.in_short(first))
 
     @property
     def head(self) -> list[str]:
-        return [self._clean(speaker(each.message)[1]) for each in self.transcript.head_of(self.path[-1])]
+        return [self._redact(speaker(each.message)[1]) for each in self.transcript.head_of(self.path[-1])]
 
     @property
     def forks(self) -> list[str]:
-        return [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:FORKS]
+        return [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:MOST_FORKS]
 
     @property
-    def standing(self) -> Standing | None:
+    def block(self) -> Json | None:
+        """The block that stands for it; `rehearsed`: it was only observed, and is not used."""
         block = self.view.block
         if block is None:
             return None
-        return Standing(
-            covers=block.covers,
-            policy=block.policy,
-            reason=block.reason,
-            window=block.window,
-            rehearsed=self.rehearsed,
-        )
+        shown = {name: getattr(block, name) for name in ("covers", "policy", "reason", "window")}
+        return {**shown, "rehearsed": self.is_rehearsed}
 
     @property
     def summary(self) -> str:
-        return self._clean(self.view.summary)
+        return self._redact(self.view.summary)
 
-    def pieces(self) -> list[Piece]:
-        tools = self._tools
+    def pieces(self) -> list[Json]:
+        """Each message and what became of it."""
         return [
-            self._piece(place, message, fate, tools.get(message.answers, ""))
-            for place, (message, fate) in enumerate(zip(self.request.body, self.view.fates, strict=True))
+            self._piece(index, message, status)
+            for index, (message, status) in enumerate(zip(self.request.body, self.view.statuses, strict=True))
         ]
 
-    def opened(self, place: int) -> Opened:
-        """IndexError: there is no such message."""
-        message, fate = self.request.body[place], self.view.fates[place]
+    def message(self, index: int) -> Json:
+        """A message as it was sent, beside what was forwarded instead."""
+        message, status = self.request.body[index], self.view.statuses[index]
         role, words = speaker(message.raw)
-        return Opened(
-            place=place,
-            role=role,
-            fate=fate.fate,
-            step=fate.step,
-            original=self._clean(words),
-            raw=self._clean(message.raw.decode("utf-8", "replace")),
-            instead=[self._clean(speaker(each.raw)[1]) for each in fate.instead],
-            tells=max((each.stop - each.start for each in fate.instead), default=1) or 1,
-        )
+        return {
+            "place": index,
+            "role": role,
+            "fate": status.fate,
+            "step": status.step,
+            "original": self._redact(words),
+            "raw": self._redact(message.raw.decode("utf-8", "replace")),
+            "instead": [self._redact(speaker(each.raw)[1]) for each in status.instead],
+            # one note may stand for several messages
+            "tells": max((each.stop - each.start for each in status.instead), default=1) or 1,
+        }
 
     @cached_property
     def _tools(self) -> dict[str, str]:
-        """Which tool a result is of."""
+        """Name of the tool by the id that its result answers."""
         return {call.answered_by: call.name for message in self.request.body for call in message.calls}
 
-    def _piece(self, place: int, message: Message, fate: Fate, tool: str) -> Piece:
+    def _piece(self, index: int, message: Message, status: MessageStatus) -> Json:
         role, words = speaker(message.raw)
-        of_own = [each for each in fate.instead if each.start == place]
-        return Piece(
-            place=place,
-            link=self.path[place].at,
-            role=role,
-            tool=tool or next((call.name for call in message.calls), ""),
-            bytes=len(message.raw),
-            bytes_sent=sum(len(each.raw) for each in of_own) if fate.instead or fate.is_gone else len(message.raw),
-            fate=fate.fate,
-            step=fate.step,
-            preview=self._clean(" ".join(words[: 2 * PREVIEW].split())[:PREVIEW]),
-        )
+        own = [each for each in status.instead if each.start == index]
+        is_changed = bool(status.instead) or status.is_gone
+        return {
+            "place": index,
+            "link": self.path[index].at,  # its name in the kept originals and in search results
+            "role": role,
+            "tool": self._tools.get(message.answers, "") or next((call.name for call in message.calls), ""),
+            "bytes": len(message.raw),
+            "bytes_sent": sum(len(each.raw) for each in own) if is_changed else len(message.raw),
+            "fate": status.fate,
+            "step": status.step,
+            "preview": self._redact(" ".join(words[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]),
+        }
 
-    def _clean(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         return self.redaction.of_text(text)[0]
 
 
-async def opened(desk: Desk, turn: Turn, turns: Sequence[Turn]) -> History | str:
+async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> History | str:
     """The history of one of these requests, as it was then; or why it cannot be shown."""
-    config, tenant = desk.config(), turn["tenant"]
-    found = await asyncio.to_thread(shelf.kept, desk.originals, turn["conversation"], tenant)
+    config, tenant = context.config(), turn["tenant"]
+    found = await asyncio.to_thread(shelf.kept, context.originals, turn["conversation"], tenant)
     if found is None:
         return _why_not(config)
     leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
@@ -178,7 +132,7 @@ async def opened(desk: Desk, turn: Turn, turns: Sequence[Turn]) -> History | str
     if request is None or not path:
         return "what is kept of this conversation cannot be read as a history"
     try:
-        block, rehearsed = await _standing(desk, tenant, path, _reach(request, path, turn, turns))
+        block, rehearsed = await _standing(context, tenant, path, _reach(request, path, turn, turns))
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
     view = await asyncio.to_thread(_seen, config, request, path, block)
@@ -206,11 +160,11 @@ def _reach(request: Request, path: list[Said], turn: Turn, turns: Sequence[Turn]
     return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
 
 
-async def _standing(desk: Desk, tenant: str, path: list[Said], reach: int) -> tuple[Block | None, bool]:
+async def _standing(context: AdminContext, tenant: str, path: list[Said], reach: int) -> tuple[Block | None, bool]:
     """The block that stood for so much of it, or, where none did, the one that was only observed."""
     links = _links(path)[:reach][::-1]
     for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
-        found: Found | None = (await desk.store.longest([promise_key(space, link) for link in links]))[0]
+        found: Found | None = (await context.store.longest([promise_key(space, link) for link in links]))[0]
         if found is not None:
             return Block.from_bytes(found.value), space != tenant
     return None, False
@@ -223,8 +177,8 @@ def _links(path: list[Said]) -> list[bytes]:
 
 def _seen(config: Config, request: Request, path: list[Said], block: Block | None) -> View:
     if block is None:
-        return untouched(request)
-    return seen(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))
+        return show_without_block(request)
+    return show_with_block(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))
 
 
 def _rules(config: Config, policy: str) -> Rules:

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from proxy import assembly
-from proxy.admin.fates import speaker
-from proxy.admin.routes import Originals
+from proxy.admin.context import Originals
+from proxy.admin.message_status import speaker
 from proxy.config import Config
 from proxy.store.transcripts.files import file_name, files_in
 from proxy.store.transcripts.lines import Said, read

@@ -22,7 +22,6 @@ COMMANDS = {
     "transcripts": "proxy.cli.transcripts",
     "keys": "proxy.cli.keys",
     "switch": "proxy.cli.switch",
-    "published": "proxy.cli.published",
     "check": "proxy.cli.check",
     "explain": "proxy.cli.explain",
     "doctor": "proxy.cli.doctor",

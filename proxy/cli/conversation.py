@@ -6,7 +6,7 @@ What the model saw follows from the history and the block that stands for it, as
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from proxy.admin.fates import seen, speaker
+from proxy.admin.message_status import show_with_block, speaker
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
@@ -34,7 +34,7 @@ class Beside:
         if request is None or block is None:
             return None
         links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
-        view = seen(request, links, block, Rules())
+        view = show_with_block(request, links, block, Rules())
         return cls(block, view.messages) if view.block is not None else None
 
     def instead_of(self, place: int, said: Said) -> Iterator[tuple[str, bytes]]:

@@ -4,21 +4,12 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from proxy.access.records import Records, RegistryUnreadable
-from proxy.access.registry import Published
 from proxy.config import Config, Fault, InvalidConfig, Loaded, load
-from proxy.config.loading import NOTHING, PUBLISHED
 
 Place = tuple[str | int, ...]
-_TOGETHER = Fault(
-    "",
-    PUBLISHED,
-    "without it the file is good: put there what it names, or take it back with `compaction-proxy published withdraw`",
-)
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -34,25 +25,9 @@ def state(args: argparse.Namespace) -> dict[Place, object]:
     return {("state", "dir"): args.state} if args.state is not None else {}
 
 
-def loaded(
-    args: argparse.Namespace, options: dict[Place, object] | None = None, trying: Published | None = None
-) -> Loaded:
-    """With what the admin API has published, which lies where the configuration keeps its state; or `trying` this."""
-    first = alone(args, options)
-    published = trying or recorded(first.config).current.published
-    if not published.at:
-        return first
-    try:
-        return alone(args, options, asdict(published))
-    except InvalidConfig as invalid:
-        raise invalid if trying else InvalidConfig([*invalid.faults, _TOGETHER]) from None
-
-
-def alone(
-    args: argparse.Namespace, options: dict[Place, object] | None = None, published: Mapping[str, Any] = NOTHING
-) -> Loaded:
-    """With this published, whatever else was."""
-    return load(args.config, os.environ, options, published)  # noqa: TID251 (the one place)
+def loaded(args: argparse.Namespace, options: Mapping[Place, object] | None = None) -> Loaded:
+    """The configuration from file, environment and command line."""
+    return load(args.config, os.environ, options)  # noqa: TID251 (the one place)
 
 
 def recorded(config: Config) -> Records:

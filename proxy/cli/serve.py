@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from proxy.access import admin
-from proxy.access.registry import Published
 from proxy.cli import options
 from proxy.cli.complaint import complain
 from proxy.config import Config, Loaded
@@ -55,9 +54,6 @@ def run(args: argparse.Namespace) -> int:
     def read() -> Loaded:
         return options.loaded(args, given)
 
-    def tried(published: Published) -> Loaded:
-        return options.loaded(args, given, published)
-
     config = read().config
     try:
         sock = supervisor.bound(config)
@@ -73,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         sock.close()
         return complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     _welcome(config, url_of(config, sock), admin_key)
-    return supervisor.serve(Source(read, args.config, tried), config, sock)
+    return supervisor.serve(Source(read, args.config), config, sock)
 
 
 def _welcome(config: Config, url: str, admin_key: str | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from proxy.admin.fates import speaker
+from proxy.admin.message_status import speaker
 from proxy.assembly import redacting
 from proxy.cli import options
 from proxy.cli.conversation import Beside, Page

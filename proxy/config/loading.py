@@ -10,18 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from proxy.config.policies import Policy
 from proxy.config.settings import Config
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
-PUBLISHED = "published by the admin API"
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Place = tuple[str | int, ...]
 
@@ -63,11 +61,9 @@ def load(
     file: Path | None,
     environ: Mapping[str, str],
     options: Mapping[Place, object] | None = None,
-    published: Mapping[str, Any] = NOTHING,
 ) -> Loaded:
-    """The configuration from all its sources; `options` are the command line's, `published` came by the admin API."""
+    """The configuration from all its sources; `options` are the command line's."""
     values, origins, faults = _from_file(file) if file else ({}, {}, [])
-    _lay_over(values, origins, published)
     for path, value, origin in _overrides(values, environ, options or {}):
         try:
             _set(values, origins, path, value, origin)
@@ -81,6 +77,22 @@ def load(
     if faults:
         raise InvalidConfig(faults)
     return loaded
+
+
+def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
+    """The same configuration with one policy replaced, to try it out. InvalidConfig: the values cannot be used."""
+    where = f"policy {name}"
+    try:
+        policy = Policy.model_validate(values)
+        changed = config.model_copy(update={"policies": {**config.policies, name: policy}})
+        changed.policy(name)
+    except ValidationError as invalid:
+        raise InvalidConfig(_faults(invalid, Loaded(config, {}), where)) from None
+    except KeyError as missing:
+        raise InvalidConfig([Fault("inherit", where, f"there is no policy {missing}")]) from None
+    except ValueError as circle:
+        raise InvalidConfig([Fault("inherit", where, str(circle))]) from None
+    return changed
 
 
 def _overrides(
@@ -99,25 +111,6 @@ def _overrides(
 
 def _place(text: str, between: str) -> Place:
     return tuple(int(part) if part.isdecimal() else part for part in text.split(between))
-
-
-def _lay_over(values: dict[str, Any], origins: dict[Place, str], published: Mapping[str, Any]) -> None:
-    """Published policies take the place of those of the same name; published attachments stand before the file's.
-
-    A file that holds something else there stays as it is: that is its fault, and it is told.
-    """
-    policies, attachments = published.get("policies"), published.get("attachments")
-    of_file, listed = values.get("policies", {}), values.get("attachments", [])
-    if policies and isinstance(of_file, dict):
-        values["policies"] = {**of_file, **policies}
-        for place in [place for place in origins if place[0] == "policies" and place[1:2] and place[1] in policies]:
-            del origins[place]
-        origins |= {("policies", name): PUBLISHED for name in policies}
-    if attachments and isinstance(listed, list):
-        values["attachments"] = [*attachments, *listed]
-        ours = {place: origins.pop(place) for place in [*origins] if place[0] == "attachments" and place[1:2]}
-        origins |= {("attachments", at): PUBLISHED for at in range(len(attachments))}
-        origins |= {("attachments", int(at) + len(attachments), *rest): ours[_, at, *rest] for _, at, *rest in ours}
 
 
 def _faults(fault: ValidationError, loaded: Loaded, source: str) -> list[Fault]:

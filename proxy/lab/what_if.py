@@ -1,8 +1,8 @@
 """What-if: kept conversations through two policies, in a process of its own.
 
-`proxy.admin.trial` starts `python -m proxy.lab.what_if`, writes a job and the conversations to its standard input, and
-reads one JSON answer. A worker cannot do this itself: replay is pure Python and would hold up every other request. The
-process sees no configuration, no credential and no environment, and limits its own memory and time.
+`proxy.admin.what_if` starts `python -m proxy.lab.what_if`, writes a job and the conversations to its standard input,
+and reads one JSON answer. A worker cannot do this itself: replay is pure Python and would hold up every other request.
+The process sees no configuration, no credential and no environment, and limits its own memory and time.
 
 Standard input: one line with the job, then for each conversation the lines of its originals, followed by an empty line.
 """

@@ -9,7 +9,7 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy import events
-from proxy.admin.door import is_admin
+from proxy.admin.app import is_admin
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError
 from proxy.gateway import Gateway, Passage
 from proxy.server import intake

@@ -1,8 +1,8 @@
-"""What operators change counts soon after, without a restart: the file, what was published, keys and switches.
+"""What operators change counts soon after, without a restart: the file, keys and switches.
 
-Keys and switches are looked up by each request, so to have read them is all it takes. The file and what was published
-make a new configuration, which is handed over whole or not at all; what is wrong with it is told, and the old one goes
-on. A file is read once it has stood still for a moment: not everybody replaces it in one go.
+Keys and switches are looked up by each request, so to have read them is all it takes. The file makes a new
+configuration, which is handed over whole or not at all; what is wrong with it is told, and the old one goes on. A file
+is read once it has stood still for a moment: not everybody replaces it in one go.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synced
-from proxy.access.registry import Published
 from proxy.config import Config, InvalidConfig, Loaded
 from proxy.store.promises import Store, StoreUnavailable
 
@@ -32,8 +31,6 @@ class Source:
 
     read: Callable[[], Loaded]
     file: Path | None
-    tried: Callable[[Published], Loaded] | None = None
-    """How it would read with this published; None: nothing can be."""
 
 
 class Watch:
@@ -75,8 +72,7 @@ class Watch:
             self._emit(events.ConfigReloaded())
 
     async def records(self) -> None:
-        """Keys and switches count at once; published policies are a new configuration."""
-        before = self._records.current.published
+        """Keys and switches count at once."""
         while True:
             await asyncio.sleep(_RECORDS_SECONDS)
             try:
@@ -84,9 +80,6 @@ class Watch:
             except (RegistryUnreadable, OSError) as fault:
                 self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_FAULT_SECONDS)
-            if self._records.current.published != before:  # also where our own admin pages have changed it
-                before = self._records.current.published
-                self.again.set()
 
     async def share(self, store: Store) -> None:
         """One worker of a machine sees to it that all machines know the same."""

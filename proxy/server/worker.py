@@ -16,10 +16,8 @@ from typing import Any
 from aiohttp import web
 
 from proxy import __version__, assembly, events
-from proxy.admin import exchange
-from proxy.admin.door import Admin
-from proxy.admin.exchange import Exchange
-from proxy.admin.routes import Desk
+from proxy.admin.app import Admin
+from proxy.admin.context import AdminContext
 from proxy.admin.shelf import shelf
 from proxy.compaction.compactor import Compactor
 from proxy.config import Config
@@ -28,7 +26,6 @@ from proxy.server.app import App
 from proxy.server.protocol import Door
 from proxy.server.watch import Source, Watch
 from proxy.store.chronicle import Chronicle
-from proxy.store.promises import StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.witness import Witness
 
@@ -68,8 +65,7 @@ class Worker:
         self._records.look()
         self._shares = bool(config.state.url) and not slot
         gateway = Gateway(config, self._compactor, self._records, self._emit)
-        self._exchange = Exchange(self._chronicle, self._store)
-        self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._desk(config)))
+        self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._admin_context(config)))
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self._leaving = asyncio.Event()
@@ -84,12 +80,11 @@ class Worker:
         if config.admin.enabled:
             yield "activity", Witness(self._chronicle)
 
-    def _desk(self, config: Config) -> Desk:
+    def _admin_context(self, config: Config) -> AdminContext:
         """What the admin pages work with."""
-        return Desk(
+        return AdminContext(
             config=lambda: self._app.gateway.config,
             read=self._source.read,
-            tried=self._source.tried,
             file=self._source.file,
             records=self._records,
             store=self._store,
@@ -163,7 +158,7 @@ class Worker:
         """What goes on beside the requests, for as long as they come."""
         yield from (self._watch.file, self._watch.records, self._measure_lag)
         if self._shares:
-            yield from (partial(self._watch.share, self._store), self._share_chronicle)
+            yield partial(self._watch.share, self._store)
         if self._board is not None:
             yield partial(self._leave_snapshots, self._board)
 
@@ -189,13 +184,6 @@ class Worker:
         self._app.gateway = Gateway(config, self._compactor, self._records, self._emit, before.clients)
         before.retire()
         return True
-
-    async def _share_chronicle(self) -> None:
-        """That it fails is told by those who share the records."""
-        while True:
-            with contextlib.suppress(StoreUnavailable):
-                await self._exchange.round()
-            await asyncio.sleep(exchange.SECONDS)
 
     async def _measure_lag(self) -> None:
         while True:

@@ -5,9 +5,6 @@ Nobody waits for it. Whoever has something to tell hands it over and goes on; a 
 last moments in one go, into a file of the state directory that all workers of this machine share. What is too much to
 wait is left out, what is too old or too much to keep goes. Nothing else depends on it: a file that is broken is
 thrown away, and the chronicle begins anew.
-
-Each line carries the name of the machine that wrote it and a number, so that machines can hand each other their
-lines (`lines_after`, `take`) and a line that comes twice is one line.
 """
 
 import queue
@@ -166,35 +163,6 @@ class Chronicle:
         """The name of this machine, as its lines carry it; empty while there are none."""
         found = self.rows("select name from about_1")
         return str(found[0]["name"]) if found else ""
-
-    def lines_after(self, turn: int, happening: int, most: int) -> dict[str, Any]:
-        """The own lines of this machine beyond these numbers, and how its last minutes went: to hand to another one."""
-        mine, since = self.name(), int(self._clock()) // MINUTE * MINUTE - 2 * MINUTE
-        query = "select * from {} where writer = ? and number > ? order by number limit ?"
-        return {
-            "writer": mine,
-            "turns": self.rows(query.format("turns_1"), (mine, turn, most)),
-            "happenings": self.rows(query.format("happenings_1"), (mine, happening, most)),
-            "minutes": self.rows("select * from minutes_1 where writer = ? and minute >= ?", (mine, since)),
-        }
-
-    def numbers(self) -> tuple[int, int]:
-        """Of this machine's newest lines."""
-        mine = self.name()
-        found = [self.rows(f"select max(number) as top from {table} where writer = ?", (mine,)) for table in _COLUMNS]  # noqa: S608
-        turn, happening = ((rows[0]["top"] or 0) if rows else 0 for rows in found)
-        return turn, happening
-
-    def take(self, lines: Mapping[str, Any]) -> None:
-        """Write down what another machine handed over. Called from any thread; ValueError: these are no lines."""
-        with closing(self._opened()) as db, _all_or_nothing(db):
-            for table, named in (("turns_1", "turns"), ("happenings_1", "happenings")):
-                columns = ("writer", "number", *_COLUMNS[table])
-                _insert(db, table, columns, ([row[name] for name in columns] for row in lines[named]))
-            db.executemany(
-                "insert or replace into minutes_1 (writer, minute, name, team, many) values (?, ?, ?, ?, ?)",
-                ([row[name] for name in ("writer", "minute", "name", "team", "many")] for row in lines["minutes"]),
-            )
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.access.keys import TeamKey
-from proxy.access.registry import EVERYBODY, Published, Registry
+from proxy.access.registry import EVERYBODY, Registry
 
 TIMES = st.integers(0, 5).map(float)
 KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), st.just(1.0), st.just(0.0), TIMES)
@@ -14,10 +14,6 @@ ACTS = st.one_of(
     st.builds(
         lambda team, on, at: lambda known: known.switched(team, on=on, now=at),
         st.sampled_from(["", "red", "blue"]), st.booleans(), TIMES,
-    ),
-    st.builds(
-        lambda at, name: lambda known: known.publishing(Published({name: {}}, ({"policy": name},), at, name)),
-        TIMES, st.sampled_from("xy"),
     ),
 )  # fmt: skip
 
@@ -73,8 +69,6 @@ def test_whoever_speaks_last_is_heard_though_his_clock_is_behind():
     """A replica whose clock is a minute late switches off what another one has switched on."""
     heard = Registry().switched("red", on=True, now=100).switched("red", on=False, now=40)
     assert heard.merged(Registry().switched("red", on=True, now=100)).halts("red")
-    first = Registry().publishing(Published({"a": {}}, at=100))
-    assert first.publishing(Published({"b": {}}, at=40)).merged(first).published.policies == {"b": {}}
 
 
 def test_a_key_that_is_not_there_cannot_be_revoked():

@@ -1,8 +1,8 @@
 """Puts what looks at the admin pages from outside into an environment of its own: `python tests/admin/install.py`.
 
 Playwright drives a real Chromium: the system's (`apt install chromium`) where there is one, else the one that
-Playwright downloads. Schemathesis asks the API everything its own description allows. Both stand below `.venv/`, where
-version control and the test collector do not look. Run again, this does nothing unless the pins have changed.
+Playwright downloads. It stands below `.venv/`, where version control and the test collector do
+not look. Run again, this does nothing unless the pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does
 
@@ -31,7 +31,7 @@ def chromium() -> str | None:
 
 def main() -> int:
     if not is_installed():
-        print("installing playwright and schemathesis", flush=True)
+        print("installing playwright", flush=True)
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
         install = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "-r", str(PINS)], check=True)

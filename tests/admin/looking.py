@@ -167,7 +167,7 @@ def keyboard(browser, url, key, _folder):
 
 
 def work(browser, url, key, _folder):
-    """What operators do: a key, a switch, a policy that is wrong and one that is right, a trial."""
+    """What operators do: a key, a switch, a trial of values that are wrong and of others that are right."""
     eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
     page, told = eyes.page, {}
     eyes.log_in(key)
@@ -183,10 +183,11 @@ def work(browser, url, key, _folder):
     page.wait_for_selector("#banner .warn", state="detached")
     eyes.go("#/policies/patient")
     page.fill(".editor textarea", '{"clear_at_least": -1}')
-    page.click(".editor button:text-is('Publish')")
+    page.click("button:text('What if?')")
+    page.wait_for_selector(".editor .fault:has-text('clear_at_least')")
     told["refused"] = page.inner_text(".editor .fault")
     page.fill(".editor textarea", "not json")
-    page.click(".editor button:text-is('Publish')")
+    page.click("button:text('What if?')")
     page.wait_for_selector(".editor .fault:has-text('not JSON')")
     page.fill(".editor textarea", '{"clear_at_least": 6000}')
     page.select_option(".trial [name=team]", "search")

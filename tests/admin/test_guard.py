@@ -12,7 +12,7 @@ from operating import Desk, configured
 from serving import serving
 
 from proxy.admin import guard
-from proxy.admin.api import ROUTES
+from proxy.admin.app import ROUTES
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 KEY = "cpa-Yw4bCsxwpEdNf-3wdgctWy7mq1FFN8A9"
@@ -140,7 +140,7 @@ async def test_logging_out_takes_the_session_from_the_browser(desk):
 async def test_a_wrong_key_in_the_form_is_told_there(desk):
     answer = await desk.asks("POST", "/admin/login", key="", raw=b"key=wrong")
     assert answer.status == 401
-    assert b"That was not the key." in answer.body.data
+    assert b"Wrong key." in answer.body.data
     assert answer.head.first("set-cookie") is None
 
 

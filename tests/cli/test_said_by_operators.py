@@ -1,4 +1,4 @@
-"""`keys`, `switch` and `published`: what operators say, and what they are told."""
+"""`keys` and `switch`: what operators say, and what they are told."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import yaml
 from serving import free_port
 
 from proxy.access.records import Records
-from proxy.access.registry import EVERYBODY, Published
+from proxy.access.registry import EVERYBODY
 from proxy.cli import main
 
 CONFIG = {"teams": {"red": {}, "blue": {}}, "policies": {"bold": {}}}
@@ -131,30 +131,3 @@ def test_a_team_that_only_its_gateway_knows_can_be_switched_off_too(run):
     spoken = {"access": {"team_header": "x-team"}}
     assert run("switch", "off", "--team", "green", config=spoken)[1] == "everybody: on\ngreen: off\n"
     assert run("switch", "off", "--team", "../green", config=spoken)[0] == 1
-
-
-# --- what was published ---
-
-
-def test_what_was_published_and_fits_no_more_is_told_with_the_way_out(run, records):
-    """The proxy does not start with it, so its admin API cannot take it back."""
-    published = Published({"bolder": {"inherit": "bold"}}, ({"policy": "bold"},), 1.0)
-    records.change(lambda known: known.publishing(published))
-    assert run("switch", "show")[0] == 0
-    code, _, err = run("explain", config={"policies": {}})
-    assert code == 1
-    assert "published by the admin API: attachments.0.policy: there is no policy 'bold'" in err
-    assert "compaction-proxy published withdraw" in err
-    code, out, _ = run("published", "withdraw", config={"policies": {}})
-    assert code == 0
-    assert json.loads(out) == {"policies": {"bolder": {"inherit": "bold"}}, "attachments": [{"policy": "bold"}]}
-    assert run("explain", config={"policies": {}})[0] == 0
-    assert json.loads(run("published", "show")[1]) == {"policies": {}, "attachments": []}
-
-
-def test_what_is_withdrawn_stays_so_on_every_replica(run, records):
-    records.change(lambda known: known.publishing(Published({}, ({"policy": "bold"},), 4_000_000_000.0)))
-    elsewhere = records.current
-    run("published", "withdraw")
-    records.look()
-    assert records.current.merged(elsewhere).published.attachments == ()

@@ -114,14 +114,6 @@ def test_what_yaml_itself_stumbles_over_is_a_fault_of_the_file(written, value):
     assert faults(file)[0].startswith(f"{file}:")
 
 
-@pytest.mark.parametrize("text", ["policies: 5\n", "policies: [a]\n", "attachments: 5\n", "attachments: {a: b}\n"])
-def test_a_file_that_nothing_can_be_laid_over_is_told_what_is_wrong_with_it(written, text):
-    published = {"policies": {"bold": {}}, "attachments": [{"policy": "bold"}]}
-    with pytest.raises(InvalidConfig) as raised:
-        load(written(text), {}, None, published)
-    assert text.partition(":")[0] in {fault.path for fault in raised.value.faults}
-
-
 @pytest.mark.parametrize("text", ["just a text\n", "- a\n- list\n", "42\n"])
 def test_a_file_that_is_no_mapping_is_refused(written, text):
     file = written(text)

@@ -124,27 +124,6 @@ def test_a_strong_admin_key_is_taken_and_a_password_in_a_url_stays_unsaid(tmp_pa
     assert told.state.url.value.endswith("/1")
 
 
-# --- what came by the admin API ---
-
-FILE = {
-    "policies": {"bold": {"trigger": 0.5}},
-    "attachments": [{"policy": "bold", "team": "red"}],
-    "teams": {"red": {}},
-}
-
-
-def test_published_policies_take_the_place_of_the_files_and_say_where_they_come_from(tmp_path):
-    file = tmp_path / "proxy.yaml"
-    file.write_text(str(FILE))
-    published = {"policies": {"bold": {"trigger": 0.7}, "new": {}}, "attachments": [{"policy": "new"}]}
-    told = load(file, {}, None, published)
-    assert told.config.policy("bold").trigger == 0.7
-    assert [each.policy for each in told.config.attachments] == ["new", "bold"]
-    assert told.origin("policies", "bold", "trigger") == told.origin("attachments", 0) == "published by the admin API"
-    assert told.origin("attachments", 1, "team") == f"{file}:1"
-    assert load(file, {}).config.policy("bold").trigger == 0.5
-
-
 # --- what is hardly meant ---
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from asking import ask, chat, fault_of, log_of, until
-from living import metric
+from asking import ask, chat, fault_of, until
 from operating import team_key
 from redis_server import RedisServer, needs_redis, running
 from serving import QUIET, Proxy
@@ -15,7 +14,7 @@ from upstream import Upstream
 from upstream import says as tells
 
 from proxy.access.records import Records
-from proxy.access.registry import EVERYBODY, Published
+from proxy.access.registry import EVERYBODY
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 # What an operator may count on, in seconds.
@@ -39,9 +38,6 @@ class Houses:
     @property
     def both(self):
         return self.one, self.other
-
-    def publish(self, *attachments):
-        self.say(lambda known: known.publishing(Published({}, attachments, time.time())))
 
     def revoke(self, text):
         self.say(lambda known: known.revoked(text.split("-")[1], time.time()))
@@ -95,19 +91,6 @@ async def test_the_switch_of_one_replica_is_that_of_every_worker_of_all(houses):
     await asyncio.gather(*(heard(each, houses.keys[-1], switched_off, SWITCHED) for each in houses.both))
     houses.switch(on=True)
     await heard(houses.other, houses.keys[-1], lambda answer: opened(answer) and not switched_off(answer), SWITCHED)
-
-
-async def test_what_is_published_at_one_replica_is_in_force_in_all_and_what_cannot_be_changes_nothing(houses):
-    houses.publish({"policy": "off"})
-    await asyncio.gather(*(heard(each, houses.keys[-1], switched_off, IN_FORCE) for each in houses.both))
-    houses.publish({"policy": "no-such"})
-    for each in houses.both:
-        (why, *_) = [line["why"] for line in await until(lambda each=each: log_of(each, "config-refused"))]
-        assert "published by the admin API: attachments.0.policy: there is no policy 'no-such'" in why
-        assert switched_off(await ask_as(each, houses.keys[-1]))
-    assert await metric(houses.other, "config_reloads_total", outcome="refused") == 1
-    houses.publish()
-    await heard(houses.other, houses.keys[-1], lambda answer: not switched_off(answer), IN_FORCE)
 
 
 async def test_a_key_that_is_revoked_at_one_closes_everywhere_and_an_emptied_redis_does_not_give_it_back(houses):

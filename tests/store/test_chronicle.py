@@ -123,20 +123,6 @@ def test_a_disk_that_fails_is_told_of_once(opened, tmp_path):
     assert len(said) == 1
 
 
-def test_what_another_machine_hands_over_stands_beside_it_once(opened, tmp_path):
-    one, other = opened(tmp_path / "one"), opened(tmp_path / "other")
-    for each, team in ((one, "a"), (other, "b")):
-        each.tell(replace(TURN, team=team))
-        each.tell(Tally({"requests": 1}, team))
-        each.close()
-    lines = one.lines_after(0, 0, 100)
-    for _ in range(2):
-        other.take(lines)
-    assert sorted(row["team"] for row in turns(other)) == ["a", "b"]
-    assert sorted(row["team"] for row in other.rows("select * from minutes_1")) == ["a", "b"]
-    assert {row["team"] for row in other.lines_after(0, 0, 100)["turns"]} == {"b"}, "others' lines are not handed on"
-
-
 def test_only_this_user_can_read_it(opened, tmp_path):
     one = opened()
     one.tell(TURN)

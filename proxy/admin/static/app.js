@@ -2,7 +2,6 @@
 
 import { get, Fault } from "./api.js";
 import { h, note, show } from "./dom.js";
-import { whose } from "./events.js";
 import { complaint } from "./faults.js";
 import { overview } from "./overview.js";
 import { conversations } from "./conversations.js";
@@ -86,15 +85,14 @@ async function attempt(place, act) {
 
 async function tell() {
   try {
-    const [{ switches }, { refused, machine }] = await Promise.all([get("/switches"), get("/configuration")]);
+    const [{ switches }, { refused }] = await Promise.all([get("/switches"), get("/configuration")]);
     const off = switches.filter((each) => !each.on).map((each) => each.team || "everybody");
-    const where = refused.map((each) => whose(each.machine, machine)).join(", ");
     show(banner,
       off.length ? h("p", { class: "warn" },
         `Compaction is switched off for ${off.join(", ")}: no new blocks are made, standing ones stay. `,
         h("a", { href: "#/teams" }, "Switches")) : null,
-      where ? h("p", { class: "bad" },
-        `The configuration was changed, and refused on ${where}; what was in force before still is. `,
+      refused ? h("p", { class: "bad" },
+        "The configuration was changed, and refused; the one before it is still in force. ",
         h("a", { href: "#/events" }, "Why")) : null);
   } catch (fault) {
     show(banner, h("p", { class: "bad" }, fault.message));

@@ -12,8 +12,8 @@ const ORIGINALS = {
   all: "all are kept",
 };
 
-const HEAD = ["When", "What", "Conversation", "Details", "Machine"];
-const ACTS = ["When", "Who", "From", "What", "Of", "How it ended", "Machine"];
+const HEAD = ["When", "What", "Conversation", "Details"];
+const ACTS = ["When", "Who", "From", "What", "Of", "How it ended"];
 
 export async function events(place, _, query) {
   const least = query.get("least") ?? "warning";
@@ -29,14 +29,13 @@ export async function events(place, _, query) {
           h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) =>
             h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
         found.length
-          ? table(HEAD, found.map((each) => line(each, told.machine)), "Events", true)
+          ? table(HEAD, found.map(line), "Events", true)
           : h("p", { class: "good" }, "None.")),
       part("Done by operators",
         acts.length
           ? table(ACTS, acts.map(act), "Audit log", true)
           : note("Nothing yet."),
-        note("This machine's audit log (audit.jsonl in the directory of its state), and what was done on the others ",
-          "that share its state.")));
+        note("This machine's audit log: audit.jsonl in the state folder.")));
   };
   await draw();
   return () => (place.contains(document.activeElement) ? null : draw());
@@ -52,30 +51,26 @@ function configuration(told) {
     ["Upstreams", told.upstreams.map((each) => h("span", { class: "line" }, `${each.name}: ${each.base_url}`))],
   ];
   return [
-    told.refused.map((each) => refused(each, told.machine)),
+    told.refused ? refused(told.refused) : null,
     h("dl", { class: "turn" }, rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
   ];
 }
 
-const refused = ({ at, why, machine }, mine) => h("div", { class: "fault" },
-  h("p", null, `Refused ${ago(at)} on ${whose(machine, mine)}; what was in force there before still is:`),
+const refused = ({ at, why }) => h("div", { class: "fault" },
+  h("p", null, `A change was refused ${ago(at)}; the configuration before it is still in force:`),
   h("pre", null, why));
-
-export const whose = (machine, mine) => (machine === "" || machine === mine ? "this machine" : `machine ${machine}`);
 
 const when = (at) => h("span", { class: "when", title: moment(at) }, ago(at));
 
-const line = (each, mine) => [
+const line = (each) => [
   when(each.at),
   badge(event(each.name), each.severity),
   each.conversation ? toConversation(each.conversation, h("code", null, each.conversation)) : "–",
   account(each),
-  h("span", { class: "when" }, whose(each.machine, mine)),
 ];
 
 const act = (each) => [
   h("span", { class: "when", title: ago(each.at) }, moment(each.at)),
   each.who, each.address, each.act, each.subject || "–",
   badge(each.outcome, each.outcome === "done" ? "" : "warning"),
-  whose(each.machine, ""),
 ];

@@ -1,25 +1,23 @@
-// Policies: which are in force, where they apply, and publishing another.
+// Policies: which are in force, where they apply, and a trial of other values.
 
-import { get, put, remove } from "./api.js";
-import { attempted, complaint } from "./faults.js";
+import { get } from "./api.js";
+import { complaint } from "./faults.js";
 import { badge, figure, h, note, part, show, table } from "./dom.js";
-import { ago } from "./format.js";
 import { toPolicy } from "./links.js";
 import { trial } from "./trial.js";
 
 export async function policies(place, [name]) {
   const [told, { teams }] = await Promise.all([get("/policies"), get("/conversations", { limit: 1 })]);
   const names = told.policies.map((each) => each.name);
-  const context = { names, teams, publishes: told.may_publish };
+  const context = { names, teams };
   show(place,
     h("h1", null, "Policies"),
     h("div", { class: "cards" }, told.policies.map((each) => card(each, name))),
     name
       ? await detail(name, context).catch((fault) => complaint(fault))
-      : note("Choose a policy to see its values, to try others on last week's traffic, and to publish them."),
+      : note("Choose a policy to see its values and to try others on last week's traffic."),
     part("Where they apply", attachments(told)),
-    told.doubts.length ? part("Allowed, but perhaps not what you want", list(told.doubts)) : null,
-    told.may_publish ? publishing(told, context) : null);
+    told.doubts.length ? part("Allowed, but perhaps not what you want", list(told.doubts)) : null);
 }
 
 const list = (flaws) => h("ul", null, flaws.map(flaw));
@@ -45,38 +43,25 @@ async function detail(name, context) {
     h("div", { class: "row-head" }, h("h2", null, name, " ", badge(told.version)),
       h("label", { class: "check" }, h("input", { type: "checkbox", onchange: all }), "with all defaults")),
     body,
-    context.publishes ? editor(name, told, context) : trial(name, () => null, context));
+    editor(name, told, context));
 }
 
 const value = (said) => h("code", null, typeof said === "string" ? said || "none" : JSON.stringify(said));
 
-// A draft: it begins as what the policy itself says now, can be tried as it stands there, and is published as a whole.
+// A draft: it begins as what the policy itself sets, and can be tried as it stands there.
 function editor(name, told, context) {
-  const begun = JSON.stringify(told.published ?? own(name, told), null, 2);
+  const begun = JSON.stringify(own(name, told), null, 2);
   const text = h("textarea", {
     rows: 8, spellcheck: "false", "aria-label": `Values of ${name}`, placeholder: '{"clear_at_least": 30000}',
   });
   text.value = begun === "{}" ? "" : begun;
-  const said = h("div", { "aria-live": "polite" });
-  const draft = () => parsed(text.value.trim() || "{}");
-  const publish = () => attempted(said, async () => {
-    const { doubts } = await put(`/policies/${encodeURIComponent(name)}`, draft());
-    return [good("Published. Every worker and replica has it within two seconds."), doubted(doubts)];
-  });
-  const withdraw = () => attempted(said, async () => {
-    await remove(`/policies/${encodeURIComponent(name)}`);
-    return good("Withdrawn: what the file says of it counts again.");
-  });
+  const draft = () => (text.value.trim() === begun ? null : parsed(text.value.trim() || "{}"));
   return h("div", { class: "editor" },
-    h("h3", null, told.published ? "What was published under this name" : "Change it while the proxy runs"),
-    note("A draft: values as in the configuration file, as JSON; what is not set is inherited. Once published, it ",
-      "takes the place of what the file says of this policy."),
+    h("h3", null, "Try other values"),
+    note("Values as in the configuration file, as JSON; what is not set is inherited. Nothing is changed: to apply ",
+      "them, put them into the configuration file."),
     text,
-    trial(name, () => (text.value.trim() === begun ? null : draft()), context),
-    h("div", { class: "acts" },
-      h("button", { class: "primary", onclick: publish }, "Publish"),
-      told.published ? h("button", { class: "danger", onclick: withdraw }, "Withdraw") : null),
-    said);
+    trial(name, draft, context));
 }
 
 // What a policy says itself, and does not inherit.
@@ -106,61 +91,10 @@ function attachments(told) {
   ]), "Attachments", true);
 }
 
-function origin({ published, unreachable_behind: behind }) {
+function origin({ unreachable_behind: behind }) {
   if (behind !== null) return badge("never reached", "warning");
-  return published ? badge("published", "published") : badge("file");
+  return badge("file");
 }
-
-function publishing(told, context) {
-  const published = told.attachments.filter((each) => each.published).sort((one, other) => one.place - other.place);
-  const placeholder = '[{"policy": "default", "team": "platform", "rollout": 5, "mode": "observe"}]';
-  const text = h("textarea", { rows: 5, spellcheck: "false", "aria-label": "Attachments", placeholder });
-  text.value = published.length ? JSON.stringify(published.map(bare), null, 2) : "";
-  const said = h("div", { "aria-live": "polite" });
-  const publish = () => attempted(said, async () => {
-    const { doubts } = await put("/attachments", parsed(text.value || "[]"));
-    return [good("Published. Every worker and replica has them within two seconds."), doubted(doubts)];
-  });
-  const withdraw = () => attempted(said, async () => {
-    await remove("/attachments");
-    return good("Withdrawn.");
-  });
-  const made = h("div");
-  const begin = (event) => {
-    event.preventDefault();
-    const name = new FormData(event.currentTarget).get("name");
-    show(made, h("h3", null, name), editor(name, { published: null }, context));
-    made.querySelector("textarea").focus();
-  };
-  return part("Publish",
-    note(told.published_at ? `Last published ${ago(told.published_at)}. ` : "",
-      "Published attachments stand before the file's. An invalid one changes nothing."),
-    text,
-    h("div", { class: "acts" },
-      h("button", { class: "primary", onclick: publish }, "Publish attachments"),
-      published.length ? h("button", { class: "danger", onclick: withdraw }, "Withdraw them") : null),
-    said,
-    h("h3", null, "A policy of a new name"),
-    h("form", { class: "filters", onsubmit: begin },
-      h("input", {
-        name: "name", required: true, pattern: "[A-Za-z0-9_.\\-]{1,64}", "aria-label": "Name", placeholder: "name",
-      }),
-      h("button", null, "Write it")),
-    made);
-}
-
-// An attachment as it would be written: without what nobody has to say.
-function bare({ place: _, published: __, unreachable_behind: ___, ...each }) {
-  const unsaid = { priority: 0, rollout: 100 };
-  const said = ([key, value]) => value !== "*" && value !== "" && value !== unsaid[key];
-  return Object.fromEntries(Object.entries(each).filter(said));
-}
-
-const good = (words) => h("p", { class: "good" }, words);
-
-const doubted = (found) => (found?.length
-  ? h("div", { class: "fault soft" }, h("p", null, "Allowed, but perhaps not what you want:"), list(found))
-  : null);
 
 function parsed(text) {
   try {

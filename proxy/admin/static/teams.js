@@ -13,14 +13,14 @@ export async function teams(place) {
   show(place,
     h("h1", null, "Teams"),
     part("Switches",
-      note("Off means: no new blocks, within a second, on every machine. Standing ones stay, so nothing overflows."),
+      note("Off: no new blocks, within a second, on every machine. Existing blocks stay, so nothing overflows."),
       toggle("", "Everybody", !off.has(""), again),
       all.length ? teamsTable(all, off, again) : null),
     all.length
       ? part("Keys", creating(all, again), keysTable(keys, again))
       : empty("No teams yet",
-        h("p", null, "Without teams everybody passes with a key of his own for the upstream. Name teams in the ",
-          "configuration file, and only their keys open:"),
+        h("p", null, "Without teams all clients use their own key for the upstream. Name teams in the ",
+          "configuration file to admit only their keys:"),
         h("pre", null, "teams:\n  platform:\n    policy: default")));
 }
 
@@ -91,7 +91,7 @@ function fresh(made, again) {
 }
 
 function keysTable(keys, again) {
-  if (!keys.length) return note("No keys yet: nobody can come in.");
+  if (!keys.length) return note("No keys yet: no client is admitted.");
   return table(["Id", "Team", "Label", "State", "Made", "Ends", ""], keys.map((each) => [
     h("code", null, each.id), each.team, each.label,
     badge(each.state, each.state === "open" ? "live" : ""),

@@ -12,18 +12,17 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from proxy.access.registry import Published
 from proxy.admin import shelf
-from proxy.admin.faults import Invalid
-from proxy.admin.policies import Values, out_of_reach
-from proxy.admin.routes import Asked, Desk, Originals, Route
-from proxy.config import InvalidConfig
+from proxy.admin.context import AdminContext, AdminRequest, Json, Originals, Route
+from proxy.admin.errors import Flaw, Invalid
+from proxy.config import Config, InvalidConfig
+from proxy.config.loading import with_policy
+from proxy.config.prompts import SHIPPED
 from proxy.errors import NotFound, Overloaded
 from proxy.store.transcripts.retention import Stored
 from proxy.wire.caller import Caller
@@ -38,93 +37,74 @@ GRACE_SECONDS = 15.0
 _COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
 
 
-class TrialWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /what-if`."""
+
     policy: str = "default"
-    values: Values | None = None
-    """Values to try under this name, as they would be published; none: the policy as it is."""
+    values: Json | None = None
+    """Values to try under this name, as in the configuration file; without them the policy as it is."""
     against: str = "default"
-    """What it is held against: the policy of today."""
+    """The policy to compare with, as it is."""
     team: Annotated[str, Meta(max_length=200)] = ""
-    """Whose conversations; empty: everybody's."""
+    """Whose conversations; empty: of all."""
     days: Annotated[float, Meta(gt=0, le=366)] = 7.0
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
     window: Annotated[int, Meta(ge=1_000, le=100_000_000)] | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy comes to. Dollars at the models' own prices, where they are known."""
-
-    policy: str
-    requests: int
-    tokens_sent: int
-    tokens_forwarded: int
-    cached_share: float | None
-    cost_share: float
-    """Of doing nothing, at a tenth for what is cached and one and a quarter for what is not; summaries included."""
-    dollars: float
-    dollars_without: float
-    priced: int
-    rewrites: int
-    peak: int
-    over_window: int
-    summaries: int
-    retention: float | None
-    """Of the words the next action needed, the share in a line that still stands there."""
-
-
-class Trials(msgspec.Struct, frozen=True, kw_only=True):
-    conversations: int
-    left_out: int
-    """For want of time, or because they are too large or hold no request."""
-    tried: Outcome
-    today: Outcome
-
-
 _RUNNING = asyncio.Lock()
 
 
-async def what_if(desk: Desk, asked: Asked) -> Trials:
-    wanted: TrialWanted = asked.body
-    policies = await asyncio.to_thread(_policies, desk, wanted)
+async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
+    wanted: NewTrial = request.body
+    policies = await asyncio.to_thread(_policies, context.config(), wanted)
     if _RUNNING.locked():
-        raise Overloaded("another trial is running: they are made one at a time", headers=(("retry-after", "10"),))
+        raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
     async with _RUNNING:
-        found = await asyncio.to_thread(_newest, desk.originals, wanted)
+        found = await asyncio.to_thread(_newest, context.originals, wanted)
         job = {"policies": policies, "window": wanted.window, "seconds": wanted.seconds, "memory_bytes": MEMORY_BYTES}
         answer = await _run(job, found[: wanted.conversations], wanted.seconds + GRACE_SECONDS)
-    tried, today = msgspec.convert(answer["outcomes"], list[Outcome])
+    tried, today = answer["outcomes"]
     done = answer["conversations"]
-    return Trials(conversations=done, left_out=len(found) - done, tried=tried, today=today)
+    return {"conversations": done, "left_out": len(found) - done, "tried": tried, "today": today}
 
 
-def _policies(desk: Desk, wanted: TrialWanted) -> list[dict[str, Any]]:
-    """The policy to try and the one it is held against, with everything they inherit."""
-    today = tried = desk.config()
+def _policies(today: Config, wanted: NewTrial) -> list[Json]:
+    """The policy to try and the one to compare it with, with everything they inherit."""
+    tried = today
     if wanted.values is not None:
-        if flaws := out_of_reach(wanted.values):
-            raise Invalid("what would reach out of the proxy cannot be tried here", flaws)
-        if desk.tried is None:
-            raise Invalid("this proxy's configuration is not to be changed, nor tried otherwise")
-        known = desk.records.current.published
-        published = Published({**known.policies, wanted.policy: wanted.values}, known.attachments, time.time())
+        if flaws := _out_of_reach(wanted.values):
+            raise Invalid("a trial can use neither files nor other upstreams", flaws)
         try:
-            tried = desk.tried(published).config
+            tried = with_policy(today, wanted.policy, wanted.values)
         except InvalidConfig as refused:
-            raise Invalid.of(refused) from None
-    for given, name, config in (("policy", wanted.policy, tried), ("against", wanted.against, today)):
+            raise Invalid("invalid policy", [Flaw(fault.path, fault.message) for fault in refused.faults]) from None
+    both = (("policy", wanted.policy, tried), ("against", wanted.against, today))
+    for field, name, config in both:
         if name not in config.all_policies:
-            raise NotFound(f"there is no policy of the name that was given as `{given}`; /policies lists them")
-    both = ((wanted.policy, tried), (wanted.against, today))
-    return [{"name": name, "policy": config.policy(name).model_dump(mode="json")} for name, config in both]
+            raise NotFound(f"`{field}` names an unknown policy: GET /policies lists all")
+    return [{"name": name, "policy": config.policy(name).model_dump(mode="json")} for _, name, config in both]
 
 
-def _newest(originals: Originals, wanted: TrialWanted) -> list[Stored]:
+def _out_of_reach(values: Json) -> list[Flaw]:
+    """Settings that would read a file of this machine, or name who else reads conversations."""
+    summary = values.get("summary")
+    given = summary if isinstance(summary, dict) else {}
+    flaws = []
+    if given.get("prompt", SHIPPED[0]) not in SHIPPED:
+        flaws.append(Flaw("summary.prompt", f"only {' or '.join(SHIPPED)} can be tried, no file"))
+    if given.get("upstream"):
+        flaws.append(Flaw("summary.upstream", "can be set in the configuration file only"))
+    return flaws
+
+
+def _newest(originals: Originals, wanted: NewTrial) -> list[Stored]:
     since = time.time() - wanted.days * DAY_SECONDS
     return [one for one in shelf.newest(originals, Caller(wanted.team).tenant) if one.written >= since]
 
 
-async def _run(job: Mapping[str, Any], conversations: Sequence[Stored], seconds: float) -> dict[str, Any]:
+async def _run(job: Mapping[str, Any], conversations: Sequence[Stored], seconds: float) -> Json:
     """The answer of the process. It gets nothing of this one's environment: there may be credentials in it."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
@@ -139,7 +119,7 @@ async def _run(job: Mapping[str, Any], conversations: Sequence[Stored], seconds:
             await process.wait()
     if process.returncode:
         raise Overloaded("the trial failed: ask for fewer conversations")
-    return msgspec.json.decode(answer, type=dict[str, Any])
+    return msgspec.json.decode(answer, type=Json)
 
 
 async def _read(process: Process) -> bytes:
@@ -166,6 +146,4 @@ def _lines(one: Stored) -> bytes:
     return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in one.lines()) + b"\n"
 
 
-_DOES = "What a policy would have made of the conversations that are kept, beside today's"
-_FAULTS = (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
-ROUTES = (Route("POST", "/what-if", _DOES, what_if, Trials, body=TrialWanted, faults=_FAULTS),)
+ROUTES = (Route("POST", "/what-if", try_policy, body=NewTrial),)

@@ -20,7 +20,7 @@ FATES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class MessageStatus:
     """Of one message."""
 
     fate: str
@@ -39,7 +39,7 @@ class Fate:
 class View:
     """A history as the model saw it."""
 
-    fates: tuple[Fate, ...]
+    statuses: tuple[MessageStatus, ...]
     """One for each message of the body."""
     messages: tuple[Message, ...]
     block: Block | None
@@ -51,20 +51,20 @@ class View:
         return told.text if told is not None else ""
 
 
-def untouched(request: Request) -> View:
+def show_without_block(request: Request) -> View:
     """Nothing stands for it."""
-    return View((Fate(KEPT),) * len(request.body), request.body, None)
+    return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
 
 
-def seen(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
+def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
     """`rules`: those of the policy that made the block, for what it pins."""
     facts = Facts(usable=block.window)
     scene = Scene.of(request, links, (block,), replace(rules, new_blocks=False), count=quarter, facts=facts)
     if not scene.stands:
-        return untouched(request)
+        return show_without_block(request)
     passages = scene.passages
-    fates = [_fate(scene, place, message, passages) for place, message in enumerate(scene.body)]
-    return View(tuple(fates), scene.view, block)
+    statuses = [_status(scene, place, message, passages) for place, message in enumerate(scene.body)]
+    return View(tuple(statuses), scene.view, block)
 
 
 def speaker(raw: bytes) -> tuple[str, str]:
@@ -77,17 +77,17 @@ def speaker(raw: bytes) -> tuple[str, str]:
         return "?", raw.decode("utf-8", "replace")
 
 
-def _fate(scene: Scene, place: int, message: Message, passages: Sequence[str]) -> Fate:
+def _status(scene: Scene, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
     there = [each for each in scene.view if each.start <= place < max(each.stop, each.start + 1)]
     if any(not each.literal and each.start == place for each in there):
-        return Fate(PINNED if _is_pinned(message, passages) else KEPT)
+        return MessageStatus(PINNED if _is_pinned(message, passages) else KEPT)
     steps = [each for each in there if each.literal and each.made != NOTE]
     if steps:
-        return Fate(CLEARED, steps[0].made, tuple(steps))
+        return MessageStatus(CLEARED, steps[0].made, tuple(steps))
     notes = tuple(each for each in there if each.literal)
     summary = scene.block.summary
     told = any(map(is_of_summary, notes)) or (summary is not None and place < summary.covers)
-    return Fate(SUMMARISED if told else FOLDED, NOTE if notes else "", notes)
+    return MessageStatus(SUMMARISED if told else FOLDED, NOTE if notes else "", notes)
 
 
 def _is_pinned(message: Message, passages: Sequence[str]) -> bool:

@@ -1,10 +1,9 @@
-"""Why a request below /admin is refused. Like all our errors, none quotes a header or a body."""
+"""Errors of requests below /admin. Like all errors of the proxy, none quotes a header or a body."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from proxy.config import InvalidConfig
 from proxy.errors import ProxyError
 
 
@@ -13,19 +12,15 @@ class NeedsAdminKey(ProxyError):
 
 
 class HostNotAllowed(ProxyError):
-    """Somebody's name leads here that nobody gave to these pages: a page elsewhere may be behind it."""
+    """The Host header names no host of these pages: another site's DNS name may point here."""
 
     status, code = 403, "host_not_allowed"
 
 
 class ForeignOrigin(ProxyError):
-    """A page of another site wants to change something."""
+    """A page of another site asks for a change."""
 
     status, code = 403, "foreign_origin"
-
-
-class ChangedMeanwhile(ProxyError):
-    status, code = 409, "changed_meanwhile"
 
 
 class NotJson(ProxyError):
@@ -33,7 +28,7 @@ class NotJson(ProxyError):
 
 
 class Unreadable(ProxyError):
-    """A disk or a store does not give what is kept there."""
+    """A disk or store that cannot be read or written."""
 
     status, code = 503, "unreadable"
 
@@ -51,15 +46,10 @@ class Flaw:
 
 
 class Invalid(ProxyError):
-    """What was asked for cannot be: with all that is wrong with it, and nothing was changed."""
+    """A query or body that cannot be used, with everything that is wrong with it. Nothing was changed."""
 
     status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"
 
     def __init__(self, message: str, flaws: Iterable[Flaw] = ()) -> None:
         super().__init__(message)
         self.flaws = tuple(flaws)
-
-    @classmethod
-    def of(cls, refused: InvalidConfig) -> "Invalid":
-        flaws = (Flaw(fault.path, f"{fault.message} ({fault.origin})") for fault in refused.faults)
-        return cls("the configuration that this would make is not valid; nothing was changed", flaws)

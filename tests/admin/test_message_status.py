@@ -4,7 +4,7 @@ import json
 
 from chat import KEY, TENANT, call, request, says, system, user
 
-from proxy.admin.fates import seen, speaker, untouched
+from proxy.admin.message_status import show_with_block, show_without_block, speaker
 from proxy.core.identity import chain
 from proxy.core.overlay import Block, Part
 from proxy.core.pins import Pins
@@ -23,15 +23,15 @@ def told(asked, rules, facts=NOTHING_KNOWN):
     links = chain(asked, TENANT, KEY)
     ready = decide(Scene.of(asked, links, (), rules, facts=facts))
     assert isinstance(ready, Ready)
-    return ready, seen(asked, links, ready.block, rules)
+    return ready, show_with_block(asked, links, ready.block, rules)
 
 
 def fates(view):
-    return [fate.fate for fate in view.fates]
+    return [fate.fate for fate in view.statuses]
 
 
 def test_where_nothing_stands_everything_is_kept():
-    assert fates(untouched(request(user("hi"), says("hello")))) == ["kept", "kept"]
+    assert fates(show_without_block(request(user("hi"), says("hello")))) == ["kept", "kept"]
 
 
 def test_the_view_is_what_was_forwarded():
@@ -42,7 +42,7 @@ def test_the_view_is_what_was_forwarded():
 
 def test_a_cleared_result_tells_the_step_and_what_stands_there():
     _, view = told(request(user("Go."), *WORK), PLAIN)
-    cleared = [fate for fate in view.fates if fate.fate == "cleared"]
+    cleared = [fate for fate in view.statuses if fate.fate == "cleared"]
     assert {fate.step for fate in cleared} == {"clear_results"}
     assert all(fate.instead[0].text.startswith("[Cleared: Read(src/") for fate in cleared)
     assert fates(view)[0] == "kept"
@@ -60,7 +60,7 @@ def test_what_holds_a_pin_is_pinned():
 def test_what_is_folded_is_told_by_notes_or_not_at_all():
     talk = [piece for number in range(40) for piece in (says(f"{number} {LONG}"), user(f"And {number}?"))]
     _, view = told(request(user("Go."), *talk), PLAIN, Facts(usable=20_000))
-    folded = [fate for fate in view.fates if fate.fate == "folded"]
+    folded = [fate for fate in view.statuses if fate.fate == "folded"]
     assert folded
     assert any(fate.instead for fate in folded)
     assert all(fate.is_gone for fate in folded)
@@ -69,7 +69,7 @@ def test_what_is_folded_is_told_by_notes_or_not_at_all():
 def test_a_block_that_does_not_fit_stands_for_nothing():
     asked = request(user("Go."))
     block = Block(5, (Part(0, 5),))
-    assert fates(seen(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
+    assert fates(show_with_block(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
 
 
 def test_a_message_that_nobody_can_read_is_shown_as_it_stands():

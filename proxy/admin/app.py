@@ -1,0 +1,250 @@
+"""Every request below /admin: authentication, then the dashboard's files or the API, with errors as pages or JSON.
+
+aiohttp's own router finds the route. Everything that leaves carries headers that keep a browser from doing more with it
+than showing it.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from functools import cache, partial
+from html import escape
+from http import HTTPStatus
+from importlib import resources
+from os import urandom
+from typing import Any, cast
+from urllib.parse import parse_qs
+
+import msgspec
+from aiohttp import web
+
+from proxy import errors
+from proxy.access import admin
+from proxy.access.records import RegistryUnreadable
+from proxy.admin import activity, conversations, guard, overview, policies, teams, what_if
+from proxy.admin.context import AdminContext, AdminRequest, Route
+from proxy.admin.errors import Flaw, Invalid, NeedsAdminKey, NotJson, TooManyTries, Unreadable
+from proxy.admin.guard import Guard, Visitor
+from proxy.config import Config
+from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, ProxyError
+from proxy.events import AdminActed, StoreFailed
+from proxy.store.promises import StoreUnavailable
+
+ROUTES = (
+    *overview.ROUTES,
+    *conversations.ROUTES,
+    *policies.ROUTES,
+    *what_if.ROUTES,
+    *teams.ROUTES,
+    *activity.ROUTES,
+)
+PREFIX = "/admin/api"
+BODY_BYTES = 1024 * 1024
+JSON = "application/json"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "compaction-proxy",
+}
+LOGIN, LOGOUT = "/admin/login", "/admin/logout"
+WITHOUT_KEY = ("/admin/static/style.css", "/admin/static/mark.svg", LOGIN)
+"""The login form, and the files that it shows."""
+_CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_MESSAGE_MARK = "<!-- message -->"
+_VISITOR = web.RequestKey("visitor", Visitor)
+_NAMES = web.RequestKey("names", dict[str, str])
+
+
+def is_admin(path: str) -> bool:
+    return path == "/admin" or path.startswith("/admin/")
+
+
+class Admin:
+    """The admin API and pages of one worker."""
+
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
+        self._guard = Guard()
+        self._router = web.UrlDispatcher()
+        self._router.add_post(LOGIN, self._log_in)
+        self._router.add_post(LOGOUT, self._log_out)
+        for route in ROUTES:
+            self._add(route.method, PREFIX + route.path, partial(self._call, route))
+        for path in _files():
+            self._add("GET", path, partial(_send_file, path))
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            answer = await self._answer(request)
+        except ProxyError as fault:
+            answer = _error_response(fault, request)
+        answer.headers.update(SECURITY_HEADERS)
+        return answer
+
+    def _add(self, method: str, path: str, handler: Any) -> None:  # noqa: ANN401 (a partial, which aiohttp calls)
+        self._router.add_route(method, path, handler)
+        if method == "GET":
+            self._router.add_route("HEAD", path, handler)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        config = self._context.config()
+        if not config.admin.enabled:
+            raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
+        self._guard.check_host(request, config)
+        found = await self._router.resolve(cast("web.Request", request))
+        # Without the key an unknown path is 401 as well: a stranger does not learn which paths there are.
+        if request.path not in WITHOUT_KEY:
+            request[_VISITOR] = await self._admit(request, config)
+        match found.http_exception:
+            case None:
+                request[_NAMES] = dict(found)
+                return await found.handler(cast("web.Request", request))
+            case web.HTTPMethodNotAllowed(allowed_methods=allowed):
+                raise MethodNotAllowed("method not allowed", headers=(("allow", ", ".join(sorted(allowed))),))
+            case _:
+                raise NotFound("not found: the dashboard is at /admin/, the API below /admin/api/")
+
+    # --- logging in and out ------------------------------------------------------------------------------------------
+
+    async def _admit(self, request: web.BaseRequest, config: Config) -> Visitor:
+        try:
+            return await self._guard.admit(request, config)
+        except NeedsAdminKey:
+            if "Authorization" in request.headers:
+                self._note_refused(request)
+            raise
+
+    async def _log_in(self, request: web.BaseRequest) -> web.Response:
+        config = self._context.config()
+        self._guard.check_origin(request, config, by_session=False)
+        shown = parse_qs((await _read_body(request)).decode("utf-8", "replace")).get("key", [""])[-1].strip()
+        key, address = admin.key_of(config), request.remote or ""
+        try:
+            await self._guard.try_key(key, shown, address)
+        except ProxyError as fault:
+            self._note_refused(request)
+            return _login_page(fault.status, fault.message if isinstance(fault, TooManyTries) else "Wrong key.")
+        self._context.emit(AdminActed("admin (session)", address, "log in", "", "done"))
+        answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
+        answer.set_cookie(
+            guard.COOKIE,
+            guard.session(key or "", time.time()),
+            max_age=guard.SESSION_SECONDS,
+            path="/admin",
+            httponly=True,
+            secure=request.secure,
+            samesite="Strict",
+        )
+        return answer
+
+    async def _log_out(self, request: web.BaseRequest) -> web.Response:
+        visitor = request[_VISITOR]
+        self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
+        answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
+        answer.del_cookie(guard.COOKIE, path="/admin")
+        return answer
+
+    def _note_refused(self, request: web.BaseRequest) -> None:
+        self._context.emit(AdminActed("somebody", request.remote or "", "log in", "", "refused"))
+
+    # --- the API -----------------------------------------------------------------------------------------------------
+
+    async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
+        visitor, names = request[_VISITOR], request[_NAMES]
+        asked = AdminRequest(visitor, names, _read_query(route, request), await _read_json(route, request))
+        try:
+            return _json_response(HTTPStatus.OK, await route.answer(self._context, asked))
+        except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
+            self._context.emit(StoreFailed(str(fault)))
+            raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None
+
+
+def _read_query(route: Route, request: web.BaseRequest) -> object:
+    try:
+        return msgspec.convert(dict(request.query), route.query, strict=False)
+    except msgspec.ValidationError as fault:
+        raise Invalid("invalid query", [_flaw_of(fault)]) from None
+
+
+async def _read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN401 (whatever the route names)
+    if route.body is None:
+        return None
+    # Also a defence: a form of another site cannot send this content type without asking first.
+    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != JSON:
+        raise NotJson("send the body as JSON, with `content-type: application/json`")
+    data = await _read_body(request)
+    try:
+        return msgspec.json.decode(data, type=route.body)
+    except msgspec.ValidationError as fault:
+        raise Invalid("invalid body", [_flaw_of(fault)]) from None
+    except (msgspec.DecodeError, RecursionError):
+        raise BadRequest("the body is not JSON") from None
+
+
+async def _read_body(request: web.BaseRequest) -> bytes:
+    pieces, size = [], 0
+    try:
+        while piece := await request.content.readany():
+            size += len(piece)
+            if size > BODY_BYTES:
+                raise BodyTooLarge("the body is larger than 1 MiB, the limit of the admin API")
+            pieces.append(piece)
+    except web.RequestPayloadError:
+        raise BadRequest("the body is not what the request's headers announce") from None
+    return b"".join(pieces)
+
+
+def _flaw_of(fault: msgspec.ValidationError) -> Flaw:
+    message, _, path = str(fault).partition(" - at `$")
+    return Flaw(path.strip("`.") or "$", message)
+
+
+def _error_response(fault: ProxyError, request: web.BaseRequest) -> web.Response:
+    """The login form for a person without a key, an error object for everybody else."""
+    if isinstance(fault, NeedsAdminKey) and request.method == "GET" and not request.path.startswith(PREFIX):
+        return _login_page(fault.status)
+    request_id = f"cp-{urandom(8).hex()}"
+    error: dict[str, Any] = {**errors.as_error(fault), "request_id": request_id}
+    if isinstance(fault, Invalid):
+        error["faults"] = [{"path": flaw.path, "message": flaw.message} for flaw in fault.flaws]
+    answer = _json_response(fault.status, {"error": error}, {"x-request-id": request_id, **dict(fault.headers)})
+    if isinstance(fault, NeedsAdminKey):
+        answer.headers["WWW-Authenticate"] = 'Bearer realm="compaction-proxy admin"'
+    return answer
+
+
+def _json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> web.Response:
+    # json, not msgspec: a message may hold half a surrogate pair, which goes out escaped, as it came.
+    return web.Response(status=status, body=json.dumps(value).encode(), content_type=JSON, headers=headers)
+
+
+# --- the dashboard's files -------------------------------------------------------------------------------------------
+
+
+@cache
+def _files() -> Mapping[str, bytes]:
+    """The dashboard's files by path, read once; no other file can be asked for."""
+    folder = resources.files("proxy.admin").joinpath("static")
+    names = sorted(each.name for each in folder.iterdir() if each.name.rpartition(".")[2] in _CONTENT_TYPES)
+    found = {f"/admin/static/{name}": folder.joinpath(name).read_bytes() for name in names}
+    return {**found, "/admin/": found["/admin/static/index.html"], "/admin": found["/admin/static/index.html"]}
+
+
+async def _send_file(path: str, _: web.BaseRequest) -> web.Response:
+    content_type = _CONTENT_TYPES.get(path.rpartition(".")[2], "text/html")
+    return web.Response(body=_files()[path], content_type=content_type, charset="utf-8")
+
+
+def _login_page(status: int, message: str = "") -> web.Response:
+    text = _files()["/admin/static/login.html"].decode()
+    alert = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
+    return web.Response(status=status, text=text.replace(_MESSAGE_MARK, alert), content_type="text/html")

@@ -1,0 +1,77 @@
+"""What a route of the admin API is given, and how one is declared.
+
+A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value. Query and body are checked against
+the types that its `Route` names before it is called.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proxy.access.records import Records
+from proxy.admin.guard import Visitor
+from proxy.config import Config, Loaded
+from proxy.events import AdminActed, Listener
+from proxy.store.chronicle import Chronicle
+from proxy.store.promises import Store
+from proxy.store.transcripts.retention import Stored
+from proxy.telemetry.audit import AuditListener
+
+Originals = Callable[[str, str], Iterable[Stored]]
+"""Kept conversations: those whose name begins with the first text, in the tenant folder of the second name."""
+Json = dict[str, Any]
+
+
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Query of a route that takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminContext:
+    """What the routes of one worker work with."""
+
+    config: Callable[[], Config]
+    """The configuration in force."""
+    read: Callable[[], Loaded]
+    """Read the configuration's sources again. InvalidConfig: they cannot be used."""
+    file: Path | None
+    records: Records
+    store: Store
+    originals: Originals
+    chronicle: Chronicle
+    audit: AuditListener
+    emit: Listener
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequest:
+    """One request, authenticated and checked."""
+
+    visitor: Visitor
+    names: Mapping[str, str]
+    """Values of the `{names}` in the route's path."""
+    query: Any
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method and path below /admin/api, and the function that answers it."""
+
+    method: str
+    path: str
+    answer: Callable[[AdminContext, AdminRequest], Awaitable[Json]]
+    query: type[msgspec.Struct] = NoQuery
+    body: Any = None
+    """Type of the JSON body; None: the route takes none."""
+
+
+def write_audit(
+    context: AdminContext, request: AdminRequest, act: str, subject: str, **details: str | float | bool
+) -> None:
+    """Write into the audit log that something was done."""
+    visitor = request.visitor
+    context.emit(AdminActed(visitor.who, visitor.address, act, subject, "done", tuple(details.items())))

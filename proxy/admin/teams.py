@@ -1,0 +1,131 @@
+"""Teams, their keys, and the switches that stop compaction for one of them or for all."""
+
+import asyncio
+import time
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from proxy.access import keys as team_keys
+from proxy.access.keys import TeamKey
+from proxy.access.registry import EVERYBODY, Registry
+from proxy.admin.context import AdminContext, AdminRequest, Json, Route, write_audit
+from proxy.admin.errors import Flaw, Invalid
+from proxy.config import Config
+from proxy.config.teams import TEAM_NAME
+from proxy.errors import NotFound
+
+DAY_SECONDS = 24 * 3600
+
+
+class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /keys`."""
+
+    team: Annotated[str, Meta(pattern=TEAM_NAME)]
+    days: Annotated[float, Meta(ge=0, le=36_500)] = 0.0
+    """How long it is valid; 0: for ever."""
+    label: Annotated[str, Meta(max_length=200)] = ""
+
+
+class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `PUT /switches`."""
+
+    on: bool
+    team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
+
+
+async def list_teams(context: AdminContext, _: AdminRequest) -> Json:
+    registry, now = context.records.current, time.time()
+    valid = [key.team for key in registry.keys.values() if not key.fault(now)]
+    teams = [
+        {
+            "name": name,
+            "policy": team.policy,  # empty: the upstream's
+            "upstream": team.upstream,  # empty: the first that serves the model
+            "own_key": team.key is not None,
+            "open_keys": valid.count(name),
+            "halted": registry.halts(name),
+        }
+        for name, team in sorted(context.config().teams.items())
+    ]
+    return {"teams": teams}
+
+
+async def list_keys(context: AdminContext, _: AdminRequest) -> Json:
+    keys = sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created))
+    return {"keys": [_describe_key(key, time.time()) for key in keys]}
+
+
+async def create_key(context: AdminContext, request: AdminRequest) -> Json:
+    wanted: NewKey = request.body
+    config, now = context.config(), time.time()
+    if wanted.team not in config.teams:  # a team that only a gateway's header names takes no keys
+        raise _unknown_team(config)
+    expires = now + wanted.days * DAY_SECONDS if wanted.days else 0.0
+    text, key = team_keys.minted(wanted.team, now, expires=expires, label=wanted.label)
+    await asyncio.to_thread(context.records.change, lambda registry: registry.with_key(key))
+    write_audit(context, request, "create key", key.id, team=key.team, days=wanted.days)
+    return {"key": text, "told": _describe_key(key, now)}
+
+
+async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
+    key_id, now = request.names["key"], time.time()
+    try:
+        registry = await asyncio.to_thread(context.records.change, lambda registry: registry.revoked(key_id, now))
+    except KeyError:
+        raise NotFound("unknown key id: GET /keys lists all") from None
+    write_audit(context, request, "revoke key", key_id)
+    return _describe_key(registry.keys[key_id], now)
+
+
+async def list_switches(context: AdminContext, _: AdminRequest) -> Json:
+    return _describe_switches(context.records.current)
+
+
+async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
+    wanted: NewSwitch = request.body
+    config = context.config()
+    if wanted.team != EVERYBODY and not config.knows_team(wanted.team):
+        raise _unknown_team(config)
+
+    def change(registry: Registry) -> Registry:
+        return registry.switched(wanted.team, on=wanted.on, now=time.time())
+
+    registry = await asyncio.to_thread(context.records.change, change)
+    write_audit(context, request, "switch on" if wanted.on else "switch off", wanted.team or "everybody")
+    return _describe_switches(registry)
+
+
+def _describe_switches(registry: Registry) -> Json:
+    """Switches that were ever set; teams that are not listed are on. An empty team is everybody."""
+    found = sorted(registry.switches.items())
+    return {"switches": [{"team": team, "on": each.on, "at": each.at} for team, each in found]}
+
+
+def _describe_key(key: TeamKey, now: float) -> Json:
+    """A key without its secret. Times are seconds since 1970; None: never."""
+    return {
+        "id": key.id,
+        "team": key.team,
+        "label": key.label,
+        "state": key.fault(now) or "open",
+        "created": key.created,
+        "expires": key.expires or None,
+        "revoked": key.revoked or None,
+    }
+
+
+def _unknown_team(config: Config) -> Invalid:
+    known = ", ".join(config.teams) or "none"
+    return Invalid("unknown team", [Flaw("team", f"add it to `teams` in the configuration (known: {known})")])
+
+
+ROUTES = (
+    Route("GET", "/teams", list_teams),
+    Route("GET", "/keys", list_keys),
+    Route("POST", "/keys", create_key, body=NewKey),
+    Route("DELETE", "/keys/{key}", revoke_key),
+    Route("GET", "/switches", list_switches),
+    Route("PUT", "/switches", set_switch, body=NewSwitch),
+)
