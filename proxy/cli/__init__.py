@@ -9,10 +9,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
+from typing import TextIO, cast
 
 from proxy import __version__
 from proxy.config import InvalidConfig
+from proxy.telemetry.terminal import EscapedOutput
 
 COMMANDS = {
     "serve": "proxy.cli.serve",
@@ -31,8 +34,11 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    # Every command but the one that draws pictures: what it prints may quote a conversation.
+    escaped = sys.stdout is not None and args.command != "demo"
     try:
-        return int(args.run(args))
+        with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
+            return int(args.run(args))
     except BrokenPipeError:  # whoever was reading has seen enough; Python would complain once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -49,7 +55,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         description="A transparent proxy that keeps the context of LLM agents short, cheap and whole.",
     )
     parser.add_argument("--version", action="version", version=f"compaction-proxy {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
         import_module(COMMANDS[name]).add(commands)
     return parser

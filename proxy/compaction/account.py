@@ -17,13 +17,15 @@ from proxy.events import TurnEnded
 from proxy.wire.headers import find
 
 MILLION = 1_000_000
+MOST_TOKENS = 10**9
+"""A larger figure in a usage is a mistake of the upstream, and would spoil every sum it enters."""
 
 
 def account(decided: Decided, usage: Mapping[str, Any] | None) -> TurnEnded:
     case, ready, caller = decided.case, decided.ready, decided.case.call.caller
     notes, told = decided.notes, dict(usage or {})
     after = ready.before if decided.rehearsed else ready.after
-    prompt, cached = prompt_tokens_of(told) or 0, _cached(told)
+    prompt, cached = _number(prompt_tokens_of(told)) or 0, _cached(told)
     paid = None if cached is None or not prompt else _dollars(case.window, prompt, cached)
     changed = paid is not None and after != ready.before
     return TurnEnded(
@@ -69,7 +71,7 @@ def _cached(usage: Mapping[str, Any]) -> int | None:
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 def _dollars(window: Window, size: int, cached: int) -> float | None:

@@ -121,7 +121,8 @@ def learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit |
 def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
     """One model is 1M for one account and 128k for the next: what was learned holds for one credential (its hash)."""
     scope = f"{upstream}\0{model}\0{credential}"
-    name = blake2b(scope.encode(), digest_size=16).hexdigest()
+    # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
+    name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
 
 

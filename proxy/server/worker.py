@@ -49,7 +49,7 @@ class Worker:
     def __init__(self, source: Source, config: Config, slot: int | None) -> None:
         self._source = source
         self._loop = asyncio.get_running_loop()
-        self._metrics = metrics.Metrics()
+        self._metrics = metrics.Metrics(self._is_listed_team)
         self._chronicle = Chronicle(Path(config.state.dir), warn=self._warn)
         self._log = log.Log(config.log.level, config.log.format)
         self._hooks = hooks.Hooks(config.hooks, self._complain)
@@ -78,7 +78,10 @@ class Worker:
         yield "hooks", self._hooks
         yield "audit", self._audit
         if config.admin.enabled:
-            yield "activity", Witness(self._chronicle)
+            yield "activity", Witness(self._chronicle, self._is_listed_team)
+
+    def _is_listed_team(self, name: str) -> bool:
+        return name in self._app.gateway.config.teams
 
     def _admin_context(self, config: Config) -> AdminContext:
         """What the admin pages work with."""

@@ -7,6 +7,7 @@ wait is left out, what is too old or too much to keep goes. Nothing else depends
 thrown away, and the chronicle begins anew.
 """
 
+import math
 import queue
 import secrets
 import sqlite3
@@ -28,6 +29,8 @@ BUSY_SECONDS = 10.0
 SWEEP_SECONDS = 600.0
 MINUTE = 60
 DAY = 24 * 3600.0
+INTEGER_LIMIT = 10**13
+"""Larger figures are cut to this: the sum over all lines must fit into the 64 bits of an integer of SQLite."""
 
 _TABLES = """
 create table if not exists about_1 (id integer primary key check (id = 1), name text not null);
@@ -127,11 +130,13 @@ class Chronicle:
         self._waiting: queue.Queue[tuple[float, Line] | None] = queue.Queue(WAITING)
         self._swept = 0.0
         self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="chronicle", daemon=True)
-        self._thread.start()
+        self._thread = self._start_thread()
 
     def tell(self, item: Line) -> None:
         """Hand a line over; too many of them at once, and it is left out."""
+        if not self._thread.is_alive() and not self._leaving.is_set():
+            # An unforeseen fault has ended it (the process reports that): its lines are lost, later ones need not be.
+            self._thread = self._start_thread()
         try:
             self._waiting.put_nowait((self._clock(), item))
         except queue.Full:
@@ -163,6 +168,11 @@ class Chronicle:
         """The name of this machine, as its lines carry it; empty while there are none."""
         found = self.rows("select name from about_1")
         return str(found[0]["name"]) if found else ""
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name="chronicle", daemon=True)
+        thread.start()
+        return thread
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 
@@ -199,14 +209,17 @@ class Chronicle:
             db.execute("insert or ignore into about_1 values (1, ?)", [secrets.token_hex(4)])
             (mine,) = db.execute("select name from about_1").fetchone()
             now = self._clock()
-            turns = ([at, *(getattr(turn, name) for name in _TURN[1:])] for at, turn in batch.turns)
+            turns = ([at, *(_storable(getattr(turn, name)) for name in _TURN[1:])] for at, turn in batch.turns)
             _append(db, "turns_1", mine, now, turns)
-            lines = ([at, each.severity, each.name, each.conversation, each.told] for at, each in batch.happenings)
+            lines = (
+                [at, each.severity, each.name, _storable(each.conversation), _storable(each.told)]
+                for at, each in batch.happenings
+            )
             _append(db, "happenings_1", mine, now, lines)
             db.executemany(
                 "insert into minutes_1 (writer, minute, name, team, many) values (?, ?, ?, ?, ?) "
                 "on conflict do update set many = many + excluded.many",
-                ([mine, *key, many] for key, many in batch.minutes.items()),
+                ([mine, *map(_storable, key), _storable(many)] for key, many in batch.minutes.items()),
             )
             self._sweep(db)
 
@@ -250,6 +263,19 @@ class _all_or_nothing:  # noqa: N801 (it reads as a word)
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._db.execute("commit" if kind is None else "rollback")
+
+
+def _storable(value: object) -> object:
+    """A value as the database can store and add it up; names and figures come from clients and upstreams."""
+    match value:
+        case str() if not value.isascii():
+            return value.encode("utf-8", "replace").decode()  # half a surrogate pair
+        case int():
+            return max(-INTEGER_LIMIT, min(INTEGER_LIMIT, value))
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
 
 
 def _append(db: sqlite3.Connection, table: str, writer: str, now: float, rows: Iterable[Sequence[Any]]) -> None:

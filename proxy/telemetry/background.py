@@ -27,9 +27,8 @@ class BackgroundWriter:
         self._dropped_lines = 0
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        # A daemon: a thread that is stuck in a write must not keep the process alive.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._name = name
+        self._thread = self._start_thread()
 
     @property
     def dropped_lines(self) -> int:
@@ -37,6 +36,11 @@ class BackgroundWriter:
 
     def put(self, line: bytes) -> None:
         with self._changed:
+            if not self._thread.is_alive() and not self._closing.is_set():
+                # A fault of the sink has ended it (the process reports that), and the lines it had are lost.
+                self._dropped_lines += self._unwritten_lines - len(self._lines)
+                self._unwritten_lines = len(self._lines)
+                self._thread = self._start_thread()
             if self._closing.is_set() or self._waiting_bytes + len(line) > self._limit_bytes:
                 self._dropped_lines += 1
                 return
@@ -57,6 +61,12 @@ class BackgroundWriter:
         with self._changed:
             self._changed.notify_all()
         self._thread.join(seconds)
+
+    def _start_thread(self) -> threading.Thread:
+        # A daemon: a thread that is stuck in a write must not keep the process alive.
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        thread.start()
+        return thread
 
     def _work(self) -> None:
         while lines := self._take_lines():

@@ -21,10 +21,8 @@ from functools import cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
-import msgspec
-
 from proxy import events
-from proxy.telemetry.log import line_of
+from proxy.telemetry.log import encode_fields, line_of
 
 WAITING = 1_000
 QUIET_SECONDS = 60.0
@@ -52,8 +50,6 @@ class Hooks:
 
     def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
         self._messengers = [Messenger(hook, warn) for hook in hooks]
-        for messenger in self._messengers:
-            threading.Thread(target=messenger.work, name="hook", daemon=True).start()
 
     def __call__(self, event: events.Event) -> None:
         line = line_of(event) if self._messengers else None
@@ -61,7 +57,7 @@ class Hooks:
             return
         _, name, fields = line
         if wanting := [messenger for messenger in self._messengers if name in messenger.hook.events]:
-            told = msgspec.json.encode({"event": name, **fields}, enc_hook=str)
+            told = encode_fields({"event": name, **fields})
             for messenger in wanting:
                 messenger.take(told)
 
@@ -81,8 +77,17 @@ class Messenger:
         self._quiet_until = 0.0
         self._running: subprocess.Popen[bytes] | None = None
         self._over = False
+        self._thread = self._start_thread()
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self.work, name="hook", daemon=True)
+        thread.start()
+        return thread
 
     def take(self, told: bytes) -> None:
+        if not self._thread.is_alive() and not self._over:
+            # An unforeseen fault has ended it (the process reports that): the next event must still be delivered.
+            self._thread = self._start_thread()
         try:
             self._waiting.put_nowait(told)
         except queue.Full:

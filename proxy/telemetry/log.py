@@ -4,10 +4,11 @@ An event already holds nothing secret, so a line is simply the event. Levels: wh
 is a warning or an error; `debug` adds what somebody chasing a connection wants to see.
 """
 
+import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from msgspec.structs import asdict
 
 from proxy import events
 from proxy.telemetry.background import BackgroundWriter
+from proxy.telemetry.terminal import escape_controls
 
 FLUSH_SECONDS = 2.0
 """At the end the process waits so long for whoever reads the log."""
@@ -168,7 +170,9 @@ def _text_renderer() -> Renderer:
 
     def render(line: Line) -> bytes:
         severity, name, fields = line
-        entry: Any = {**fields, "event": name}
+        # Only strings: whatever else there is the renderer writes as `repr`, which escapes by itself.
+        entry: Any = {key: escape_controls(value) if isinstance(value, str) else value for key, value in fields.items()}
+        entry["event"] = name
         for process in processors:
             entry = process(None, severity, entry)
         return f"{entry}\n".encode("utf-8", "backslashreplace")
@@ -182,7 +186,15 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 def _render_json(line: Line) -> bytes:
     """Not by structlog: there is a line for every request, and its chain of processors takes twice as long."""
     severity, name, fields = line
-    return _encode({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n"
+    return encode_fields({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n"
+
+
+def encode_fields(fields: Mapping[str, Any]) -> bytes:
+    """JSON of one line. Names and figures of clients and upstreams may be such that the fast encoder refuses them."""
+    try:
+        return _encode(fields)
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
+        return json.dumps(fields, default=str, separators=(",", ":")).encode()
 
 
 def _request(event: events.RequestFinished) -> Line:

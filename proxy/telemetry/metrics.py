@@ -72,7 +72,8 @@ class Series:
 class Metrics:
     """Counts what the events tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_listed_team: Callable[[str], bool] = bool) -> None:
+        self._is_listed_team = is_listed_team
         self.requests = Series("requests_total", "Requests that left, by outcome.", ("route", "status", "outcome"))
         self.teams = Series("team_requests_total", "Requests by team, by outcome.", ("team", "outcome"))
         self.team_tokens = Series("team_tokens_total", "Tokens by team, as sent and as forwarded.", ("team", "kind"))
@@ -157,12 +158,14 @@ class Metrics:
 
     def _turn(self, event: events.TurnEnded) -> None:
         """Only what the upstream has told, and only where both sides of a comparison are known."""
+        # Where a gateway in front names the teams, any name may come; only those of the configuration become a label.
+        team = event.team if self._is_listed_team(event.team) else ""
         if event.cached is not None:
-            self.prompts.add(event.team, "read", by=event.prompt)
-            self.prompts.add(event.team, "cached", by=event.cached)
+            self.prompts.add(team, "read", by=event.prompt)
+            self.prompts.add(team, "cached", by=event.cached)
         if event.paid is not None and event.plain is not None:
-            self.dollars.add(event.team, "paid", by=event.paid)
-            self.dollars.add(event.team, "plain", by=event.plain)
+            self.dollars.add(team, "paid", by=event.paid)
+            self.dollars.add(team, "plain", by=event.plain)
 
     def _finished(self, event: events.RequestFinished) -> None:
         status = str(event.status)

@@ -1,12 +1,11 @@
 """A listener that writes the chronicle: of each event the line, and the count, that the admin pages show later."""
 
 from collections import Counter
-
-import msgspec
+from collections.abc import Callable
 
 from proxy import events
 from proxy.store.chronicle import Chronicle, Happening, Tally
-from proxy.telemetry.log import line_of
+from proxy.telemetry.log import encode_fields, line_of
 from proxy.windows import resolve_window
 
 MICRO = 1_000_000
@@ -25,8 +24,9 @@ _UNTOLD = (events.TurnEnded, events.CompactionStarted, events.LoopLagged)
 class Witness:
     """Requests are counted here and handed over four times a second, with the beat of the loop: there are many."""
 
-    def __init__(self, chronicle: Chronicle) -> None:
+    def __init__(self, chronicle: Chronicle, is_listed_team: Callable[[str], bool] = bool) -> None:
         self._chronicle = chronicle
+        self._is_listed_team = is_listed_team
         self._finished: dict[str, Counter[str]] = {}
 
     def __call__(self, event: events.Event) -> None:
@@ -47,7 +47,7 @@ class Witness:
                 self.hand_over()
             case events.TurnEnded():
                 self._chronicle.tell(event)
-                self._chronicle.tell(Tally(_counts(event), event.team))
+                self._chronicle.tell(Tally(_counts(event), event.team if self._is_listed_team(event.team) else ""))
             case events.SummaryEnded():
                 self._chronicle.tell(Tally({"summaries": 1, "spent": _price_of(event)}))
             case events.Refused():
@@ -76,7 +76,7 @@ class Witness:
             conversation = str(fields.get("conversation", ""))
             if isinstance(event, events.SummaryEnded):
                 fields |= {"dollars": _price_of(event) / MICRO}
-            told = msgspec.json.encode(fields, enc_hook=str).decode()
+            told = encode_fields(fields).decode()
             self._chronicle.tell(Happening(severity, name, conversation, told))
 
 

@@ -136,3 +136,48 @@ def test_it_holds_no_word_of_a_conversation():
     names = {row[1] for row in columns.execute("pragma table_info(turns_1)")}
     columns.close()
     assert not names & {"message", "text", "content", "body", "title"}
+
+
+# --- values that a database does not take ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        replace(TURN, model="m\ud800"),
+        replace(TURN, conversation="\udfff"),
+        replace(TURN, written=10**30, prompt=2**63),
+        replace(TURN, paid=float("nan"), plain=float("inf")),
+        Happening("info", "n\ud800"[:1], "\ud800", '{"a": "\ud800"}'),
+        Tally({"raw": 10**30}, "team\ud800"),
+    ],
+)
+def test_an_odd_name_or_figure_costs_no_other_line(opened, poison):
+    one = opened()
+    for item in (TURN, poison, TURN, Tally({"requests": 1})):
+        one.tell(item)
+    one.close()
+    assert len([row for row in turns(one) if row["model"] == "m" and row["written"] == 5 and row["paid"]]) >= 2
+    assert one.rows("select sum(many) as many from minutes_1 where name = 'requests'") == [{"many": 1}]
+
+
+def test_the_largest_figures_can_still_be_added_up(opened):
+    one = opened()
+    for _ in range(100):
+        one.tell(replace(TURN, prompt=10**30))
+    one.close()
+    (row,) = one.rows("select sum(prompt) as sum, count(*) as many from turns_1")
+    assert row["sum"] / row["many"] * Lasting().turns < 2**63
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_died_is_started_again(opened):
+    one = opened()
+    one.tell(None)  # ends it, as closing does
+    one.tell("not a line")
+    one._thread.join(5)
+    one.tell(TURN)
+    one._thread.join(0.5)
+    one.tell(TURN)
+    one.close()
+    assert turns(one)

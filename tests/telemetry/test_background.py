@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from proxy.telemetry.background import BackgroundWriter
 
 
@@ -67,3 +69,23 @@ def test_what_a_sink_could_not_write_is_counted():
     writer.put(b"b")
     writer.close(1)
     assert writer.dropped_lines == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_sink_that_raises_costs_its_lines_and_not_the_thread():
+    written = []
+
+    def sink(lines):
+        if lines == [b"bad"]:
+            raise ValueError
+        written.extend(lines)
+        return 0
+
+    writer = BackgroundWriter("test", sink)
+    writer.put(b"bad")
+    writer._thread.join(5)
+    writer.put(b"good")
+    assert writer.flush(5)
+    writer.close(1)
+    assert written == [b"good"]
+    assert writer.dropped_lines == 1

@@ -59,7 +59,7 @@ def test_a_board_that_cannot_be_written_to_stops_nobody(tmp_path):
 
 
 def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
-    metrics = Metrics()
+    metrics = Metrics({"red"}.__contains__)
     for each in (turn(), turn(), turn(cached=None, paid=None, plain=None), turn(team="")):
         metrics(each)
     counted = told(metrics)
@@ -79,3 +79,13 @@ def test_a_snapshot_tells_all_there_is():
     again.add_snapshot(metrics.snapshot())
     assert again.render() == metrics.render()
     assert json.loads(metrics.snapshot())
+
+
+def test_only_teams_of_the_configuration_become_labels():
+    metrics = Metrics({"red"}.__contains__)
+    for number in range(300):
+        metrics(turn(team=f"tenant-{number}"))
+    metrics(turn())
+    counted = told(metrics)
+    assert {key[1] for key in counted if key[0] in ("prompt_tokens_total", "prompt_dollars_total")} == {"red", ""}
+    assert counted["prompt_tokens_total", "", "read"] == 30_000

@@ -1,0 +1,38 @@
+"""Escapes for text that a terminal will show: a control character in it would be obeyed, not printed.
+
+What tools have fetched and what clients have named can set the title of a terminal, fill its clipboard or forge lines.
+Used by the text form of the log and by every command that prints.
+"""
+
+import re
+from typing import Any, TextIO
+
+# All but the line feed and the tab: C0 and C1 controls, marks that reverse the direction of text, half surrogate pairs
+# (these cannot be printed at all).
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_controls(text: str) -> str:
+    r"""The text with each control character written as `\x1b` or `\u202e`."""
+    return _CONTROLS.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004
+
+
+class EscapedOutput:
+    """A text stream that escapes what is written to it; everything else is the stream's own.
+
+    Bytes that are written to its `buffer` are data for a program, and stay as they are.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(escape_controls(text))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
