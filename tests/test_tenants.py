@@ -34,9 +34,10 @@ def counting():
     return model(lambda _: says(account(words=f"This is summary {next(numbers)}.")))
 
 
-async def forced(proxy, up, headers, query=""):
+async def forced(proxy, up, headers, query="", head="You are a coding agent."):
     """What is forwarded for a history that is compacted by name."""
-    sent = json.dumps({"model": "gpt-4o", "messages": WORK}).encode()
+    messages = [{"role": "system", "content": head}, *WORK[1:]]
+    sent = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
     answer = await ask(proxy, sent, f"/chat/completions{query}", headers={"x-compaction": "force", **headers})
     assert answer.status == 200
     return next(request.body for request in reversed(up.requests) if not asks_for_summary(request)).decode()
@@ -53,3 +54,18 @@ async def test_a_key_in_the_query_tells_clients_apart(tmp_path):
     async with Upstream(counting()) as up, serving(None, config=config(up), place=tmp_path) as proxy:
         forwarded = [await forced(proxy, up, {}, f"?key={key}&alt=sse") for key in "aba"]
     assert ["summary 1" in each for each in forwarded] == [True, False, True]
+
+
+async def test_a_summary_written_under_one_head_is_never_forwarded_under_another(tmp_path):
+    async with Upstream(counting()) as up, serving(None, config=config(up), place=tmp_path) as proxy:
+        heads = ("You serve ACME.", "You serve Foo.", "You serve ACME.", "You serve Foo.")
+        forwarded = [await forced(proxy, up, SHOWN["authorization"][0], head=head) for head in heads]
+    assert ["summary 1" in each for each in forwarded] == [True, False, True, False]
+    assert ["summary 2" in each for each in forwarded] == [False, True, False, True]
+
+
+async def test_a_date_in_the_head_costs_no_summary(tmp_path):
+    async with Upstream(counting()) as up, serving(None, config=config(up), place=tmp_path) as proxy:
+        heads = [f"You serve ACME.\nToday's date: 2026-01-{day:02} 10:{day:02}" for day in (1, 2, 3)]
+        forwarded = [await forced(proxy, up, SHOWN["authorization"][0], head=head) for head in heads]
+    assert ["summary 1" in each for each in forwarded] == [True, True, True]

@@ -25,6 +25,7 @@ from proxy.compaction.summarizer import Summarizer
 from proxy.compaction.wish import Wish
 from proxy.core import asides, plan, recovery
 from proxy.core.calibration import Calibration
+from proxy.core.head import head_digest
 from proxy.core.identity import chain
 from proxy.core.memory import Identity
 from proxy.core.messages import Request
@@ -171,8 +172,11 @@ class Compactor:
         request = case.request
         secret = await self._recall.secret()
         tenant = tenant_of(case.call, secret)
-        links = await apart(len(request.source), partial(chain, request, tenant, secret, case.wish.conversation))
-        identity = Identity(tenant, links, f"{case.upstream}/{model_family(request.model)}")
+        links, head = await apart(
+            len(request.source),
+            lambda: (chain(request, tenant, secret, case.wish.conversation), head_digest(request.head, secret)),
+        )
+        identity = Identity(tenant, links, f"{case.upstream}/{model_family(request.model)}", head)
         windows = () if case.window.origin == "config" else case.window_keys(tenant)  # the operator has spoken
         memory = await self._recall.find(
             identity,

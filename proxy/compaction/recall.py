@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy import events
 from proxy.core.calibration import UNCALIBRATED, Calibration
-from proxy.core.identity import promise_key
+from proxy.core.identity import bound_key, promise_key
 from proxy.core.memory import DAY_SECONDS, MOST_FAILURES, Identity, LastRequest, SummaryCandidate, summary_key
 from proxy.core.overlay import Block
 from proxy.core.plan import Ready
@@ -24,6 +24,8 @@ OBSERVED = "observed"
 BLOCKS_AT_HAND = 64
 FACT_SECONDS = 7 * 24 * 3600.0
 SECRET_SECONDS = 1.0
+# Blocks of other heads that are passed over in one history; each costs a look-up.
+MOST_LOOKUPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,14 @@ class Recall:
         """
         spaces = (identity.tenant, _rehearsing(identity)) if rehearse else (identity.tenant,)
         newest_first = identity.links[::-1]
-        keys = [promise_key(space, link) for space in spaces for link in newest_first]
+        places = [(space, link) for space in spaces for link in newest_first]
+        keys = [promise_key(*place) for place in places]
         facts = [*map(identity.anchor_key, newest_first), identity.scale_key]
         accounts = _summary_keys(identity) if told else []
         try:
             block, fact, taught, account = await self._store.longest(keys, facts, windows, accounts)
+            if block is not None and not _serves(block, identity):
+                block = await self._find_beside(identity, places[keys.index(block.key) :])
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
             return Memory(calibration=prior, answered=False)
@@ -94,6 +99,21 @@ class Recall:
             window=taught.value if taught else None,
             candidate=_candidate(account, accounts),
         )
+
+    async def _find_beside(self, identity: Identity, places: Sequence[tuple[str, bytes]]) -> Found | None:
+        """The longest block of this head, where the longest of all holds a summary of another one.
+
+        Such a block stands beside the other's, under link and head, or at an earlier link.
+        """
+        first, *earlier = places
+        keys = [bound_key(*first, identity.head)]
+        keys += [key for place in earlier for key in (bound_key(*place, identity.head), promise_key(*place))]
+        for _ in range(MOST_LOOKUPS):
+            found = (await self._store.longest(keys))[0]
+            if found is None or _serves(found, identity):
+                return found
+            keys = keys[keys.index(found.key) + 1 :]
+        return None
 
     async def candidate(self, identity: Identity) -> SummaryCandidate | None:
         """How far the newest summary is by now."""
@@ -113,9 +133,16 @@ class Recall:
     async def promise(self, identity: Identity, ready: Ready, memory: Memory, *, rehearsed: bool) -> None:
         """The upstream took it: from now on the block is a promise, in place of the one it was built on."""
         if ready.block is not None:
-            key = promise_key(_rehearsing(identity) if rehearsed else identity.tenant, ready.link)
-            standing = memory.found.value if memory.found is not None and memory.found.key == key else None
-            await self._act(self._store.put(key, ready.block.to_bytes(), over=standing))
+            place = _rehearsing(identity) if rehearsed else identity.tenant, ready.link
+            block = ready.block.bound_to(identity.head).to_bytes()
+            await self._act(self._put(identity, place, block, memory.found))
+
+    async def _put(self, identity: Identity, place: tuple[str, bytes], block: bytes, found: Found | None) -> None:
+        """Store a block under its link; where a summary of another head stands there, under link and head."""
+        for key in (promise_key(*place), bound_key(*place, identity.head)):
+            over = found.value if found is not None and found.key == key else None
+            if _serves(Found(key, await self._store.put(key, block, over=over)), identity):
+                return
 
     async def note(self, identity: Identity, last: LastRequest, *, first: bool) -> None:
         """The last time of a conversation. What its first one teaches, the next conversation begins with."""
@@ -138,6 +165,12 @@ class Recall:
 def _block(value: bytes) -> Block | None:
     """Remembered, because the block of a long conversation has a hundred kilobytes and comes back every turn."""
     return Block.from_bytes(value)
+
+
+def _serves(found: Found, identity: Identity) -> bool:
+    """Whether a stored block may stand under this history's head."""
+    block = _block(found.value)
+    return block is None or block.serves(identity.head)
 
 
 def _summary_keys(identity: Identity) -> list[str]:

@@ -54,6 +54,8 @@ class Flight:
     task: asyncio.Task[Summary | None]
     link: bytes
     """The chain link at its cut."""
+    head: str
+    """The digest of the head it is written under."""
     waiting: int = 0
     for_later: bool = False
 
@@ -73,8 +75,9 @@ class Summarizer:
 
     def begin(self, order: Order) -> None:
         """Ask for later use, without waiting; not while another question about this history is under way."""
-        links = set(order.identity.links)
-        if order.key in self._flights or not any(flight.link in links for flight in self._flights.values()):
+        links, head = set(order.identity.links), order.identity.head
+        about = (flight for flight in self._flights.values() if flight.link in links and flight.head == head)
+        if order.key in self._flights or not any(about):
             self._flight(order).for_later = True
 
     async def wait(self, order: Order, seconds: float) -> Summary | None:
@@ -112,7 +115,8 @@ class Summarizer:
             # A summary call may outlive the request that begins it, and the configuration with its connections.
             lease = order.errand.client.lease()
             task = asyncio.get_running_loop().create_task(self._flown(order))
-            self._flights[key] = Flight(task, order.identity.links[order.errand.question.covers])
+            identity, covers = order.identity, order.errand.question.covers
+            self._flights[key] = Flight(task, identity.links[covers], identity.head)
             task.add_done_callback(lambda _: self._flights.pop(key, None))
             task.add_done_callback(lambda _: lease.release())
         return self._flights[key]

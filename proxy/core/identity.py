@@ -7,7 +7,7 @@ lock.
 
 - The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
   can ever match.
-- The head is left out: system prompts carry dates.
+- The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`head.py`).
 - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
 - The key is secret and shared by all workers: a forged collision would hand out somebody's summary.
 - It begins with a version: whoever changes the canonical form below must change that too.
@@ -58,6 +58,11 @@ def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) ->
 def promise_key(tenant: str, link: bytes) -> str:
     """The key under which a block is stored. The tenant comes first, so that a store can keep tenants apart as well."""
     return f"{tenant}/block/{link.hex()}"
+
+
+def bound_key(tenant: str, link: bytes, head: str) -> str:
+    """The key under which a block stands where a summary of another head stands under the link's own."""
+    return f"{promise_key(tenant, link)}.{head}"
 
 
 def canonical(message: Message, *, marked: bool = True) -> bytes:

@@ -29,6 +29,8 @@ class Identity:
     links: Sequence[bytes]
     counter: str
     """Upstream and family of models: what one counts says nothing about another."""
+    head: str = ""
+    """The digest of its head: summaries are kept under it."""
 
     @property
     def conversation(self) -> str:
@@ -110,4 +112,5 @@ class SummaryCandidate:
 
 
 def summary_key(identity: Identity, covers: int) -> str:
-    return f"{identity.tenant}/summary/{identity.links[covers].hex()}"
+    """A summary is found again under the head that its model had read, and under no other."""
+    return f"{identity.tenant}/summary/{identity.links[covers].hex()}.{identity.head}"

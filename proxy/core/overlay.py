@@ -10,7 +10,7 @@ when it was made, for the messages that come after it.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
@@ -46,6 +46,8 @@ class Block:
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
     """The newest summary that stands in it, as the model wrote it: the next one goes on from there."""
+    head: str = ""
+    """The digest of the head that this summary was written under; empty: of any (no summary, or a block of 0.1)."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
 
@@ -61,6 +63,7 @@ class Block:
             "pruned": self.pruned,
             "summary": None if self.summary is None else [self.summary.covers, self.summary.text],
             **({"text_style": True} if self.text_style else {}),
+            **({"head": self.head} if self.head else {}),
         }
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -85,6 +88,7 @@ class Block:
             pruned=tuple(value["pruned"]),
             summary=None if value["summary"] is None else Summary(*value["summary"]),
             text_style=value.get("text_style") is True,
+            head=value.get("head", ""),
         )
 
     @property
@@ -95,6 +99,14 @@ class Block:
             found.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
             found.update(part.literal)
         return found.digest()
+
+    def bound_to(self, head: str) -> "Block":
+        """The block as it is stored: with what a model wrote bound to the head that the model had read."""
+        return self if self.summary is None else replace(self, head=head)
+
+    def serves(self, head: str) -> bool:
+        """Whether it may stand under this head: a summary may repeat whatever its own head says."""
+        return self.head in ("", head)
 
     def fits(self, body: Sequence[Message]) -> bool:
         """Whether it may stand for this body: after a rewind the user's last words may be among what it folded."""

@@ -1,5 +1,6 @@
 """What the store remembers of a conversation: the same for every worker, one look-up, and never in the way."""
 
+import json
 import sqlite3
 from dataclasses import replace
 
@@ -9,10 +10,12 @@ from proxy import events
 from proxy.compaction import recall as module
 from proxy.compaction.recall import Memory, Recall
 from proxy.core.calibration import UNCALIBRATED, Calibration
-from proxy.core.memory import Identity, LastRequest
+from proxy.core.identity import promise_key
+from proxy.core.memory import Identity, LastRequest, SummaryCandidate, summary_key
 from proxy.core.overlay import Block, Part
 from proxy.core.plan import Ready
 from proxy.core.rules import Anchor
+from proxy.core.summary import Summary
 from proxy.store.memory import MemoryStore
 from proxy.store.promises import StoreUnavailable
 from proxy.store.sqlite import SqliteStore
@@ -83,6 +86,85 @@ async def test_tenants_never_meet(recall):
     await promised(recall, block(2))
     await recall.note(US, last_time(), first=True)
     assert await found(recall, THEM) == Memory(calibration=PRIOR)
+
+
+# --- heads: what a model wrote is for the head that it had read ------------------------------------------------------
+
+ONE, OTHER = replace(US, head="aa"), replace(US, head="bb")
+
+
+def told_block(covers, words):
+    """A block with a summary in it."""
+    return replace(
+        block(covers, json.dumps({"role": "user", "content": words}).encode()), summary=Summary(covers, words)
+    )
+
+
+async def stores(recall, identity, block_, memory=None):
+    await recall.promise(identity, made(block_), memory or await found(recall, identity), rehearsed=False)
+
+
+async def test_a_summary_is_found_under_its_own_head_only(recall):
+    await stores(recall, ONE, told_block(4, "of one"))
+    assert (await found(recall, ONE)).block.summary.text == "of one"
+    assert (await found(recall, OTHER)).block is None
+
+
+async def test_of_two_heads_each_finds_its_own(recall):
+    await stores(recall, ONE, told_block(4, "of one"))
+    await stores(recall, OTHER, told_block(4, "of the other"))
+    texts = [(await found(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    assert texts == ["of one", "of the other"]
+
+
+async def test_one_head_does_not_hide_what_stood_before_its_summary(recall):
+    await stores(recall, OTHER, block(2))
+    await stores(recall, OTHER, told_block(3, "of the other"))
+    await stores(recall, ONE, told_block(4, "of one"))
+    await stores(recall, ONE, told_block(5, "more of one"))
+    assert (await found(recall, OTHER)).block.summary.text == "of the other"
+    assert (await found(recall, replace(OTHER, head="cc"))).block == block(2)
+
+
+async def test_a_deeper_block_of_a_head_takes_the_place_of_its_own(recall):
+    await stores(recall, ONE, told_block(4, "of one"))
+    for words in ("of the other", "deeper"):
+        await stores(recall, OTHER, told_block(4, words))
+    texts = [(await found(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    assert texts == ["of one", "deeper"]
+
+
+async def test_what_no_model_wrote_is_for_all_heads(recall):
+    await stores(recall, ONE, block(4))
+    assert (await found(recall, OTHER)).block == block(4)
+
+
+async def test_a_summary_of_version_0_1_stays(recall, store):
+    """It names no head. Blocks of an upgrade's eve are used by whoever shares tenant and messages, as they were."""
+    await store.put(promise_key(US.tenant, LINKS[4]), told_block(4, "old").to_bytes())
+    assert (await found(recall, ONE)).block.summary.text == "old"
+
+
+async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, store, monkeypatch):
+    await stores(recall, ONE, told_block(4, "of one"))
+    lookups, longest = [], store.longest
+
+    async def counted(*keys):
+        lookups.append(keys)
+        return await longest(*keys)
+
+    monkeypatch.setattr(store, "longest", counted)
+    await found(recall, ONE)
+    assert len(lookups) == 1
+    await found(recall, OTHER)
+    assert len(lookups) == 3
+
+
+async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
+    ready = SummaryCandidate("ready", "of one").to_bytes()
+    await store.note(summary_key(ONE, 4), ready, 60)
+    assert (await recall.candidate(ONE)).text == "of one"
+    assert await recall.candidate(OTHER) is None
 
 
 async def test_of_two_who_promise_at_once_the_first_one_counts(recall):
