@@ -2,9 +2,11 @@
 a history anew. The samples were written for this; nobody ever said any of it.
 """
 
+import json
+
 from retelling_of import PICTURE, conversations, counted, lines, one, told
 
-from proxy.lab.sessions import read
+from proxy.lab.sessions import read, sessions
 
 
 def test_claude_code_tells_an_answer_once_with_all_its_blocks_and_results():
@@ -148,12 +150,6 @@ def test_each_step_of_an_opencode_message_is_an_answer():
     assert after.begins == 2
 
 
-def test_opencode_storage_is_put_together_from_its_small_files():
-    stored, exported = one("opencode/storage"), conversations("opencode/export.json")[0]
-    assert told(stored) == told(exported)[:4]
-    assert counted(stored) == dict(list(counted(exported).items())[:2])
-
-
 def test_openhands_events_lie_in_files_of_their_own_and_are_forgotten_by_name():
     first, after = conversations("openhands/conversation")
     assert told(first) == [
@@ -177,25 +173,6 @@ def test_openhands_events_lie_in_files_of_their_own_and_are_forgotten_by_name():
     assert (first.model, len(first.tools)) == ("anthropic/claude-sonnet-4-5", 1)
 
 
-def test_older_openhands_trajectories_number_their_events():
-    first, after = conversations("openhands/trajectory.json")
-    assert told(first) == [
-        "system: You are OpenHands.",
-        "user: The total is wrong",
-        "assistant: I look. g1=execute_bash(cat src/cart.py) g2=execute_bash(make check)",
-        "tool g1: <cart>",
-        "tool g2: 2 failed",
-    ]
-    assert told(after) == [
-        *told(first)[:2],
-        "user: The file was read, two tests fail.",
-        "assistant: Fix it. event 8=run(sed -i s/a/b/ src/cart.py)",
-        "tool event 8: ",
-        "assistant: Done.",
-    ]
-    assert (after.begins, counted(first)) == (3, {2: (500, 0, 5, 4)})
-
-
 def test_swe_agent_histories_with_tools_and_without():
     assert told(one("swe-agent/tools.traj")) == [
         "system: You fix issues.",
@@ -209,8 +186,8 @@ def test_swe_agent_histories_with_tools_and_without():
     assert text.name.endswith("primary")
 
 
-def test_mini_swe_agent_whatever_api_it_spoke():
-    chat, responses = (one(f"mini-swe-agent/{name}.traj.json") for name in ("run", "responses"))
+def test_mini_swe_agent_messages_without_what_was_not_sent():
+    chat = one("mini-swe-agent/run.traj.json")
     assert told(chat) == [
         "system: You fix issues.",
         "user: The total is wrong",
@@ -220,12 +197,14 @@ def test_mini_swe_agent_whatever_api_it_spoke():
     ]
     assert "extra" not in chat.messages[2]
     assert counted(chat) == {2: (420, 0, 20, 3), 4: (500, 420, 4, 8)}
-    assert told(responses)[2:] == [
-        "assistant: (Look.)  z1=bash(cat src/cart.py)",
-        "tool z1: <cart>",
-        "assistant: Done.",
-    ]
-    assert counted(responses) == {2: (300, 0, 10, 3), 4: (360, 256, 3, 7)}
+
+
+def test_mini_swe_agent_runs_of_the_responses_api_are_named_as_not_read(tmp_path):
+    run = {"trajectory_format": "1.1", "messages": [{"role": "user", "content": "hi"}, {"object": "response"}]}
+    (tmp_path / "run.traj.json").write_text(json.dumps(run))
+    (session,) = sessions(tmp_path / "run.traj.json")
+    assert session.conversations == ()
+    assert session.notes["runs of a model of the Responses API, not read"] == 1
 
 
 def test_our_own_transcripts_are_a_tree_that_several_processes_wrote():

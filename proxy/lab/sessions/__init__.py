@@ -22,7 +22,6 @@ from proxy.lab.sessions import (
     mini_swe_agent,
     opencode,
     openhands,
-    openhands_actions,
     pi,
     swe_agent,
     traces,
@@ -55,19 +54,13 @@ def _event_service(place: Path, _: Path) -> Path:
     return place.parent.parent if place.parent.name == "events" else place.parent
 
 
-def _all(_: Path, asked: Path) -> Path:
-    return asked
-
-
 FORMATS = (
     Format(transcripts.NAME, transcripts.LOOKS_FOR, transcripts.claims, transcripts.chapters, _beside),
     Format(claude_code.NAME, claude_code.LOOKS_FOR, claude_code.claims, claude_code.chapters),
     Format(codex.NAME, codex.LOOKS_FOR, codex.claims, codex.chapters),
     Format(pi.NAME, pi.LOOKS_FOR, pi.claims, pi.chapters),
-    Format(opencode.NAME, opencode.EXPORT, opencode.claims_export, opencode.chapters),
-    Format(opencode.NAME, opencode.STORAGE, opencode.claims_storage, opencode.chapters, _all),
+    Format(opencode.NAME, opencode.LOOKS_FOR, opencode.claims, opencode.chapters),
     Format(openhands.NAME, openhands.LOOKS_FOR, openhands.claims, openhands.chapters, _event_service),
-    Format(openhands_actions.NAME, openhands_actions.LOOKS_FOR, openhands_actions.claims, openhands_actions.chapters),
     Format(swe_agent.NAME, swe_agent.LOOKS_FOR, swe_agent.claims, swe_agent.chapters),
     Format(mini_swe_agent.NAME, mini_swe_agent.LOOKS_FOR, mini_swe_agent.claims, mini_swe_agent.chapters),
     Format(traces.NAME, traces.LOOKS_FOR, traces.claims, traces.chapters),

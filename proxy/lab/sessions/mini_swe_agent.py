@@ -1,7 +1,6 @@
 """mini-swe-agent trajectories: "messages" as they were sent, each with an "extra" that was not.
 
-With a model of the Responses API an answer is the whole response object, its items in "output", and the results are
-items as well. A message of the role "exit" tells how the run ended and was never sent.
+A message of the role "exit" tells how the run ended and was never sent. Runs of a Responses model are not read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,11 @@ from typing import Any
 from proxy.lab.replay.values import Json
 from proxy.lab.sessions.files import Sheet
 from proxy.lab.sessions.history import Chapter, Said
-from proxy.lab.sessions.responses import RESULTS, Items
 from proxy.lab.sessions.shapes import moment, table, tables, text, usage
 
 NAME = "mini-swe-agent"
 LOOKS_FOR = '"messages" and a "trajectory_format" or "info" with "mini_version" (mini-swe-agent)'
+_RESPONSES = "runs of a model of the Responses API, not read"
 _SENT = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 
 
@@ -25,7 +24,11 @@ def claims(values: Sequence[Any]) -> bool:
 def chapters(sheet: Sheet) -> Iterator[Chapter]:
     runs = [row for row in tables(list(sheet.values)) if _is_run(row)]
     for number, run in enumerate(runs, 1):
-        yield Chapter(_said(tables(run["messages"])), str(number) if len(runs) > 1 else "", _model(run))
+        messages, name = tables(run["messages"]), str(number) if len(runs) > 1 else ""
+        if any(message.get("object") == "response" for message in messages):
+            yield Chapter([], name, _model(run), notes={_RESPONSES: 1})
+        else:
+            yield Chapter(_said(messages), name, _model(run))
 
 
 def _is_run(row: Json) -> bool:
@@ -34,22 +37,15 @@ def _is_run(row: Json) -> bool:
 
 
 def _said(messages: Sequence[Json]) -> list[Said]:
-    items = Items()
+    said = []
     for message in messages:
+        if text(message.get("role")) in ("", "exit"):
+            continue
         extra = table(message.get("extra"))
-        response = table(extra.get("response"))
-        if message.get("object") == "response":
-            for item in tables(message.get("output")):
-                items.add(item)
-            items.answered(usage(message.get("usage"), at=moment(extra.get("timestamp"))))
-        elif message.get("type") == "message" or message.get("type") in RESULTS:
-            items.add(message)
-        elif text(message.get("role")) not in ("", "exit"):
-            answered = message["role"] == "assistant"
-            told = usage(response.get("usage"), at=moment(extra.get("timestamp"))) if answered else None
-            sent = {key: message[key] for key in _SENT if key in message}
-            items.said.append(Said(sent, told))
-    return items.said
+        told = usage(table(extra.get("response")).get("usage"), at=moment(extra.get("timestamp")))
+        sent = {key: message[key] for key in _SENT if key in message}
+        said.append(Said(sent, told if message["role"] == "assistant" else None))
+    return said
 
 
 def _model(run: Json) -> str:

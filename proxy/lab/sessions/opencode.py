@@ -1,8 +1,7 @@
-"""opencode: what `opencode export <session>` prints, or its storage (`~/.local/share/opencode/storage`).
+"""opencode: what `opencode export <session>` prints.
 
-The storage keeps a session in many small files: about the session, about each message, and each part of a message;
-they are put together by the ids they carry. A message of the assistant holds one step or several, a step is one
-request. A compaction is a message of the user with such a part, and the summary that answers it: a chapter.
+A message of the assistant holds one step or several, a step is one request. A compaction is a message of the user with
+such a part, and the summary that answers it: a chapter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,48 +13,29 @@ from proxy.lab.sessions.history import UNANSWERED, Chapter, Said, again, answer,
 from proxy.lab.sessions.shapes import content, moment, picture, table, tables, text, usage, written
 
 NAME = "opencode"
-EXPORT = '"info" and "messages" with "parts" (opencode export)'
-STORAGE = 'objects with "sessionID" and "role" or "messageID" (opencode storage)'
+LOOKS_FOR = '"info" and "messages" with "parts" (opencode export)'
 _ASKED = "What did we do so far?"
 _CLEARED = "results that the agent cleared itself, replayed whole"
 
 
-def claims_export(values: Sequence[Any]) -> bool:
-    return any(map(_exported, tables(list(values)[:50])))
-
-
-def claims_storage(values: Sequence[Any]) -> bool:
-    return any(map(_stored, tables(list(values)[:50])))
+def claims(values: Sequence[Any]) -> bool:
+    return any(map(_is_export, tables(list(values)[:50])))
 
 
 def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    rows = tables(list(sheet.values))
-    for row in rows:
-        if _exported(row):
-            yield from _session(tables(row["messages"]), "")
-    messages = [row for row in rows if "sessionID" in row and "role" in row]
-    parts: dict[str, list[Json]] = {}
-    for row in rows:
-        if "messageID" in row:
-            parts.setdefault(text(row["messageID"]), []).append(row)
-    for name in dict.fromkeys(text(message.get("sessionID")) for message in messages):
-        here = (message for message in messages if message.get("sessionID") == name)
-        yield from _session([{"info": each, "parts": parts.get(text(each.get("id")), [])} for each in here], name)
+    for row in tables(list(sheet.values)):
+        if _is_export(row):
+            yield from _session(tables(row["messages"]))
 
 
-def _exported(row: Json) -> bool:
+def _is_export(row: Json) -> bool:
     return isinstance(row.get("info"), dict) and any("parts" in each for each in tables(row.get("messages")))
 
 
-def _stored(row: Json) -> bool:
-    about_session = "projectID" in row and "time" in row
-    return about_session or ("sessionID" in row and ("role" in row or ("messageID" in row and "type" in row)))
-
-
-def _session(messages: Sequence[Json], session: str) -> Iterator[Chapter]:
-    """Chapter by chapter, with the name of the session where there may be several."""
+def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
+    """A chapter for the first history, and for each that a compaction began."""
     told: list[Said] = []
-    name, compactions = session, 0
+    name, compactions = "", 0
     ordered = sorted(messages, key=_order)
     summaries = {text(_info(each).get("parentID")): each for each in ordered if _info(each).get("summary") is True}
     for place, message in enumerate(ordered):
@@ -63,7 +43,7 @@ def _session(messages: Sequence[Json], session: str) -> Iterator[Chapter]:
         if summary is not None and _compaction(message):
             yield _chapter(told, name, messages)
             told, compactions = _kept(ordered, place, summary), compactions + 1
-            name = f"{session} after compaction {compactions}".strip()
+            name = f"after compaction {compactions}"
         elif not any(message is each for each in summaries.values()):
             told += _said(message)
     yield _chapter(told, name, messages)

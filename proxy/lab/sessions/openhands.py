@@ -2,7 +2,7 @@
 
 Actions that came in one answer of the model carry its id and are one message. A condensation names the events it
 forgets and where its summary stands instead: a chapter. (The events that OpenHands wrote before its SDK are another
-format: `openhands_actions.py`.)
+format, and are not read.)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
