@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "proxy"
 
 COLUMNS = (
+    {"lru"},
     {"core"},
     {"wire"},
     {"config", "windows", "events", "errors"},

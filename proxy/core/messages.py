@@ -11,7 +11,6 @@ library only.
 
 import json
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 from proxy.core import splice
@@ -152,12 +151,16 @@ class Request:
         return next(spoken, len(self.messages))
 
 
-@lru_cache(maxsize=16_384)
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
-    """A message of our own, read back. Remembered, because a block hands out the same bytes turn after turn."""
+    """A message of our own, read from its bytes."""
     message = understood(json.loads(raw), raw)
-    observation = message.role == "user" and made not in (NOTE, *WORDS_KEPT)
-    return replace(message, start=start, stop=stop, made=made, observed=observation)
+    return as_read_back(replace(message, start=start, stop=stop, made=made))
+
+
+def as_read_back(message: Message) -> Message:
+    """The same message as `literal` reads it from its bytes: who speaks follows from its role and the step."""
+    observation = message.role == "user" and message.made not in (NOTE, *WORDS_KEPT)
+    return message if message.observed == observation else replace(message, observed=observation)
 
 
 def understood(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends

@@ -10,12 +10,12 @@ when it was made, for the messages that come after it.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.core.messages import Message, literal
+from proxy.core.messages import Message, as_read_back, literal
 from proxy.core.pipeline import Step
 from proxy.core.steps import frozen, thawed
 from proxy.core.summary import Summary
@@ -31,6 +31,8 @@ class Part:
     stop: int
     literal: bytes = b""
     made: str = ""
+    message: Message | None = field(default=None, compare=False, repr=False)
+    """The literal bytes, parsed. Kept with them because a standing block is applied on every turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Block:
         value = json.loads(data)
         try:
             return cls._of(value) if value.get("format") == FORMAT else None
-        except (KeyError, TypeError):  # a step, or a setting of one, that a later release knows
+        except (KeyError, TypeError, ValueError):  # a step, or a setting of one, that a later release knows
             return None
 
     @classmethod
@@ -122,7 +124,7 @@ class Block:
         view: list[Message] = []
         for part in self.parts:
             if part.literal:
-                view.append(literal(part.literal, part.start, part.stop, part.made))
+                view.append(part.message or literal(part.literal, part.start, part.stop, part.made))
             else:
                 view += body[part.start : part.stop]
         return tuple(view)
@@ -138,7 +140,7 @@ def close(view: Iterable[Message]) -> tuple[Part, ...]:
 def _part(run: list[Message]) -> Part:
     first = run[0]
     if first.literal:
-        return Part(first.start, first.stop, first.raw, first.made)
+        return Part(first.start, first.stop, first.raw, first.made, as_read_back(first))
     return Part(first.start, run[-1].stop)
 
 
@@ -147,4 +149,7 @@ def _written(part: Part) -> list[Any]:
 
 
 def _read(start: int, stop: int, raw: str = "", made: str = "") -> Part:
-    return Part(start, stop, raw.encode(), made)
+    if not raw:
+        return Part(start, stop)
+    data = raw.encode()
+    return Part(start, stop, data, made, literal(data, start, stop, made))

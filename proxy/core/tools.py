@@ -75,9 +75,13 @@ ask for an argument as well.
 """
 
 
+# APIs allow 64 to 128 characters. A client may send a megabyte, and what is remembered by name must stay small.
+_LONGEST_NAME = 256
+
+
 def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
     """What a call with these arguments does; most of the tools in the world are some `other`."""
-    for pattern in _named(tool):
+    for pattern in _patterns_of(tool[:_LONGEST_NAME]):
         fits = not pattern.by or any(values.get(key) for key in pattern.by)
         if fits and (not pattern.commands or values.get("command") in pattern.commands):
             return pattern.kind
@@ -85,15 +89,19 @@ def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
 
 
 @lru_cache(maxsize=4_096)
-def _named(tool: str) -> tuple[Pattern, ...]:
+def _patterns_of(tool: str) -> tuple[Pattern, ...]:
     """The patterns that mean this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
     name = re.split(r"__|[./:]", tool)[-1]
     return tuple(pattern for pattern in PATTERNS if listed(name, tuple(pattern.tools.split())))
 
 
-@lru_cache(maxsize=4_096)
 def listed(tool: str, globs: tuple[str, ...]) -> bool:
     """Does one of the globs mean this tool?"""
+    return _is_listed(tool[:_LONGEST_NAME], globs)
+
+
+@lru_cache(maxsize=4_096)
+def _is_listed(tool: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(tool.lower(), glob.lower()) for glob in globs)
 
 

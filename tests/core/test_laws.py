@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from proxy.core.economics import Prices
 from proxy.core.groups import Flaws, flaws, last_assistant
 from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.overlay import Block
 from proxy.core.pins import Pins
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import (
@@ -207,3 +208,14 @@ def test_rewinds_edits_and_forks_never_meet_a_promise_that_is_not_theirs(message
         assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)
         last = [message.raw for message in before(sent) if message.is_user][-1:]
         assert all(raw in sent.raws for raw in last)
+
+
+@given(REQUESTS)
+def test_a_block_shows_the_same_messages_before_and_after_it_was_stored(case):
+    messages, worker = case
+    heart = worker()
+    for each in turns(messages):
+        sent = heart.send(each)
+        if sent.plan.block is not None:
+            body = before(sent)
+            assert Block.from_bytes(sent.plan.block.to_bytes()).apply(body) == sent.plan.block.apply(body)

@@ -1,6 +1,7 @@
 """Just enough of a message is understood, and the rest is carried."""
 
 import json
+import tracemalloc
 
 import pytest
 from chat import parsed, request, says, system, user
@@ -104,3 +105,14 @@ def test_a_message_of_ours_knows_what_it_stands_for():
     assert (note.start, note.stop, note.literal) == (2, 5, True)
     assert [each.is_user for each in (note, words, cleared)] == [False, True, False]
     assert [each.is_bulk for each in (note, words, cleared)] == [False, False, True]
+
+
+def test_messages_of_our_own_are_not_remembered():
+    big = 100_000
+    literal(b'{"role": "user", "content": "x"}', 0, 1, "note")
+    tracemalloc.start()
+    for number in range(100):
+        literal(json.dumps({"role": "user", "content": f"{number} " + "x" * big}).encode(), 0, 1, "note")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 5 * big

@@ -30,7 +30,8 @@ def named(text: str, *, result: bool = False) -> Iterator[Deed]:
     """Whatever looks like an identifier by itself."""
     if result and len(text) > _ANSWER:
         return
-    words = dict.fromkeys(_WORD.findall(text[:_SAID]))
+    # Longer words are data, and each one that is looked at is remembered.
+    words = dict.fromkeys(word for word in _WORD.findall(text[:_SAID]) if len(word) <= 2 * _LONGEST)
     yield from (Deed(NAMED, word, word) for word in map(_identifier, words) if word)
 
 

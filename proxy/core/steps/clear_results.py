@@ -6,7 +6,6 @@ mostly in the lines that stay (see `outline`).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from proxy.core import placeholder
@@ -80,7 +79,6 @@ def part(call: Call | None) -> float:
     return 1.0 if call is None or _reads(call.name) else 0.25
 
 
-@lru_cache(maxsize=4_096)
 def _reads(tool: str) -> bool:
     """Would a call of this tool be a look at a file?"""
     return meaning(tool, A_LOOK) == "read"

@@ -1,0 +1,16 @@
+"""What tools mean, by their names."""
+
+import tracemalloc
+
+from proxy.core.tools import listed, meaning
+
+
+def test_names_of_tools_take_no_memory_however_long_they_are():
+    meaning("x", {})
+    tracemalloc.start()
+    for number in range(100):
+        name = f"{number}" + "x" * 100_000
+        assert (meaning(name, {}), listed(name, ("y*",))) == ("other", False)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1_000_000

@@ -1,0 +1,83 @@
+"""A cache that is bounded in bytes, and shared fairly."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.lru import ENTRY_BYTES, ByteBoundedCache, weigh_text
+
+MIB = 1024 * 1024
+
+
+def test_what_was_used_longest_ago_is_dropped_first():
+    cache = ByteBoundedCache(3 * (ENTRY_BYTES + 2))
+    for key in "abc":
+        cache[key] = key
+    assert cache.get("a") == "a"
+    cache["d"] = "d"
+    assert [key for key in "abcd" if key in cache] == ["a", "c", "d"]
+    assert cache.get("b") is None
+    assert cache.get("b", 7) == 7
+
+
+@pytest.mark.parametrize("size", [10, 10_000, 2 * MIB])
+def test_memory_is_bounded_whatever_the_size_of_an_entry(size):
+    cache = ByteBoundedCache(4 * MIB)
+    tracemalloc.start()
+    for number in range(24 * MIB // max(size, 1_000)):
+        cache[f"{number}"] = f"{number}".rjust(size, "x")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2 * 4 * MIB
+
+
+def test_an_entry_that_is_too_large_is_not_kept_and_displaces_nothing():
+    cache = ByteBoundedCache(MIB)
+    cache["small"] = "x"
+    cache["large"] = "x" * MIB
+    assert "small" in cache
+    assert "large" not in cache
+
+
+def test_an_entry_is_replaced_and_taken_out():
+    cache = ByteBoundedCache(MIB)
+    cache["a"], cache["a"] = "first", "second"
+    assert (len(cache), cache.bytes) == (1, ENTRY_BYTES + len("asecond"))
+    assert (cache.pop("a"), cache.pop("a")) == ("second", None)
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_one_owner_displaces_only_itself():
+    cache = ByteBoundedCache(MIB, owner_of=lambda key: key[0])
+    for tenant in range(3):
+        for number in range(20):
+            cache[tenant, number] = "x" * 1_000
+    for number in range(100_000):
+        cache["a flood", number] = "x" * 1_000
+    assert all((tenant, number) in cache for tenant in range(3) for number in range(20))
+    assert cache.bytes <= MIB
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 400), st.booleans()), max_size=60))
+def test_the_bytes_told_are_those_of_the_entries(acts):
+    cache = ByteBoundedCache(4 * (ENTRY_BYTES + 200), owner_of=lambda key: key[0])
+    kept = {}
+    for owner, number, size, keeps in acts:
+        key = owner, number
+        if keeps:
+            cache[key] = kept[key] = "x" * size
+        else:
+            cache.pop(key)
+            kept.pop(key, None)
+        assert cache.bytes == sum(
+            ENTRY_BYTES + len(owner) + len(value) for (owner, number), value in kept.items() if (owner, number) in cache
+        )
+        assert cache.bytes <= 4 * (ENTRY_BYTES + 200)
+        assert all(cache.get(each) == kept[each] for each in kept if each in cache)
+
+
+def test_texts_are_weighed_by_what_they_take():
+    assert weigh_text("abc") == weigh_text(b"abc") == weigh_text(("a", ("b", b"c"), 7, None)) == 3
+    assert weigh_text("数据") == 8
