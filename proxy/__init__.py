@@ -7,11 +7,13 @@ The map, from the heart outwards; each part imports only what stands above it:
     wire/         bytes <-> values: chat requests, event streams, headers, paths, bodies
     config/       proxy.yaml -> frozen values
     events        frozen facts about what happened
+    lifetime      leases on what is shared, and tasks that outlive a request
     errors        our few errors, each with a status and whose fault it is
     windows       how much a model can read, and at what prices
     tokenizer     how many tokens a message is
     store/        promises (blocks) and originals (transcripts)
     upstream/     the one door to the model's API
+    request_record what is known of one request: times, sizes, outcome
     telemetry/    listeners on events: log lines, metrics, hooks, the activity log
     access/       who may come in, and as whom: team keys, switches, the key of the admin pages
     compaction/   the heart meets the world: gather what it must know, carry out what it decides

@@ -4,10 +4,9 @@ A call comes in as values and leaves as an answer whose body is still to be stre
 server's matter, connections are the upstream's. This is also the one place that may fail open.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from time import perf_counter, time
@@ -18,65 +17,51 @@ from proxy.access.door import Admitted, Door
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.ground import Answered, Prepared
-from proxy.compaction.keeping import recorded
 from proxy.compaction.offer import Offer, Offers
 from proxy.config import Config, Occasion, Secret, Upstream
 from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
+from proxy.lifetime import BackgroundTasks, Lease, Leases
+from proxy.request_record import RequestRecord
 from proxy.store.originals import Recording
-from proxy.upstream import Call, Client, Lease, Leases, Reply
-from proxy.wire import gauge, overflow, paths, routing, sse, usage
+from proxy.upstream import Call, Client, Reply
+from proxy.wire import gauge, overflow, paths, routing, sse
 from proxy.wire import headers as wire_headers
 from proxy.wire.caller import Caller
 from proxy.wire.headers import Headers
+from proxy.wire.usage import Tail
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Passage:
-    """One request on its way through the house: filled in as it goes, told as a fact at the end."""
+class ResponseTap:
+    """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
 
-    request_id: str
-    method: str
-    route: str
-    received_at: float
-    team: str = ""
-    upstream: str | None = None
-    reason: str | None = None
-    compaction: str | None = None
-    tokens_before: int = 0
-    tokens_after: int = 0
-    status: int = 0
-    outcome: str = "failed"
-    bytes_in: int = 0
-    bytes_out: int = 0
-    sent_at: float | None = None
-    headers_at: float | None = None
-    first_byte_at: float | None = None
+    on_end: Callable[["ResponseTap"], None] | None
+    recording: Recording | None = None
+    tail: Tail = field(default_factory=Tail)
+    is_whole: bool = False
 
-    def finished(self, now: float) -> events.RequestFinished:
-        overhead = None
-        if self.sent_at is not None and self.headers_at is not None and self.first_byte_at is not None:
-            overhead = (self.sent_at - self.received_at) + (self.first_byte_at - self.headers_at)
-        return events.RequestFinished(
-            request_id=self.request_id,
-            method=self.method,
-            route=self.route,
-            status=self.status,
-            outcome=self.outcome,
-            team=self.team,
-            upstream=self.upstream,
-            reason=self.reason,
-            compaction=self.compaction,
-            tokens_before=self.tokens_before,
-            tokens_after=self.tokens_after,
-            bytes_in=self.bytes_in,
-            bytes_out=self.bytes_out,
-            seconds=now - self.received_at,
-            first_byte_seconds=self.first_byte_at - self.received_at if self.first_byte_at is not None else None,
-            overhead_seconds=overhead,
-        )
+    async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    self.tail.feed(chunk)
+                    if self.recording is not None:
+                        self.recording.feed(chunk)
+                    yield chunk
+            self.is_whole = True
+        finally:
+            # Before the client sees the end of its answer: its next request may need what is noted now.
+            self.end()
+
+    def end(self) -> None:
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            if self.recording is not None:
+                self.recording.end(ended=self.is_whole)
+            on_end(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +71,8 @@ class Answer:
     reply: Answered
     notes: Headers
     watch: sse.Watch | None
-    heard: Callable[[AsyncGenerator[bytes]], AsyncGenerator[bytes]] | None = None
-    """Somebody who listens to what the upstream says, byte for byte."""
+    tap: ResponseTap | None = None
+    """Optional tap on the upstream's raw bytes: recording and usage."""
     shown: gauge.Shown | None = None
     """The figures as the client is to see them."""
 
@@ -100,9 +85,21 @@ class Answer:
 
     def body(self) -> AsyncGenerator[bytes]:
         """The bytes for the client. Raises where the answer did not end well."""
-        chunks = self.reply.chunks() if self.heard is None else self.heard(self.reply.chunks())
+        chunks = self.reply.chunks() if self.tap is None else self.tap.listen(self.reply.chunks())
         chunks = chunks if self.shown is None else _shown(chunks, self.shown)
         return chunks if self.watch is None else _watched(chunks, self.watch)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamCalls:
+    """The calls of one request to its upstream. Their replies are closed when `owned` is."""
+
+    client: Client
+    model: str | None
+    owned: AsyncExitStack
+
+    async def send(self, call: Call) -> Reply:
+        return await self.owned.enter_async_context(self.client.send(call, self.model))
 
 
 class Gateway:
@@ -118,6 +115,8 @@ class Gateway:
         compactor: Compactor,
         records: Records,
         emit: events.Listener,
+        notes: BackgroundTasks,
+        *,
         kept: Mapping[str, Client] | None = None,
     ) -> None:
         self.config = config
@@ -125,7 +124,7 @@ class Gateway:
         self._compactor = compactor
         self._emit = emit
         self._told: set[str] = set()
-        self._noting: set[asyncio.Task[None]] = set()
+        self._notes = notes
         self._model_decides = (
             len(config.upstreams) > 1
             or not _serves_all_alike(config.upstreams[0])
@@ -147,10 +146,10 @@ class Gateway:
         """No new request will come: release the clients after the last one that is under way."""
         self._in_force.release()
 
-    def admit(self, headers: Headers, peer: str, passage: Passage) -> Admitted:
+    def admit(self, headers: Headers, peer: str, record: RequestRecord) -> Admitted:
         """Who calls, before anything of a body is read. ProxyError: he may not."""
         admitted = self._door.admit(headers, peer, self._records.current, time())
-        passage.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
+        record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
 
     def credential_of(self, caller: Caller) -> Secret | None:
@@ -163,28 +162,42 @@ class Gateway:
             len(self.clients) > 1 and "json" in (wire_headers.find(headers, "content-type") or "")
         )
 
-    async def handle(self, call: Call, passage: Passage) -> Answer:
+    @asynccontextmanager
+    async def handle(self, call: Call, record: RequestRecord) -> AsyncGenerator[Answer]:
+        """The answer to a call, for as long as the block lasts.
+
+        Leaving the block closes the upstream's replies and starts the note about the turn, at whatever point the
+        client left: while its answer is relayed, or while the store still hears that the upstream accepted the call.
+        """
+        async with AsyncExitStack() as owned:
+            yield await self._answer(call, record, owned)
+
+    async def _answer(self, call: Call, record: RequestRecord, owned: AsyncExitStack) -> Answer:
         model = routing.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         client = self._client_for(model, call)
-        passage.upstream = client.settings.name
+        record.upstream = client.settings.name
+        calls = UpstreamCalls(client, model, owned)
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
-            reply = await _sent(client, call, model, passage)
-            return Answer(reply, self._notes(call, passage), _watch_for(call, reply))
-        prepared = await self._prepared(call, call.body, client, model, passage)
+            reply = await _send(calls, call, record)
+            return Answer(reply, self._headers_of_relayed(call, record), _watch_for(call, reply))
+        prepared = await self._prepared(call, call.body, client, model, record)
         if prepared.answer is not None:
-            _note(prepared, passage)
+            _note(prepared, record)
             return Answer(prepared.answer, prepared.notes, None)
-        reply = await _sent(client, prepared.call, model, passage)
+        reply = await _send(calls, prepared.call, record)
         if prepared.case is not None:
-            prepared, reply = await self._second_chance(prepared, reply, client, model, passage)
-        _note(prepared, passage)
+            prepared, reply = await self._second_chance(prepared, reply, calls, record)
+        _note(prepared, record)
         if not reply.is_good:
-            await self._or(self._compactor.after.refused(prepared, reply.status), None, passage)
+            await self._or(self._compactor.after.refused(prepared, reply.status), None, record)
             return Answer(reply, prepared.notes, _watch_for(call, reply))
-        recording = await self._or(self._compactor.after.accepted(prepared, reply.headers), None, passage)
-        listens = recording is not None or prepared.ready is not None
-        heard = partial(self._heard, prepared, recording, passage) if listens else None
-        return Answer(reply, prepared.notes, _watch_for(call, reply), heard, _gauge_for(prepared, reply))
+        tap = ResponseTap(partial(self._start_note, prepared, record))
+        owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves during the next await
+        tap.recording = await self._or(self._compactor.after.accepted(prepared, reply.headers), None, record)
+        listens = tap.recording is not None or prepared.ready is not None
+        return Answer(
+            reply, prepared.notes, _watch_for(call, reply), tap if listens else None, _gauge_for(prepared, reply)
+        )
 
     def _client_for(self, model: str | None, call: Call) -> Client:
         settings = self.config.upstream_for(model, call.caller.team)
@@ -196,87 +209,74 @@ class Gateway:
             )
         return self.clients[settings.name]
 
-    async def _prepared(self, call: Call, body: bytes, client: Client, model: str | None, passage: Passage) -> Prepared:
+    async def _prepared(
+        self, call: Call, body: bytes, client: Client, model: str | None, record: RequestRecord
+    ) -> Prepared:
         offer = self._offer(call, client, model)
         if call.path == paths.COMPACT:
             return await self._compactor.compacted(call, body, client, offer)
-        return await self._or(self._compactor.prepare(call, body, client, offer), _unprepared(call), passage)
+        return await self._or(self._compactor.prepare(call, body, client, offer), _unprepared(call), record)
 
     def _offer(self, call: Call, client: Client, model: str | None) -> Offer:
         caller = call.caller
         return self._offers.of(Occasion(caller.team, caller.key_id, model or "", client.settings.name, caller.tag))
 
     async def _second_chance(
-        self, first: Prepared, refused: Reply, client: Client, model: str | None, passage: Passage
+        self, first: Prepared, refused: Reply, calls: UpstreamCalls, record: RequestRecord
     ) -> tuple[Prepared, Reply]:
-        """A refusal that can be helped is tried once more before the client hears of it; in vain, and it hears that."""
-        async with _let_go(refused):
-            fault = await _fault_of(refused)
-            if fault is None:
-                return first, refused
-            again, reply = first, None
-            with suppress(ProxyError):
-                again = await self._or(self._compactor.recover(first, fault), first, passage)
-                reply = await _accepted(client, again.call, model) if again is not first else None
-            helped = reply is not None
-            self._emit(events.Refused(passage.request_id, client.settings.name, fault.kind, fault.limit, helped))
-            if reply is None:
-                return first, refused
-            passage.headers_at = perf_counter()
-            await refused.close()
-            return again, reply
+        """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
+        fault = await _fault_of(refused)
+        if fault is None:
+            return first, refused
+        again, reply = first, None
+        with suppress(ProxyError):
+            again = await self._or(self._compactor.recover(first, fault), first, record)
+            reply = await _accepted(calls, again.call) if again is not first else None
+        helped = reply is not None
+        self._emit(events.Refused(record.request_id, calls.client.settings.name, fault.kind, fault.limit, helped))
+        if reply is None:
+            return first, refused
+        record.headers_at = perf_counter()
+        refused.close()  # its connection is of no more use, and the answer may take minutes
+        return again, reply
 
-    async def _or(self, act: Coroutine[Any, Any, T], otherwise: T, passage: Passage) -> T:
+    async def _or(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
         """Law 7, and the only place that keeps it: a fault of ours is counted and told, and the request goes on."""
         try:
             return await act
         except ProxyError:
             raise  # the client's fault, and told to the client
         except Exception as fault:  # noqa: BLE001 (the one place)
-            self._emit(events.FailedOpen(passage.request_id, *events.kind_and_place(fault)))
+            self._emit(events.FailedOpen(record.request_id, *events.kind_and_place(fault)))
             return otherwise
 
-    async def _heard(
-        self, prepared: Prepared, recording: Recording | None, passage: Passage, chunks: AsyncGenerator[bytes]
-    ) -> AsyncGenerator[bytes]:
-        """Passes an answer on and remembers what it said and what it cost. Noting it makes nobody wait."""
-        after, tail, whole = self._compactor.after, usage.Tail(), False
-        try:
-            async with aclosing(chunks):
-                with recorded(recording) as record:
-                    async for chunk in chunks:
-                        tail.feed(chunk)
-                        record(chunk)
-                        yield chunk
-            whole = True
-        finally:
-            noting = after.told(prepared, tail.usage(), tail.end) if whole else after.cut_off(prepared, tail.usage())
-            lease = self.lease()  # the note may ask the upstream, after the request has released its own lease
-            task = asyncio.get_running_loop().create_task(self._or(noting, None, passage))
-            self._noting.add(task)
-            task.add_done_callback(self._noting.discard)
-            task.add_done_callback(lambda _: lease.release())
+    def _start_note(self, prepared: Prepared, record: RequestRecord, tap: ResponseTap) -> None:
+        """Note the turn in the background: the client does not wait, the worker's end does.
 
-    def _notes(self, call: Call, passage: Passage) -> Headers:
+        The note holds a lease of its own, because it may call the upstream after the request has released its own.
+        """
+        if prepared.decided is None:
+            return
+        work = partial(self._note_turn, prepared, record, tap)
+        if self._notes.start(work, self.lease()) is None:
+            self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
+
+    async def _note_turn(self, prepared: Prepared, record: RequestRecord, tap: ResponseTap) -> None:
+        after = self._compactor.after
+        if tap.is_whole:
+            await self._or(after.told(prepared, tap.tail.usage(), tap.tail.end), None, record)
+        else:
+            await self._or(after.cut_off(prepared, tap.tail.usage()), None, record)
+
+    def _headers_of_relayed(self, call: Call, record: RequestRecord) -> Headers:
         """What a client of a format that is only relayed is told."""
         if call.method != "POST" or call.path not in paths.NOT_COMPACTED:
             return ()
-        passage.reason = "path-not-compacted"
+        record.reason = "path-not-compacted"
         if call.path not in self._told:
             self._told.add(call.path)
             self._emit(events.PathNotCompacted(call.path))
-        return (("x-compaction", "none"), ("x-compaction-reason", passage.reason))
-
-
-@asynccontextmanager
-async def _let_go(reply: Reply) -> AsyncGenerator[None]:
-    handed_on = False
-    try:
-        yield
-        handed_on = True
-    finally:
-        if not handed_on:
-            await reply.close()
+        return (("x-compaction", "none"), ("x-compaction-reason", record.reason))
 
 
 async def _fault_of(reply: Reply) -> Refusal | None:
@@ -302,21 +302,20 @@ def _too_long(said: bytes) -> bool:
     return len(said) > overflow.LARGEST
 
 
-async def _accepted(client: Client, call: Call, model: str | None) -> Reply | None:
+async def _accepted(calls: UpstreamCalls, call: Call) -> Reply | None:
     """The answer to the second try, if it is a good one."""
-    reply = await client.send(call, model)
-    async with _let_go(reply):
-        await _fault_of(reply)
-        if reply.is_good:
-            return reply
-        await reply.close()
-        return None
+    reply = await calls.send(call)
+    await _fault_of(reply)
+    if reply.is_good:
+        return reply
+    reply.close()
+    return None
 
 
-async def _sent(client: Client, call: Call, model: str | None, passage: Passage) -> Reply:
-    passage.sent_at = perf_counter()
-    reply = await client.send(call, model)
-    passage.headers_at = perf_counter()
+async def _send(calls: UpstreamCalls, call: Call, record: RequestRecord) -> Reply:
+    record.sent_at = perf_counter()
+    reply = await calls.send(call)
+    record.headers_at = perf_counter()
     return reply
 
 
@@ -324,11 +323,11 @@ def _unprepared(call: Call) -> Prepared:
     return Prepared(call, (("x-compaction", "failed-open"),))
 
 
-def _note(prepared: Prepared, passage: Passage) -> None:
-    passage.compaction = wire_headers.find(prepared.notes, "x-compaction")
-    passage.reason = wire_headers.find(prepared.notes, "x-compaction-reason")
+def _note(prepared: Prepared, record: RequestRecord) -> None:
+    record.compaction = wire_headers.find(prepared.notes, "x-compaction")
+    record.reason = wire_headers.find(prepared.notes, "x-compaction-reason")
     if prepared.ready is not None:
-        passage.tokens_before, passage.tokens_after = prepared.ready.before, prepared.ready.after
+        record.tokens_before, record.tokens_after = prepared.ready.before, prepared.ready.after
 
 
 def _is_chat(method: str, path: str) -> bool:

@@ -119,23 +119,20 @@ async def _with_page(client: Client, headers: Headers, seen: Seen, path: str) ->
 async def _answer(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
     """An answer and its JSON; None where it is no good one, or none of JSON."""
     asking = Call("GET", path.removeprefix("/v1"), "", headers, None)
-    reply = await client.send(asking, None, beside=not path.startswith("/v1/"))
-    try:
+    async with client.send(asking, None, at_server_root=not path.startswith("/v1/")) as reply:
         body = b"".join([chunk async for chunk in reply.chunks()])
+    try:
         return reply, json.loads(body) if reply.is_good else None
     except ValueError:
         return reply, None
-    finally:
-        await reply.close()
 
 
 async def _stream(client: Client, headers: Headers, model: str) -> Finding:
     body = json.dumps({"model": model, **_SHORT_STREAM}).encode()
     began = perf_counter()
     call = Call("POST", "/chat/completions", "", (*headers, ("content-type", "application/json")), body)
-    reply = await client.send(call, model)
-    times = [at - began async for at in _arrivals(reply.chunks())]
-    await reply.close()
+    async with client.send(call, model) as reply:
+        times = [at - began async for at in _arrivals(reply.chunks())]
     name = client.settings.name
     if reply.status >= 400 or not times:  # noqa: PLR2004 (the border between answers and errors)
         return False, f"{name}: answers {reply.status} to a short stream from {model}"

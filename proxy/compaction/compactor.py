@@ -238,8 +238,9 @@ class Compactor:
             self._emit(events.CompactionEnded(*facts, ready.after, steps, rehearsed=decided.rehearsed))
 
     async def close(self) -> None:
-        self._tokenizers.close()
+        await self._probe.close()
         await self._summarizer.close()
+        self._tokenizers.close()
         await self._keeper.close()
         await self._recall.close()
 

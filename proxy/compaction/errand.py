@@ -142,16 +142,13 @@ class Outcome:
 
 async def heard(client: Client, call: Call, model: str) -> tuple[Answer, str]:
     """The whole answer, or why there is none."""
-    reply = await client.send(call, model)
-    try:
+    async with client.send(call, model) as reply:
         refused = "" if reply.is_good else _refusal(reply.status)
         kind = wire_headers.find(reply.headers, "content-type") or ""
         assembly = Assembly(kind, wire_headers.find(reply.headers, "content-encoding") or "")
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), refused
-    finally:
-        await reply.close()
 
 
 def _refusal(status: int) -> str:

@@ -33,9 +33,6 @@ class Spoken:
     async def chunks(self) -> AsyncGenerator[bytes]:
         yield self.content
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
-
 
 def without_command(request: Request) -> Request:
     """The history that `/compact` is about, as it would have been sent."""

@@ -5,11 +5,11 @@ models is believed. A public API is asked only about models that the table does 
 history is long enough for the answer to matter.
 """
 
-import asyncio
 import ipaddress
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from time import monotonic
 from urllib.parse import urlsplit
@@ -18,12 +18,14 @@ from proxy.compaction.lessons import Which, which
 from proxy.config import Upstream
 from proxy.core.window import Window
 from proxy.errors import ProxyError
+from proxy.lifetime import BackgroundTasks
 from proxy.upstream import Call, Client
 from proxy.windows import PROBES, find_bundled_window
 from proxy.wire.credentials import is_credential
 
 ASK_AGAIN_SECONDS = 3600.0
 REMEMBERED = 10_000
+MOST_AT_ONCE = 100
 LARGEST_ANSWER = 4 * 1024 * 1024
 
 
@@ -38,7 +40,7 @@ class Probe:
         self._heard = heard
         self._told: dict[Which, Window] = {}
         self._asked: dict[Which, float] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking = BackgroundTasks(MOST_AT_ONCE)
 
     def known(self, client: Client, model: str, call: Call) -> Window | None:
         return self._told.get(which(client.settings.name, model, call)) if self._told else None
@@ -51,12 +53,17 @@ class Probe:
         if len(self._asked) >= REMEMBERED:
             self._asked.clear()
             self._told.clear()
-        self._asked[whose] = monotonic()
-        lease = client.lease()  # the request that begins it does not wait for the answer
-        task = asyncio.get_running_loop().create_task(self._ask(client, model, call, whose))
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
-        task.add_done_callback(lambda _: lease.release())
+        # The request that begins it does not wait for the answer, so it holds the connections itself.
+        if self._asking.start(partial(self._ask, client, model, call, whose), client.lease()) is not None:
+            self._asked[whose] = monotonic()
+
+    async def idle(self) -> None:
+        """Return once no upstream is being asked."""
+        await self._asking.idle()
+
+    async def close(self) -> None:
+        """Cancel what is being asked: what it would have said is asked for again."""
+        await self._asking.close(0)
 
     async def _ask(self, client: Client, model: str, call: Call, whose: Which) -> None:
         for path, read in PROBES.items():
@@ -73,11 +80,8 @@ async def _answer(client: Client, path: str, call: Call) -> object:
     headers = tuple(pair for pair in call.headers if is_credential(pair[0]))
     asking = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:
-        reply = await client.send(asking, None, beside=not path.startswith("/v1/"))
-        try:
+        async with client.send(asking, None, at_server_root=not path.startswith("/v1/")) as reply:
             body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
-        finally:
-            await reply.close()
         return json.loads(body) if 0 < len(body) < LARGEST_ANSWER else None
     except (ProxyError, ValueError):
         return None

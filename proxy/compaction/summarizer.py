@@ -9,6 +9,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from time import perf_counter
 
@@ -17,11 +18,15 @@ from proxy.compaction.errand import RESTS, Errand, Outcome
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Identity, SummaryCandidate, summary_key
 from proxy.core.summary import Summary
 from proxy.core.verdict import Verdict
+from proxy.lifetime import BackgroundTasks
 from proxy.store.promises import Store, StoreUnavailable
 
 LOOK_SECONDS = 0.2
 GRACE_SECONDS = 5.0
 REMEMBERED = 10_000
+MOST_CALLS = 1_000
+# How long a worker that leaves waits for calls that are about to end.
+CLOSE_SECONDS = 2.0
 
 Whose = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -67,6 +72,7 @@ class Summarizer:
         self._store = store
         self._emit = emit
         self._flights: dict[str, Flight] = {}
+        self._calls = BackgroundTasks(MOST_CALLS)
         self._resting: dict[Whose, float] = {}
 
     def rests(self, whose: Whose) -> bool:
@@ -78,11 +84,14 @@ class Summarizer:
         links, head = set(order.identity.links), order.identity.head
         about = (flight for flight in self._flights.values() if flight.link in links and flight.head == head)
         if order.key in self._flights or not any(about):
-            self._flight(order).for_later = True
+            flight = self._flight(order)
+            if flight is not None:
+                flight.for_later = True
 
     async def wait(self, order: Order, seconds: float) -> Summary | None:
         """Ask, and wait this long."""
-        return await self._waited(self._flight(order), seconds)
+        flight = self._flight(order)
+        return None if flight is None else await self._waited(flight, seconds)
 
     async def wait_for(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
         """Wait for one that is under way, here or in another worker."""
@@ -105,20 +114,20 @@ class Summarizer:
                 flight.task.cancel()
 
     async def close(self) -> None:
-        for flight in self._flights.values():
-            flight.task.cancel()
-        await asyncio.gather(*(flight.task for flight in self._flights.values()), return_exceptions=True)
+        """Finish the calls that are about to end; cancel the others, so that another worker may make them."""
+        await self._calls.close(CLOSE_SECONDS)
 
-    def _flight(self, order: Order) -> Flight:
+    def _flight(self, order: Order) -> Flight | None:
+        """The call for this order, begun if it is not under way. None: no further one can be begun."""
         key = order.key
         if key not in self._flights:
             # A summary call may outlive the request that begins it, and the configuration with its connections.
-            lease = order.errand.client.lease()
-            task = asyncio.get_running_loop().create_task(self._flown(order))
+            task = self._calls.start(partial(self._flown, order), order.errand.client.lease())
+            if task is None:
+                return None
             identity, covers = order.identity, order.errand.question.covers
             self._flights[key] = Flight(task, identity.links[covers], identity.head)
             task.add_done_callback(lambda _: self._flights.pop(key, None))
-            task.add_done_callback(lambda _: lease.release())
         return self._flights[key]
 
     async def _flown(self, order: Order) -> Summary | None:

@@ -11,7 +11,8 @@ from aiohttp import web
 from proxy import events
 from proxy.admin.app import is_admin
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError
-from proxy.gateway import Gateway, Passage
+from proxy.gateway import Gateway
+from proxy.request_record import RequestRecord
 from proxy.server import intake
 from proxy.server.delivery import Delivery
 from proxy.server.protocol import REQUEST_ID, error_response, new_id
@@ -63,44 +64,41 @@ class App:
     # --- the API -------------------------------------------------------------------------------------------------
 
     async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
-        passage = Passage(new_id(), _method(request.method), _route(request.raw_path), perf_counter())
-        request[REQUEST_ID] = passage.request_id
+        record = RequestRecord(new_id(), _method(request.method), _route(request.raw_path), perf_counter())
+        request[REQUEST_ID] = record.request_id
         self.in_flight += 1
         self._left.clear()
         try:
-            return await self._relay(request, passage)
+            return await self._relay(request, record)
         except asyncio.CancelledError:
-            passage.outcome = "client-left"
+            record.outcome = "client-left"
             raise
         except ProxyError as fault:
-            passage.status = fault.status
-            passage.outcome = "refused" if fault.is_refusal else "failed"
-            passage.reason = fault.code
-            return error_response(fault, passage.request_id)
+            record.status = fault.status
+            record.outcome = "refused" if fault.is_refusal else "failed"
+            record.reason = fault.code
+            return error_response(fault, record.request_id)
         finally:
             self.in_flight -= 1
             if not self.in_flight:
                 self._left.set()
-            if passage.outcome == "failed" and not passage.status:
-                passage.status = Internal.status  # the wall around us will answer so
-            self._emit(passage.finished(perf_counter()))
+            if record.outcome == "failed" and not record.status:
+                record.status = Internal.status  # the wall around us will answer so
+            self._emit(record.finished(perf_counter()))
 
-    async def _relay(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+    async def _relay(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
         gateway = self.gateway
         with gateway.lease():  # from before the body is read: a reload may come while it is still on its way
-            return await self._relay_by(gateway, request, passage)
+            return await self._relay_by(gateway, request, record)
 
-    async def _relay_by(self, gateway: Gateway, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+    async def _relay_by(self, gateway: Gateway, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
         limit = gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
             raise Overloaded(f"the proxy is busy with {limit} requests, its limit", headers=(("retry-after", "1"),))
-        call = await intake.receive(request, gateway, passage)
-        answer = await gateway.handle(call, passage)
-        try:
-            delivery = Delivery(request, answer, passage, gateway.config.listen.heartbeat_seconds)
+        call = await intake.receive(request, gateway, record)
+        async with gateway.handle(call, record) as answer:
+            delivery = Delivery(request, answer, record, gateway.config.listen.heartbeat_seconds)
             return await delivery.send(last=self.draining)
-        finally:
-            await answer.reply.close()
 
     # --- pages of our own ----------------------------------------------------------------------------------------
 

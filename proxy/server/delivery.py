@@ -8,7 +8,8 @@ from time import perf_counter
 from aiohttp import HttpVersion11, web
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
-from proxy.gateway import Answer, Passage
+from proxy.gateway import Answer
+from proxy.request_record import RequestRecord
 from proxy.wire import sse
 from proxy.wire.headers import Headers, find
 
@@ -35,17 +36,17 @@ class Whole(Relayed):
 class Delivery:
     """One answer on its way to one client."""
 
-    __slots__ = ("_answer", "_last_at", "_passage", "_request", "_response", "_silence")
+    __slots__ = ("_answer", "_last_at", "_record", "_request", "_response", "_silence")
 
-    def __init__(self, request: web.BaseRequest, answer: Answer, passage: Passage, silence: float) -> None:
+    def __init__(self, request: web.BaseRequest, answer: Answer, record: RequestRecord, silence: float) -> None:
         self._request = request
         self._answer = answer
-        self._passage = passage
+        self._record = record
         self._silence = silence
         self._last_at = 0.0
         kind = Whole if answer.watch is None else Relayed
         self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=_headers(request, answer))
-        passage.status = answer.reply.status
+        record.status = answer.reply.status
 
     async def send(self, *, last: bool) -> web.StreamResponse:
         """Send it; the `last` one on its connection says so, and the client will come back by another."""
@@ -55,7 +56,7 @@ class Delivery:
             async with aclosing(self._answer.body()) as chunks:
                 await (self._whole(chunks) if self._answer.watch is None else self._stream(chunks, self._answer.watch))
         except ConnectionError:
-            self._passage.outcome = "client-left"
+            self._record.outcome = "client-left"
         return self._response
 
     async def _whole(self, chunks: AsyncGenerator[bytes]) -> None:
@@ -70,21 +71,21 @@ class Delivery:
             await self._relay(chunks)
 
     async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes = b"") -> None:
-        passage, write = self._passage, self._response.write
+        record, write = self._record, self._response.write
         try:
             if first:
-                passage.first_byte_at = perf_counter()
-                passage.bytes_out = len(first)
+                record.first_byte_at = perf_counter()
+                record.bytes_out = len(first)
                 await write(first)
             async for chunk in chunks:
                 self._last_at = perf_counter()
-                passage.first_byte_at = passage.first_byte_at or self._last_at
-                passage.bytes_out += len(chunk)
+                record.first_byte_at = record.first_byte_at or self._last_at
+                record.bytes_out += len(chunk)
                 await write(chunk)
             await self._response.write_eof()
-            passage.outcome = "completed"
+            record.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):
-            passage.outcome = "upstream-broke"
+            record.outcome = "upstream-broke"
             # What is written gets out, but no end mark follows: nobody may take this for a whole answer.
             if self._request.transport is not None:
                 self._request.transport.close()

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
-from proxy.gateway import Gateway, Passage
+from proxy.gateway import Gateway
+from proxy.request_record import RequestRecord
 from proxy.upstream import Body, Call
 from proxy.wire import bodies, paths
 from proxy.wire.headers import Headers, are_text
@@ -16,29 +17,29 @@ _NOT_AS_ANNOUNCED = "the request's body is not what its headers announce"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-async def receive(request: web.BaseRequest, gateway: Gateway, passage: Passage) -> Call:
+async def receive(request: web.BaseRequest, gateway: Gateway, record: RequestRecord) -> Call:
     path, query = split_target(request)
     headers = tuple(request.headers.items())
     if not are_text(headers):
         raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
-    admitted = gateway.admit(headers, request.remote or "", passage)
+    admitted = gateway.admit(headers, request.remote or "", record)
     headers = admitted.headers
-    body = await _body(request, path, headers, gateway, passage)
+    body = await _body(request, path, headers, gateway, record)
     if isinstance(body, bytes) and "Content-Encoding" in request.headers:  # it was opened
         headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
     return Call(request.method, path, query, headers, body, admitted.caller, gateway.credential_of(admitted.caller))
 
 
-async def _body(request: web.BaseRequest, path: str, headers: Headers, gateway: Gateway, passage: Passage) -> Body:
+async def _body(request: web.BaseRequest, path: str, headers: Headers, gateway: Gateway, record: RequestRecord) -> Body:
     if not request.body_exists:
         return None
     if "100-continue" in request.headers.get("Expect", "").lower():
         _continue(request)
     if not gateway.must_read(request.method, path, headers):
-        return _counted(request, passage)
+        return _counted(request, record)
     limit = int(gateway.config.listen.max_body_mib * MIB)
     body = await _read(request, limit)
-    passage.bytes_in = len(body)
+    record.bytes_in = len(body)
     encoding = request.headers.get("Content-Encoding")
     return await _opened(body, encoding, limit) if encoding else body
 
@@ -77,10 +78,10 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _counted(request: web.BaseRequest, passage: Passage) -> AsyncIterator[bytes]:
+async def _counted(request: web.BaseRequest, record: RequestRecord) -> AsyncIterator[bytes]:
     try:
         while piece := await request.content.readany():
-            passage.bytes_in += len(piece)
+            record.bytes_in += len(piece)
             yield piece
     except web.RequestPayloadError:
         raise BadRequest(_NOT_AS_ANNOUNCED) from None

@@ -12,7 +12,7 @@ from aiohttp import StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy import errors, events
-from proxy.gateway import Passage
+from proxy.request_record import RequestRecord
 
 JSON = "application/json"
 # Where a request keeps the id under which it is logged.
@@ -90,8 +90,8 @@ class Door(web.Server):
 
 def _refused(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
     now = perf_counter()
-    passage = Passage(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
-    return passage.finished(now)
+    record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
+    return record.finished(now)
 
 
 def _in_our_words(exc: BaseException | None) -> errors.ProxyError:

@@ -22,6 +22,7 @@ from proxy.admin.shelf import shelf
 from proxy.compaction.compactor import Compactor
 from proxy.config import Config
 from proxy.gateway import Gateway
+from proxy.lifetime import BackgroundTasks
 from proxy.server.app import App
 from proxy.server.protocol import Door
 from proxy.server.watch import Source, Watch
@@ -36,6 +37,10 @@ _REST_SECONDS = 1.0  # of what has failed, before it begins again
 _SWITCH_SECONDS = 0.002
 # For those who are still inside when the drain is over; the library would give them a minute more.
 _LAST_SECONDS = 0.1
+# Turns that wait to be noted after their answers: more would mean that the store or an upstream does not keep up.
+_MOST_NOTES = 1_000
+# How long the notes of the last answers may take once the drain is over.
+_NOTES_SECONDS = 5.0
 _HEAD_LIMIT = 64 * 1024
 _READ_BUFFER = 256 * 1024
 
@@ -64,7 +69,8 @@ class Worker:
         self._records = assembly.records(config)
         self._records.look()
         self._shares = bool(config.state.url) and not slot
-        gateway = Gateway(config, self._compactor, self._records, self._emit)
+        self._notes = BackgroundTasks(_MOST_NOTES)
+        gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._admin_context(config)))
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
@@ -123,6 +129,8 @@ class Worker:
         await self._drain(runner)
         for task in tuple(self._beside):
             task.cancel()
+        # In this order: notes of the last answers may call an upstream, count tokens and begin a summary call.
+        await self._notes.close(_NOTES_SECONDS)
         await self._compactor.close()
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
@@ -184,7 +192,9 @@ class Worker:
         before = self._app.gateway
         if config == before.config:
             return False
-        self._app.gateway = Gateway(config, self._compactor, self._records, self._emit, before.clients)
+        self._app.gateway = Gateway(
+            config, self._compactor, self._records, self._emit, self._notes, kept=before.clients
+        )
         before.retire()
         return True
 

@@ -7,7 +7,6 @@ redirected, no cookie kept), and what the library raises becomes one of our few 
     call.py     what a client asked for
     address.py  where a call goes, and what is shown there
     client.py   the connections to one upstream, and what is tried again
-    lease.py    who still uses the connections, so that they close after the last of them
     reply.py    an answer whose headers are in
     silence.py  an answer that says nothing for too long
     faults.py   whose fault it was, in our words
@@ -15,7 +14,6 @@ redirected, no cookie kept), and what the library raises becomes one of our few 
 
 from proxy.upstream.call import Body, Call
 from proxy.upstream.client import Client
-from proxy.upstream.lease import Lease, Leases
 from proxy.upstream.reply import Reply
 
-__all__ = ["Body", "Call", "Client", "Lease", "Leases", "Reply"]
+__all__ = ["Body", "Call", "Client", "Reply"]

@@ -35,8 +35,8 @@ class Address:
             return _plain_url(base, call.path, self.query, model)
         return _url(base, call.path, f"{call.query}&{self.query}" if self.query else call.query, model)
 
-    def beside(self, call: Call) -> URL:
-        """Of a page that stands at the server's root, beside the API."""
+    def at_server_root(self, call: Call) -> URL:
+        """The URL of a page at the server's root, outside the API's base path."""
         return URL(self.settings.base_url).origin().with_path(call.path)
 
     def headers(self, call: Call) -> CIMultiDict[str]:

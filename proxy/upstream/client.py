@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Self
 
 import aiohttp
@@ -13,10 +15,10 @@ from yarl import URL
 from proxy import events
 from proxy.config import Upstream
 from proxy.errors import UpstreamUnreachable
+from proxy.lifetime import Lease, Leases
 from proxy.upstream import faults
 from proxy.upstream.address import Address
 from proxy.upstream.call import Body, Call
-from proxy.upstream.lease import Lease, Leases
 from proxy.upstream.reply import Reply
 from proxy.upstream.silence import Silences
 from proxy.wire import headers as wire_headers
@@ -84,38 +86,38 @@ class Client:
         await self._session.close()
         self._closed.set()
 
-    async def send(self, call: Call, model: str | None, *, beside: bool = False) -> Reply:
-        """The first answer worth handing on. A body that is a stream can be sent only once.
+    @asynccontextmanager
+    async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
+        """Send a call, and lend its reply: leaving the block closes it, however it is left.
 
-        `beside`: the path stands beside the API's, at the server's root, as some servers' own pages do.
+        A body that is a stream can be sent only once. `at_server_root`: the path stands beside the API's, as some
+        servers' own pages do.
         """
-        url = self._address.beside(call) if beside else self._address.url(call, model)
+        url = self._address.at_server_root(call) if at_server_root else self._address.url(call, model)
         headers = self._address.headers(call)
-        reply, lease = None, self.lease()
-        try:
-            reply = await self._first_worth_handing_on(call.method, url, headers, call.body, lease)
-            return reply
-        finally:
-            if reply is None:
-                lease.release()
+        with self.lease():
+            reply = await self._send_with_retries(call.method, url, headers, call.body)
+            try:
+                yield reply
+            finally:
+                reply.close()
 
-    async def _first_worth_handing_on(
-        self, method: str, url: URL, headers: CIMultiDict[str], body: Body, lease: Lease
-    ) -> Reply:
+    async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+        """The first reply that is worth handing on, or the last one."""
         for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
             try:
-                reply = await self._once(method, url, headers, body, lease)
+                reply = await self._send_once(method, url, headers, body)
             except UpstreamUnreachable as fault:
-                await self._again(fault.code, attempt, 0.1 * attempt)
+                await self._rest_before_retry(fault.code, attempt, 0.1 * attempt)
                 continue
             wait = self._wait_for(reply)
             if wait is None:
                 return reply
-            reply.discard()
-            await self._again(str(reply.status), attempt, wait)
-        return await self._once(method, url, headers, body, lease)
+            reply.close()
+            await self._rest_before_retry(str(reply.status), attempt, wait)
+        return await self._send_once(method, url, headers, body)
 
-    async def _once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body, lease: Lease) -> Reply:
+    async def _send_once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         try:
             response = await self._session.request(
                 method,
@@ -129,7 +131,7 @@ class Client:
         except (aiohttp.ClientError, OSError) as fault:
             self._hangs_up = self._hangs_up or isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError)
             raise faults.in_our_words(fault, self.settings) from None
-        return Reply(response, self.settings.name, self._silences, lease, is_last=self._hangs_up)
+        return Reply(response, self.settings.name, self._silences, is_last=self._hangs_up)
 
     def _wait_for(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""
@@ -138,7 +140,7 @@ class Client:
         wait = _retry_after(reply.headers)
         return wait if wait <= self.settings.retry_wait_seconds else None
 
-    async def _again(self, why: str, attempt: int, wait: float) -> None:
+    async def _rest_before_retry(self, why: str, attempt: int, wait: float) -> None:
         self._emit(events.UpstreamRetried(self.settings.name, why, attempt))
         await asyncio.sleep(wait)
 

@@ -8,7 +8,6 @@ from http import HTTPStatus
 import aiohttp
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
-from proxy.upstream.lease import Lease
 from proxy.upstream.silence import Silences
 from proxy.wire import headers as wire_headers
 
@@ -19,7 +18,6 @@ class Reply:
     __slots__ = (
         "_ahead",
         "_is_last",
-        "_lease",
         "_name",
         "_response",
         "_silences",
@@ -34,14 +32,12 @@ class Reply:
         response: aiohttp.ClientResponse,
         name: str,
         silences: Silences,
-        lease: Lease,
         *,
         is_last: bool,
     ) -> None:
         self._response = response
         self._name = name
         self._silences = silences
-        self._lease = lease
         self._is_last = is_last
         self._ahead = b""
         self.status = response.status
@@ -96,10 +92,6 @@ class Reply:
         if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
             connection.protocol.force_close()
 
-    async def close(self) -> None:
-        """Let go of the connection: one whose answer was read whole has gone back to the pool by itself."""
-        self.discard()
-        self._lease.release()
-
-    def discard(self) -> None:
+    def close(self) -> None:
+        """Let go of the connection. One whose answer was read whole has gone back to the pool already."""
         self._response.close()

@@ -1,6 +1,5 @@
 """Upstreams are asked for their windows where the answer counts, for each credential apart, beside the requests."""
 
-import asyncio
 import gzip
 import json
 
@@ -38,7 +37,7 @@ def calling(headers):
 async def asked(probe, client, model="qwen3", headers=OURS):
     """What is known once everybody has answered."""
     probe.ask(client, model, calling(headers))
-    await asyncio.gather(*probe._asking)
+    await probe.idle()
     return probe.known(client, model, calling(headers))
 
 
@@ -47,7 +46,7 @@ async def test_until_an_upstream_has_told_nothing_is_known(client):
     assert probe.known(client, "qwen3", calling(OURS)) is None
     probe.ask(client, "qwen3", calling(OURS))
     assert probe.known(client, "qwen3", calling(OURS)) is None
-    await asyncio.gather(*probe._asking)
+    await probe.idle()
 
 
 async def test_what_an_upstream_tells_is_known_from_then_on(client):
@@ -117,10 +116,7 @@ async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
     await up.received()
     assert probe.known(client, "qwen3", calling(OURS)) is None
     up.script = NOTHING
-    asking = [*probe._asking]
-    for task in asking:
-        task.cancel()
-    await asyncio.gather(*asking, return_exceptions=True)
+    await probe.close()
 
 
 async def test_what_the_operator_says_needs_no_asking(up):

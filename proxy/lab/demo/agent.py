@@ -72,11 +72,8 @@ class Agent:
         began = perf_counter()
         headers = (("content-type", "application/json"), ("authorization", f"Bearer {self.key}"))
         call = Call("POST", "/chat/completions", "", headers, body(messages, self.model))
-        reply = await client.send(call, self.model)
-        try:
+        async with client.send(call, self.model) as reply:
             answer, raw = await _heard(reply)
-        finally:
-            await reply.close()
         message = _echo(answer)
         intact = answer.whole and message == self.run.answer(step)
         error = "" if reply.status == HTTPStatus.OK else raw.decode(errors="replace")

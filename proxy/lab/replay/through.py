@@ -179,11 +179,8 @@ async def _asked(client: Client, door: Door, body: bytes, model: str) -> Json | 
     """The message that came back; None where none did."""
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
     try:
-        reply = await client.send(Call("POST", paths.CHAT, "", headers, body), model)
-        try:
+        async with client.send(Call("POST", paths.CHAT, "", headers, body), model) as reply:
             raw = b"".join([chunk async for chunk in reply.chunks()])
-        finally:
-            await reply.close()
     except ProxyError:
         return None
     if not reply.is_good or find(reply.headers, "content-encoding"):
