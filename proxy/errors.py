@@ -60,6 +60,12 @@ class MethodNotAllowed(ProxyError):
     status, code = 405, "method_not_allowed"
 
 
+class BodyTimeout(ProxyError):
+    """The client began to send a body and did not go on."""
+
+    status, code = 408, "body_timeout"
+
+
 class BodyTooLarge(ProxyError):
     status, code = 413, "body_too_large"
 

@@ -1,6 +1,7 @@
 """Requests that cannot be relayed: every refusal is an OpenAI error object, whoever says it, and echoes nothing."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import http1
@@ -25,7 +26,7 @@ class Relay:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(serve):
-    listen = {"max_body_mib": 1}
+    listen = {"max_body_mib": 1, "body_silence_seconds": 0.5, "max_in_flight": 10}
     async with Upstream() as up, serve(up.url, config={"listen": listen, "upstreams": [QUIET]}) as proxy:
         yield Relay(up, proxy)
 
@@ -134,6 +135,30 @@ async def test_chunks_that_turn_bad_on_the_way_are_the_clients_fault(up, proxy, 
     assert fault_of(reply)["code"] == "bad_request"
     assert CANARY.encode() not in reply.body.data
     assert not [sent for sent in up.requests if sent.arrived]
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/files"], ids=["read-whole", "streamed"])
+async def test_a_body_that_stops_coming_is_given_up_and_its_place_is_free_again(up, proxy, path):
+    half = request(target=f"/v1{path}", headers={**AUTHORISED, "content-length": "1000"}) + b"{"
+    async with AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(connected(proxy)) for _ in range(10)]
+        for line in lines:
+            await line.says(half)
+        replies = [await line.answer() for line in lines]
+        assert {reply.status for reply in replies} == {408}
+        assert {fault_of(reply)["code"] for reply in replies} == {"body_timeout"}
+        assert (await ask(proxy, chat(), headers=AUTHORISED)).status == 200
+
+
+async def test_a_chat_that_comes_byte_by_byte_is_given_up(up, proxy):
+    async with connected(proxy) as line:
+        await line.says(request(headers={**AUTHORISED, "content-length": "1000"}))
+        for _ in range(8):
+            await line.says(b" ")
+            await asyncio.sleep(0.1)
+        reply = await line.answer()
+    assert (reply.status, fault_of(reply)["code"]) == (408, "body_timeout")
+    assert not up.requests
 
 
 async def test_a_413_says_what_the_limit_is_and_how_to_raise_it(proxy):

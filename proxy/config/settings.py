@@ -131,6 +131,11 @@ class Listen(Block):
     max_body_mib: float = Field(
         32, gt=0, description="Largest body that is read whole (chat requests), also when unpacked; more gets a 413."
     )
+    body_silence_seconds: float = Field(
+        60,
+        gt=0,
+        description="Seconds without a byte after which a request body that is still coming is given up with a 408.",
+    )
     max_in_flight: int = Field(
         0, ge=0, description="Requests at once in each worker before new ones get a 503; 0 is no limit."
     )

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from time import perf_counter
 
 from aiohttp import web
 
-from proxy.errors import BadRequest, BodyTooLarge, NotFound, UnsupportedEncoding
+from proxy.errors import BadRequest, BodyTimeout, BodyTooLarge, NotFound, UnsupportedEncoding
 from proxy.gateway import Gateway
 from proxy.request_record import RequestRecord
 from proxy.upstream import Body, Call
@@ -15,6 +16,9 @@ from proxy.wire.headers import Headers, are_text
 MIB = 1024 * 1024
 _NOT_AS_ANNOUNCED = "the request's body is not what its headers announce"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# A body that is read whole must come at this rate at least, `body_silence_seconds` aside: else a few clients that send
+# a byte now and then would hold every place of `max_in_flight`.
+LEAST_BYTES_PER_SECOND = 1024
 
 
 async def receive(request: web.BaseRequest, gateway: Gateway, record: RequestRecord) -> Call:
@@ -36,9 +40,9 @@ async def _body(request: web.BaseRequest, path: str, headers: Headers, gateway: 
     if "100-continue" in request.headers.get("Expect", "").lower():
         _continue(request)
     if not gateway.must_read(request.method, path, headers):
-        return _counted(request, record)
+        return _counted(request, record, gateway.config.listen.body_silence_seconds)
     limit = int(gateway.config.listen.max_body_mib * MIB)
-    body = await _read(request, limit)
+    body = await _read(request, limit, gateway.config.listen.body_silence_seconds)
     record.bytes_in = len(body)
     encoding = request.headers.get("Content-Encoding")
     return await _opened(body, encoding, limit) if encoding else body
@@ -60,13 +64,15 @@ def split_target(request: web.BaseRequest) -> tuple[str, str]:
     return below, query
 
 
-async def _read(request: web.BaseRequest, limit: int) -> bytes:
+async def _read(request: web.BaseRequest, limit: int, silence_seconds: float) -> bytes:
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []
-    size = 0
+    size, began = 0, perf_counter()
     try:
-        while piece := await request.content.readany():
+        while piece := await _next_piece(request, silence_seconds):
+            if perf_counter() - began > silence_seconds + (size + len(piece)) / LEAST_BYTES_PER_SECOND:
+                raise _too_slow(silence_seconds)
             size += len(piece)
             if size > limit:
                 raise _too_large(limit)
@@ -78,13 +84,22 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _counted(request: web.BaseRequest, record: RequestRecord) -> AsyncIterator[bytes]:
+async def _counted(request: web.BaseRequest, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
     try:
-        while piece := await request.content.readany():
+        while piece := await _next_piece(request, silence_seconds):
             record.bytes_in += len(piece)
             yield piece
     except web.RequestPayloadError:
         raise BadRequest(_NOT_AS_ANNOUNCED) from None
+
+
+async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes:
+    """What has come of the body since the last time; nothing at its end."""
+    try:
+        async with asyncio.timeout(silence_seconds):
+            return await request.content.readany()
+    except TimeoutError:
+        raise _too_slow(silence_seconds) from None
 
 
 async def _opened(body: bytes, encoding: str, limit: int) -> bytes:
@@ -96,6 +111,14 @@ async def _opened(body: bytes, encoding: str, limit: int) -> bytes:
         raise _too_large(limit) from None
     except bodies.Unreadable:
         raise BadRequest("the request's body is not compressed in the way its Content-Encoding says") from None
+
+
+def _too_slow(silence_seconds: float) -> BodyTimeout:
+    return BodyTimeout(
+        f"the request's body stopped coming for {silence_seconds:g} s, or came at less than 1 KiB a second: send it "
+        "again, or have the proxy's operator raise `listen.body_silence_seconds`",
+        headers=(("connection", "close"),),
+    )
 
 
 def _too_large(limit: int) -> BodyTooLarge:
