@@ -46,6 +46,7 @@ DOORS = {
     "pydantic": ("config/",),
     "yaml": ("config/",),
     "structlog": ("telemetry/",),
+    "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "brotli": ("wire/bodies.py",),
     "zstandard": ("wire/bodies.py",),

@@ -16,7 +16,7 @@ from proxy.request_record import RequestRecord
 from proxy.server import intake
 from proxy.server.delivery import Delivery
 from proxy.server.protocol import REQUEST_ID, error_response, new_id
-from proxy.telemetry.metrics import CONTENT_TYPE, Board, Metrics
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire import paths
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -33,7 +33,12 @@ class App:
     """Everything a worker answers. A new configuration is a new `gateway`; calls keep the one they began with."""
 
     def __init__(
-        self, gateway: Gateway, emit: events.Listener, metrics: Metrics, board: Board | None, admin: Handler
+        self,
+        gateway: Gateway,
+        emit: events.Listener,
+        metrics: Metrics,
+        snapshots: WorkerSnapshots | None,
+        admin: Handler,
     ) -> None:
         self.gateway = gateway
         self.draining = False
@@ -42,7 +47,7 @@ class App:
         self._left.set()
         self._emit = emit
         self._metrics = metrics
-        self._board = board
+        self._snapshots = snapshots
         self._admin = admin
         self._own: dict[str, Handler] = {
             "/health/live": self._live,
@@ -119,8 +124,8 @@ class App:
         return _json(503 if self.draining else 200, checks)
 
     async def _tell(self, _: web.BaseRequest) -> web.StreamResponse:
-        text = self._metrics.render(self._board.others() if self._board else ())
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        body = self._metrics.render_page(self._snapshots.read_others() if self._snapshots else ())
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _json(status: int, value: object) -> web.Response:

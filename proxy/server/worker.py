@@ -31,7 +31,7 @@ from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.witness import Witness
 
 _LAG_SECONDS = 0.25
-_BOARD_SECONDS = 1.0
+_SNAPSHOT_SECONDS = 1.0
 _REST_SECONDS = 1.0  # of what has failed, before it begins again
 # A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.
 _SWITCH_SECONDS = 0.002
@@ -60,9 +60,9 @@ class Worker:
         self._hooks = hooks.Hooks(config.hooks, self._complain)
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._warn))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
-        self._board = metrics.Board(assembly.board_folder(config), slot) if slot is not None else None
-        if self._board is not None:
-            self._board.take_up(self._metrics)
+        self._snapshots = metrics.WorkerSnapshots(assembly.board_folder(config), slot) if slot is not None else None
+        if self._snapshots is not None:
+            self._snapshots.restore(self._metrics)
         self._store = assembly.store(config, self._warn)
         keeper = assembly.keeper(config, slot, self._warn, self._tell)
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.redacting(config))
@@ -71,7 +71,7 @@ class Worker:
         self._shares = bool(config.state.url) and not slot
         self._notes = BackgroundTasks(_MOST_NOTES)
         gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
-        self._app = App(gateway, self._emit, self._metrics, self._board, Admin(self._admin_context(config)))
+        self._app = App(gateway, self._emit, self._metrics, self._snapshots, Admin(self._admin_context(config)))
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self._leaving = asyncio.Event()
@@ -170,8 +170,8 @@ class Worker:
         yield from (self._watch.file, self._watch.records, self._measure_lag)
         if self._shares:
             yield partial(self._watch.share, self._store)
-        if self._board is not None:
-            yield partial(self._leave_snapshots, self._board)
+        if self._snapshots is not None:
+            yield partial(self._write_snapshots, self._snapshots)
 
     def _begin(self, work: Work) -> None:
         task = self._loop.create_task(work())
@@ -204,10 +204,10 @@ class Worker:
             await asyncio.sleep(_LAG_SECONDS)
             self._emit(events.LoopLagged(max(0.0, perf_counter() - due)))
 
-    async def _leave_snapshots(self, board: metrics.Board) -> None:
+    async def _write_snapshots(self, snapshots: metrics.WorkerSnapshots) -> None:
         while True:
-            board.leave(self._metrics)
-            await asyncio.sleep(_BOARD_SECONDS)
+            snapshots.write(self._metrics)
+            await asyncio.sleep(_SNAPSHOT_SECONDS)
 
     def _warn(self, why: str) -> None:
         """The store and the disk warn from threads of their own."""

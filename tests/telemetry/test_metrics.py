@@ -6,11 +6,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
 from proxy.events import SummaryEnded, TurnEnded
-from proxy.telemetry.metrics import PREFIX, Board, Metrics
+from proxy.telemetry.metrics import PREFIX, Metrics, WorkerSnapshots
 
 
 def told(metrics, *others):
-    families = text_string_to_metric_families(metrics.render(others))
+    families = text_string_to_metric_families(metrics.render_page(others).decode())
     return {
         (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
         for family in families
@@ -36,7 +36,7 @@ def test_workers_are_counted_by_version_and_what_is_inside_is_added_up():
     one, other = Metrics(), Metrics()
     one.in_flight.add(by=2)
     other.in_flight.add(by=3)
-    both = told(one, other.snapshot())
+    both = told(one, other.to_snapshot())
     assert both["workers", __version__] == 2
     assert both["inflight",] == 5
     assert told(one)["workers", __version__] == 1
@@ -46,16 +46,16 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
     dead, fresh = Metrics(), Metrics()
     dead.store_faults.add()
     dead.in_flight.add(by=7)
-    Board(tmp_path, 0).leave(dead)
-    Board(tmp_path, 0).take_up(fresh)
+    WorkerSnapshots(tmp_path, 0).write(dead)
+    WorkerSnapshots(tmp_path, 0).restore(fresh)
     assert told(fresh)["store_faults_total",] == 1
     assert told(fresh)["inflight",] == 0
     assert told(fresh)["workers", __version__] == 1
 
 
 def test_a_board_that_cannot_be_written_to_stops_nobody(tmp_path):
-    Board(tmp_path / "absent", 0).leave(Metrics())
-    assert Board(tmp_path / "absent", 1).others() == []
+    WorkerSnapshots(tmp_path / "absent", 0).write(Metrics())
+    assert WorkerSnapshots(tmp_path / "absent", 1).read_others() == []
 
 
 def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
@@ -63,11 +63,11 @@ def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
     for each in (turn(), turn(), turn(cached=None, paid=None, plain=None), turn(team="")):
         metrics(each)
     counted = told(metrics)
-    assert counted["prompt_tokens_total", "red", "read"] == 200
-    assert counted["prompt_tokens_total", "red", "cached"] == 180
-    assert counted["prompt_tokens_total", "", "read"] == 100
-    assert counted["prompt_dollars_total", "red", "paid"] == 0.02
-    assert counted["prompt_dollars_total", "red", "plain"] == 0.08
+    assert counted["prompt_tokens_total", "read", "red"] == 200
+    assert counted["prompt_tokens_total", "cached", "red"] == 180
+    assert counted["prompt_tokens_total", "read", ""] == 100
+    assert counted["prompt_dollars_total", "paid", "red"] == 0.02
+    assert counted["prompt_dollars_total", "plain", "red"] == 0.08
 
 
 def test_a_snapshot_tells_all_there_is():
@@ -76,9 +76,9 @@ def test_a_snapshot_tells_all_there_is():
     metrics(SummaryEnded("c", "default", "up", "m", "made", 1, 100, 90, 10, 3.0))
     again = Metrics()
     again.workers.values.clear()
-    again.add_snapshot(metrics.snapshot())
-    assert again.render() == metrics.render()
-    assert json.loads(metrics.snapshot())
+    again.add_snapshot(metrics.to_snapshot())
+    assert again.render_page() == metrics.render_page()
+    assert json.loads(metrics.to_snapshot())
 
 
 def test_only_teams_of_the_configuration_become_labels():
@@ -87,5 +87,5 @@ def test_only_teams_of_the_configuration_become_labels():
         metrics(turn(team=f"tenant-{number}"))
     metrics(turn())
     counted = told(metrics)
-    assert {key[1] for key in counted if key[0] in ("prompt_tokens_total", "prompt_dollars_total")} == {"red", ""}
-    assert counted["prompt_tokens_total", "", "read"] == 30_000
+    assert {key[2] for key in counted if key[0] in ("prompt_tokens_total", "prompt_dollars_total")} == {"red", ""}
+    assert counted["prompt_tokens_total", "read", ""] == 30_000

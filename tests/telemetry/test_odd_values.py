@@ -52,4 +52,4 @@ async def test_names_of_teams_that_no_configuration_lists_make_no_series(up, ser
         text = (await page(proxy, "/metrics")).body.data.decode()
     assert "tenant-" not in text
     assert len(text.splitlines()) < before + 20
-    assert 'prompt_tokens_total{team="",kind="read"}' in text
+    assert 'prompt_tokens_total{kind="read",team=""}' in text

@@ -68,7 +68,7 @@ def happening(metrics: Metrics) -> Metrics:
 
 
 def test_the_page_of_metrics_is_good():
-    page = happening(Metrics()).render()
+    page = happening(Metrics()).render_page().decode()
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     # Of a metric about summaries it thinks that somebody wrote the type into the name.
     assert [line for line in done.stderr.splitlines() if "should not include type 'summary'" not in line] == []
@@ -117,7 +117,7 @@ async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
     metrics = Metrics()
 
     def page(_request):
-        return answer(happening(metrics).render().encode(), headers=[("content-type", "text/plain; version=0.0.4")])
+        return answer(happening(metrics).render_page(), headers=[("content-type", "text/plain; version=0.0.4")])
 
     async with Upstream(page) as proxy, prometheus(tmp_path, proxy.origin) as ask:
         async with asyncio.timeout(20):
