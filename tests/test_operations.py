@@ -160,7 +160,7 @@ async def test_formats_that_are_not_compacted_say_so_and_warn_once(up, proxy, pa
     for reply in replies:
         assert reply.head.first("x-compaction-reason") == "path-not-compacted"
         assert reply.body.data == chat()
-    (warning,) = log_of(proxy, "path-not-compacted")
+    (warning,) = await until(lambda: log_of(proxy, "path-not-compacted"))
     assert (warning["level"], warning["path"]) == ("warning", path)
     lines = await until(lambda: log_of(proxy, "request", reason="path-not-compacted")[2:])
     assert len(lines) == 1

@@ -162,7 +162,7 @@ async def test_a_history_that_was_noticed_and_left_alone_is_helped_as_well(notic
 async def test_it_is_said_and_counted(house, talk):
     _, proxy = house
     heard = await talk(Provider("gemini"))
-    (line,) = log_of(proxy, "refused-for-size", limit=LIMIT, kind="input", helped=True)[-1:]
+    (line,) = await until(lambda: log_of(proxy, "refused-for-size", limit=LIMIT, kind="input", helped=True)[-1:])
     assert line["effect"] == "sent once more, and accepted"
     (request,) = await until(lambda: log_of(proxy, "request", request_id=line["request_id"]))
     assert (request["status"], request["reason"], request["compaction"]) == (200, "overflow_retry", "created")

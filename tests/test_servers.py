@@ -16,7 +16,7 @@ import http1
 import pytest
 import pytest_asyncio
 from agent_talk import reading, turns
-from asking import data_of, log_of, request, streaming
+from asking import data_of, log_of, request, streaming, until
 from chat import body
 from servers.recipes import upstream_of
 from servers.roster import SERVERS, SMALL
@@ -157,7 +157,7 @@ async def test_a_history_that_is_too_long_from_the_start_is_answered_all_the_sam
         assert (await http1.send(small.origin, request(body=asking(server, SHORT)))).status == 400
         first = await step(proxy.origin, server, SHORT)
         again = await step(proxy.origin, server, SHORT)
-        (refused,) = log_of(proxy, "refused-for-size")
+        (refused,) = await until(lambda: log_of(proxy, "refused-for-size"))
     assert (refused["limit"], refused["helped"]) == (SMALL, True)
     assert (first.says("-reason"), again.says("")) == ("overflow_retry", "applied")
     assert first.prompt == again.prompt < SMALL

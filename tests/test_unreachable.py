@@ -81,7 +81,7 @@ async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):
 async def retries_of(serve, url, **settings):
     async with serve(url, config={"upstreams": [settings | QUIET]}) as proxy:
         reply = await ask(proxy, chat())
-        return reply, log_of(proxy, "upstream-retried")
+    return reply, log_of(proxy, "upstream-retried")
 
 
 async def test_a_connection_that_fails_is_tried_again_as_often_as_is_said(serve):

@@ -62,7 +62,8 @@ async def test_the_answer_says_what_was_done(agent):
     assert applied.says("x-compaction-reason") is None
     before, after = applied.tokens
     assert 0 < after < before
-    assert log_of(agent.proxy, "compaction-ended", conversation=made.says("x-compaction-conversation"), reason="stride")
+    conversation = made.says("x-compaction-conversation")
+    assert await until(lambda: log_of(agent.proxy, "compaction-ended", conversation=conversation, reason="stride"))
     assert await metric(agent.proxy, "compactions_total", reason="stride", kind="created") >= 1
 
 
@@ -165,7 +166,8 @@ async def test_observe_changes_nothing_and_says_what_would_be(agent, house):
     assert [step.says("x-compaction-reason") for step in seen].count("stride") >= 2
     before, after = seen[-1].tokens
     assert after < before
-    assert log_of(agent.proxy, "compaction-rehearsed", conversation=seen[-1].says("x-compaction-conversation"))
+    conversation = seen[-1].says("x-compaction-conversation")
+    assert await until(lambda: log_of(agent.proxy, "compaction-rehearsed", conversation=conversation))
     assert (await agent.sends(WORK)).compaction == "created"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from agent_talk import Agent, compactions, reading
-from asking import log_of, streaming
+from asking import log_of, streaming, until
 from chat import call, history, system, user
 from living import settings
 from serving import Proxy
@@ -57,7 +57,7 @@ async def test_f18_before_an_unknown_window_there_are_strides_and_a_warning_and_
     noticed = [step for step in steps if step.compaction == "none" and step.says("x-compaction-reason")]
     assert noticed
     assert {step.says("x-compaction-reason") for step in noticed} == {"window-unknown"}
-    assert log_of(house.proxy, "request", reason="window-unknown", compaction="applied")
+    await until(lambda: log_of(house.proxy, "request", reason="window-unknown", compaction="applied"))
 
 
 @pytest.mark.parametrize("reply", [SILENT, GO_ON.using(prompt=0, completion=0)], ids=["silent", "zero"])

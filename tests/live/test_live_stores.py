@@ -137,6 +137,6 @@ async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_sai
     assert failed.answer.status == 200
     assert stranger.compaction == "created"
     assert await metric(victim.proxy, "failed_open_total") == 1
-    (line,) = log_of(victim.proxy, "failed-open")
+    (line,) = await until(lambda: log_of(victim.proxy, "failed-open"))
     assert line["effect"] == "the client's own bytes went on"
     assert "part_" not in json.dumps(line)

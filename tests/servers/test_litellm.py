@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from agent_talk import Agent, reading
-from asking import ask, chat, connected, data_of, log_of, request
+from asking import ask, chat, connected, data_of, log_of, request, until
 from chat import body
 from replies import Act
 from serving import Proxy
@@ -141,7 +141,7 @@ async def test_behind_it_a_refusal_is_understood_in_its_words(back: Line):
     back.up.script = before_a_window(WINDOW)
     reply = await ask(back, body(reading(14), model="scripted-1"), headers=HEADERS)
     assert reply.status == 200, reply.body.data
-    (refused,) = log_of(back.proxy, "refused-for-size")
+    (refused,) = await until(lambda: log_of(back.proxy, "refused-for-size"))
     assert (refused["limit"], refused["helped"]) == (WINDOW, True)
 
 

@@ -64,6 +64,8 @@ def everything() -> Iterator[events.Event]:
 def happening(metrics: Metrics) -> Metrics:
     for event in everything():
         metrics(event)
+    metrics.listener_errors.add("log")
+    metrics.log_lines_dropped.add()
     return metrics
 
 
