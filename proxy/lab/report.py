@@ -1,0 +1,172 @@
+"""The replay's results as one HTML page to send to somebody: figures, tables, charts of the dearest conversations.
+
+The page is a single file from one template (`report.html`, `report.css`). It loads nothing and runs nothing: its policy
+allows its own style sheet only. Names of sessions and policies are data from outside; all text goes through `_text`.
+"""
+
+import html
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from importlib import resources
+from string import Template
+
+from proxy.lab.replay.prices import PRICES, cost, share
+from proxy.lab.replay.scorecard import OF_A_SOURCE, OLD, TABLES, Cell, Column, by_source, estimate, rows, totals
+from proxy.lab.replay.values import PICO, Point, Result, Scores
+
+NOTHING, DEFAULT = "nothing", "default"
+USUAL = ".1/1.25"
+MOST_CHARTS = 12
+MOST_POINTS = 600
+"""Of a line in a chart; longer sessions are thinned."""
+_WIDTH, _HEIGHT = 1000, 200
+_OF_A_CONVERSATION = ("requests", "tokens", USUAL, "rewrites /100", "peak", "over", "in context")
+
+
+def page(results: Sequence[Result]) -> str:
+    """The whole page."""
+    found = totals(results)
+    if not found:
+        return _fill(title="Nothing was replayed", lead="No conversation held a request.")
+    name = presented_policy(list(found))
+    own = sorted((each for each in results if each.policy == name), key=_raw_cost, reverse=True)
+    conversations = {each.conversation: each.scores for each in own}
+    sources = by_source(results, name)
+    return _fill(
+        title=_text(_title(found[name])),
+        lead=_text(_lead(found[name], name, len(own))),
+        cards="".join(_cards(found[name], found.get(NOTHING))),
+        policies="".join(_table(title, "policy", columns, found) for title, columns in TABLES.items()),
+        sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, sources),
+        charts="".join(_chart(each) for each in own[:MOST_CHARTS]),
+        conversations=_table(f"Policy {name}, dearest first", "conversation", _conversation_columns(), conversations),
+        counting=_text(estimate(found[name])),
+    )
+
+
+def presented_policy(policies: Sequence[str]) -> str:
+    """The policy that the page is about: the shipped one, or the first that does anything."""
+    if DEFAULT in policies:
+        return DEFAULT
+    return next((name for name in policies if name != NOTHING), policies[0])
+
+
+def exact_percent(part: float) -> str:
+    """A share in percent, never rounded up to all nor down to nothing."""
+    shown = f"{100 * part:.1f}"
+    if shown == "100.0" and part < 1:
+        shown = "99.9"
+    return f"{'0.1' if shown == '0.0' and part > 0 else shown} %"
+
+
+def _fill(**parts: str) -> str:
+    folder = resources.files("proxy.lab")
+    style = folder.joinpath("report.css").read_text(encoding="utf-8")
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    names = ("cards", "policies", "sources", "charts", "conversations", "counting")
+    template = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
+    return template.substitute({**dict.fromkeys(names, ""), **parts, "style": style, "policy": policy})
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _raw_cost(result: Result) -> tuple[float, str]:
+    return cost(result.scores.raw, PRICES[USUAL]), result.conversation
+
+
+def _title(scores: Scores) -> str:
+    part = share(scores, PRICES[USUAL])
+    return f"{exact_percent(1 - part)} less cost" if part < 1 else f"{100 * part:.0f} % of the cost of doing nothing"
+
+
+def _lead(scores: Scores, name: str, conversations: int) -> str:
+    return (
+        f"{conversations:,} recorded conversations with {scores.requests:,} requests, replayed with the policy {name}: "
+        f"{scores.raw.read:,} tokens were sent, {scores.forwarded.read:,} forwarded."
+    )
+
+
+def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
+    price = share(scores, PRICES[USUAL])
+    money = f"at {USUAL} of the plain price, cached / not cached"
+    if scores.priced and scores.raw_bill:
+        money = f"${scores.bill / PICO:,.2f} instead of ${scores.raw_bill / PICO:,.2f} at list prices"
+        money += "" if scores.priced == scores.requests else f", for the {scores.priced:,} requests with known prices"
+    yield _card("Cost, against doing nothing", exact_percent(price), money, is_good=price < 1)
+    often = 100 * scores.rewrites / scores.requests if scores.requests else 0.0
+    yield _card("Cache broken, per 100 requests", f"{often:.1f}", f"{scores.rewrites:,} rewrites")
+    over = f"the largest had {scores.peak:,} tokens" + (f"; doing nothing: {plain.over:,} over" if plain else "")
+    yield _card("Requests over the window", f"{scores.over:,}", over, is_good=not scores.over)
+    if (old := scores.kept_of(OLD)).asked:
+        named = f"in its context; {exact_percent(old.named / old.asked)} at least by name"
+        yield _card("What the next action needed", exact_percent(old.in_context / old.asked), named)
+    promised = [found for name in ("user messages", "pins") if (found := scores.recall.get(name))]
+    if asked := sum(found.asked for found in promised):
+        kept, invalid = sum(found.kept for found in promised), max(scores.invalid.values(), default=0)
+        is_good = kept == asked and not invalid
+        told = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
+        yield _card("Kept of what must not be lost", exact_percent(kept / asked), told, is_good=is_good)
+
+
+def _card(term: str, figure: str, told: str, *, is_good: bool | None = None) -> str:
+    kind = {None: "", True: " good", False: " bad"}[is_good]
+    return (
+        f'<div><dt>{_text(term)}</dt><dd class="figure{kind}">{_text(figure)}</dd>'
+        f'<dd class="soft">{_text(told)}</dd></div>'
+    )
+
+
+def _conversation_columns() -> list[Column]:
+    known = {column.name: column for columns in TABLES.values() for column in columns}
+    return [known[name] for name in _OF_A_CONVERSATION]
+
+
+def _table(title: str, first: str, columns: Sequence[Column], scores: Mapping[str, Scores]) -> str:
+    heads = "".join(f'<th scope="col" title="{_text(each.title)}">{_text(each.name)}</th>' for each in columns)
+    lines = "".join(_row(row) for row in rows(scores, columns))
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{_text(title)}"><table><caption>{_text(title)}'
+        f'</caption><thead><tr><th scope="col">{_text(first)}</th>{heads}</tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _row(row: Sequence[Cell]) -> str:
+    cells = "".join(f"<td>{each:,}</td>" if isinstance(each, int) else f"<td>{_text(each)}</td>" for each in row[1:])
+    return f'<tr><th scope="row">{_text(row[0])}</th>{cells}</tr>'
+
+
+def _chart(result: Result) -> str:
+    """Tokens of each request, as sent and as forwarded, and the window where it is not far above both."""
+    top = max((max(each.raw, each.forwarded) for each in result.points), default=0) or 1
+    points = list(_thin(result.points))
+    sent, forwarded = (
+        _line(points, [getattr(each, name) for _, each in points], len(result.points), top)
+        for name in ("raw", "forwarded")
+    )
+    height = _HEIGHT * (1 - result.window / top)
+    limit = f'<line class="limit" x1="0" x2="{_WIDTH}" y1="{height:.1f}" y2="{height:.1f}"/>' if height >= 0 else ""
+    told = f"{result.scores.requests:,} requests of {result.model or 'an unknown model'}, up to {top:,} tokens"
+    return (
+        f'<h3>{_text(result.conversation)}</h3><p class="soft">{_text(told)}; window {result.window:,}; '
+        f"{result.scores.rewrites:,} rewrites. Upper line: as sent; lower: as forwarded.</p>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{_text(told)}">'
+        f'<polyline class="raw" points="{sent}"/><polyline class="ours" points="{forwarded}"/>{limit}</svg>'
+    )
+
+
+def _thin(points: Sequence[Point]) -> Iterator[tuple[int, Point]]:
+    """Not more points than can be seen apart, with all rewrites and both ends."""
+    step = max(1, len(points) // MOST_POINTS)
+    last = len(points) - 1
+    return ((at, each) for at, each in enumerate(points) if at % step == 0 or each.rewrote or at == last)
+
+
+def _line(points: Sequence[tuple[int, Point]], sizes: Iterable[int], many: int, top: int) -> str:
+    width = _WIDTH / max(1, many - 1)
+    spots = zip(points, sizes, strict=True)
+    return " ".join(f"{at * width:.1f},{_HEIGHT * (1 - size / top):.1f}" for (at, _), size in spots)
