@@ -27,7 +27,7 @@ from tables import provenance, table
 
 from proxy.lab.demo.agent import Agent, Turn
 from proxy.lab.demo.model import NAME, WINDOW, Manner, Model
-from proxy.lab.demo.run import SEED, TURNS, sample
+from proxy.lab.demo.run import TURNS, sample
 from proxy.lab.demo.speech import Usage
 from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, untouched, waits
@@ -112,7 +112,7 @@ class Outcome:
 
 
 async def measured(policy: str, args: argparse.Namespace, place: Path) -> Outcome:
-    run, tokenizers = sample(args.turns, args.seed), Tokenizers()
+    run, tokenizers = sample(args.turns), Tokenizers()
     tokenizer = tokenizers.of(NAME)
     manner = Manner(args.window, args.turn_seconds, args.summary_seconds, args.summaries or ("good",))
     model = Model(run, tokenizer, manner)
@@ -174,7 +174,6 @@ def main() -> int:
     parser.add_argument("--policy", action="append", help="may be repeated (default: default)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the policies")
     parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--seed", type=int, default=SEED, help="another run of the same kind")
     parser.add_argument("--window", type=int, default=WINDOW)
     parser.add_argument("--turn-seconds", type=float, default=0.0)
     parser.add_argument("--summary-seconds", type=float, default=0.0)

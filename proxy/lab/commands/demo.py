@@ -22,7 +22,7 @@ from proxy.lab.demo import picture
 from proxy.lab.demo.agent import Agent, Turn
 from proxy.lab.demo.model import NAME, WINDOW, Manner, Model
 from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.run import TURNS, sample
+from proxy.lab.demo.run import MOST_TURNS, TURNS, sample
 from proxy.lab.demo.tally import Tally, untouched
 from proxy.lab.simulated import Simulated
 from proxy.server import supervisor
@@ -34,7 +34,6 @@ from proxy.windows import resolve_window
 PAUSE, SECONDS = 0.15, 22.0
 """Between two turns, so that one can watch; but not longer than this in all."""
 SUMMARY_SECONDS = 2.0
-MOST_TURNS = 300
 NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT + 12
 INTERRUPTED = 130
 

@@ -1,21 +1,24 @@
-"""A whole agent run as one value: who the agent is told to be, its tools, its one task, and every step.
+"""A whole agent run as one value: the system prompt, the tools, the task, and every step.
 
-The client and the simulated model share it. A call's id tells which step it belongs to, so the model needs no memory:
-it sees which results came last and goes on from there, whatever became of what stood before.
+The steps are made up, but hang together as in a real run: what is read was written before, edits change what is read
+later, tests fail and pass. They were generated once and stand in `runs.json.xz`: for each run its steps, each with what
+the model says and its calls with their results. The client and the simulated model share the run. A call's id tells
+which step it belongs to, so the model needs no memory: it sees which results came last and goes on from there.
 """
 
 import json
+import lzma
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
-from itertools import islice
+from importlib import resources
 from typing import Any
 
-from proxy.lab.demo.story import Act, Step, Story
-
 TURNS = 150
+MOST_TURNS = 300
 SEED = 2
+"""Number of the recorded run that has `MOST_TURNS` steps; 5 and 7 are shorter."""
 
 TASK = """\
 Customers complain that some of them are charged twice for one and the same call at the port. It began after the last \
@@ -55,6 +58,23 @@ them needs another's result.
 - Push, deploy, or change data outside the test database.
 - Weaken a test to make it pass.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One tool call and its result."""
+
+    tool: str
+    arguments: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One answer of the model; the last one has no calls."""
+
+    says: str
+    acts: tuple[Act, ...] = ()
 
 
 def _tool(name: str, does: str, **properties: str) -> dict[str, Any]:
@@ -160,8 +180,15 @@ class Run:
 
 
 def sample(turns: int = TURNS, seed: int = SEED) -> Run:
-    """A run of this many turns; the last one says that all is done."""
-    return Run((*islice(Story(seed).steps(), turns - 1), DONE), seed)
+    """The recorded run of this number, cut to so many turns; the last one says that all is done."""
+    return Run((*_recorded_steps(seed)[: turns - 1], DONE), seed)
+
+
+@cache
+def _recorded_steps(seed: int) -> tuple[Step, ...]:
+    packed = resources.files("proxy.lab.demo").joinpath("runs.json.xz").read_bytes()
+    steps = json.loads(lzma.decompress(packed))[str(seed)]
+    return tuple(Step(says, tuple(Act(*act) for act in acts)) for says, acts in steps)
 
 
 def body(messages: tuple[bytes, ...], model: str) -> bytes:
