@@ -44,7 +44,16 @@ def ladder(scene: Scene, size: int, limit: int, reason: str) -> Rung:
         rungs.append(rung)
         if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH):
             break
-    return max(rungs, key=lambda rung: rung.freed)
+    best = max(rungs, key=_freed)
+    usable = scene.facts.usable
+    if usable is None or size - best.freed <= usable:
+        return best
+    # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
+    return max(best, _folded(scene, replace(scene.draft(DEEPEST), bare=True), reason, size - goal, goal), key=_freed)
+
+
+def _freed(rung: "Rung") -> int:
+    return rung.freed
 
 
 def cleared(scene: Scene, draft: Draft, reason: str) -> Rung:
@@ -57,11 +66,11 @@ def _rungs(scene: Scene, size: int, goal: int, reason: str) -> Iterator[Rung]:
         draft = scene.draft(keep)
         yield cleared(scene, draft, reason)
         if number == 0:
-            yield from _told(scene, reason)
-        yield _folded(scene, draft, reason, size - goal)
+            yield from _told(scene, reason, goal)
+        yield _folded(scene, draft, reason, size - goal, goal)
 
 
-def _told(scene: Scene, reason: str) -> Iterator[Rung]:
+def _told(scene: Scene, reason: str, goal: int) -> Iterator[Rung]:
     """The summary at hand in place of what it covers, and what is old behind it cleared."""
     summary = scene.summary
     draft = scene.draft_of(summary.covers) if summary is not None else None
@@ -69,7 +78,7 @@ def _told(scene: Scene, reason: str) -> Iterator[Rung]:
         return
     rules = scene.rules.summary
     standing = carried(scene.block.summary, summary, rules, scene.count)
-    told, reports = run((Summarize(standing.text, rules),), draft)
+    told, reports = run((Summarize(standing.text, rules),), replace(draft, goal=goal))
     if told.middle == draft.middle:
         return
     new = scene.settled(told, reason, standing)
@@ -84,9 +93,9 @@ def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
     return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4, groups=1), DEEPEST
 
 
-def _folded(scene: Scene, draft: Draft, reason: str, excess: int) -> Rung:
+def _folded(scene: Scene, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
-    shorter, reports = run(scene.rules.when_full, draft)
+    shorter, reports = run(scene.rules.when_full, replace(draft, goal=goal))
     room = scene.total(draft.middle) - excess
     rungs: list[Rung] = []
     while not rungs or rungs[-1].freed < excess:
@@ -98,7 +107,7 @@ def _folded(scene: Scene, draft: Draft, reason: str, excess: int) -> Rung:
         if stop == len(shorter.middle):
             break
         room -= 2 * (excess - rungs[-1].freed)  # what folding leaves behind takes room as well, and more each time
-    return max(rungs, key=lambda rung: rung.freed) if rungs[-1].freed < excess else rungs[-1]
+    return max(rungs, key=_freed) if rungs[-1].freed < excess else rungs[-1]
 
 
 def _tail(scene: Scene, messages: Sequence[Message], room: int) -> int:

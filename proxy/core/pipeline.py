@@ -13,12 +13,13 @@ from typing import ClassVar, Protocol
 from proxy.core.groups import callers, flaws
 from proxy.core.messages import Call, Message
 
+BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]
 
 
 def quarter(raw: bytes) -> int:
     """Four bytes to a token: what anybody guesses who has no tokenizer."""
-    return len(raw) // 4
+    return len(raw) // BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,19 @@ class Draft:
     """The body as the client sent it."""
     window: int | None = None
     """The usable window, if it is known."""
+    goal: int | None = None
+    """Tokens that the whole view should come down to, where something is folded: notes take a share of them only."""
+    bare: bool = False
+    """The view fits no window otherwise: notes hold as little as possible."""
     count: Count = quarter
 
     @property
     def view(self) -> tuple[Message, ...]:
         return self.before + self.middle + self.after
+
+    def bytes_within(self, share: float, at_most: int) -> int:
+        """A budget of bytes: `at_most`, but no more than this share of the goal."""
+        return at_most if self.goal is None else min(at_most, int(self.goal * share * BYTES_PER_TOKEN))
 
     def free(self, message: Message) -> bool:
         """May a step touch this message of the middle?"""

@@ -15,6 +15,8 @@ from proxy.core.messages import Message
 from proxy.core.notes import GO_ON, framed, note
 from proxy.core.pipeline import Count, Draft
 
+LEDGER_SHARE = 0.25
+"""What the ledger may take of the goal of a view."""
 LEDGER = "Taken from the calls themselves:"
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries that stand one after the other. Words, because models draw lines of their own."""
@@ -100,7 +102,7 @@ class Summarize:
     def _account(self, draft: Draft, *, said: bool) -> str:
         """The summary, the ledger of all it covers (`said`: the words of the user too), and where the originals are."""
         stop = max(message.stop for message in draft.middle)
-        facts = ledger(draft.origin[:stop], self.rules.ledger, said=said)
+        facts = ledger(draft.origin[:stop], draft.bytes_within(LEDGER_SHARE, self.rules.ledger), said=said)
         told = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
 

@@ -10,9 +10,12 @@ from typing import ClassVar
 
 from proxy.core.messages import Call, Message
 from proxy.core.outline import Outlines
-from proxy.core.pipeline import Draft
+from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import rows
 from proxy.core.tools import listed
+
+LARGEST_SHARE = 0.5
+"""A result never takes more than this share of the usable window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,11 @@ class ClipOutput:
         return draft.rewritten(lambda message, call: self._clipped(message, call, draft))
 
     def _limit(self, draft: Draft) -> int:
-        return max(self.over, int(4 * self.share * (draft.window or 0)))
+        if draft.window is None:
+            return self.over
+        limit = max(self.over, int(BYTES_PER_TOKEN * self.share * draft.window))
+        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
+        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * draft.window))
 
     def _huge(self, message: Message, draft: Draft) -> bool:
         return (

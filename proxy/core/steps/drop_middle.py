@@ -12,7 +12,11 @@ from proxy.core.ledger import ledger
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 
-LEAST_LEDGER = 400
+LEAST_LEDGER_BYTES = 400
+# What a note may take of the goal. In windows of 16,000 tokens and more the settings are the lower bound.
+LEDGER_SHARE = 0.25
+OUTLINE_SHARE = 0.2
+TOKENS_PER_LISTED_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +39,42 @@ class DropMiddle:
 
     def __call__(self, draft: Draft) -> Draft:
         kept = kept_words(draft, self.user_tokens)
+        budgets = self._budgets(draft)
         gone = {id(message) for message in draft.middle} - kept
         standing = set[str]()
         Outlines(1, 0, 0, standing).keep(
             text for message in draft.view if id(message) not in gone for text in texts_of(message)
         )
-        return folded(draft, kept, lambda stretch: self._told(stretch, len(stretch.gone) / len(gone), standing))
+        return folded(draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, standing))
 
-    def _told(self, stretch: Stretch, share: float, standing: set[str]) -> str:
-        """The ledger of a stretch and a few of its lines, within its share of the budgets."""
-        facts = ledger(stretch.origin, max(LEAST_LEDGER, int(self.ledger * share)))
-        outlines = Outlines(1, int(self.outline * share), int(self.names * share), standing)
-        outlines.keep((facts,))
-        lines, names = outlines.of("\n".join(text for message in stretch.origin for text in texts_of(message)))
-        return "\n".join(
-            (
-                facts,
-                *(("Some of the lines:", *lines) if lines else ()),
-                *((f"Names: {', '.join(names)}",) if names else ()),
-            )
+    def _budgets(self, draft: Draft) -> "_Budgets":
+        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+        if draft.bare:
+            return _Budgets(ledger_bytes // 2, 0, 0)
+        names = self.names if draft.goal is None else min(self.names, draft.goal // TOKENS_PER_LISTED_NAME)
+        return _Budgets(ledger_bytes, draft.bytes_within(OUTLINE_SHARE, self.outline), names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Budgets:
+    """What all notes of one fold may take."""
+
+    ledger_bytes: int
+    outline_bytes: int
+    names: int
+
+
+def _render(stretch: Stretch, share: float, budgets: _Budgets, standing: set[str]) -> str:
+    """The ledger of a stretch and a few of its lines, within its share of the budgets."""
+    least = min(LEAST_LEDGER_BYTES, budgets.ledger_bytes)
+    facts = ledger(stretch.origin, max(least, int(budgets.ledger_bytes * share)))
+    outlines = Outlines(1, int(budgets.outline_bytes * share), int(budgets.names * share), standing)
+    outlines.keep((facts,))
+    lines, names = outlines.of("\n".join(text for message in stretch.origin for text in texts_of(message)))
+    return "\n".join(
+        (
+            facts,
+            *(("Some of the lines:", *lines) if lines else ()),
+            *((f"Names: {', '.join(names)}",) if names else ()),
         )
+    )
