@@ -281,7 +281,7 @@ class Gateway:
 
 async def _fault_of(reply: Reply) -> Refusal | None:
     """What can be helped of a refusal, read before the client sees any of it."""
-    said = await reply.ahead(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
+    said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
         return None
     reply.is_good = reply.is_good and not overflow.begins_as_error(said)

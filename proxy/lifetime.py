@@ -78,7 +78,7 @@ class BackgroundTasks:
         task.add_done_callback(lambda _: lease.release())
         return task
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Return once no task is under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -87,7 +87,7 @@ class BackgroundTasks:
         """Wait this long for the tasks under way, and for those that they start. Returns how many were cancelled."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.idle()
+                await self.wait_idle()
         self._is_closed = True
         unfinished = tuple(self._tasks)
         for task in unfinished:

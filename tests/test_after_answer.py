@@ -68,7 +68,7 @@ class Served:
         await self.notes.close(2)
         await self.compactor.close()
         async with asyncio.timeout(2):
-            await asyncio.gather(*(client.closed() for client in self.gateway.clients.values()))
+            await asyncio.gather(*(client.wait_closed() for client in self.gateway.clients.values()))
 
     def turns(self):
         return [event for event in self.heard if type(event).__name__ == "TurnEnded"]

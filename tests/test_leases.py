@@ -25,7 +25,7 @@ async def sent(client):
 async def is_closed(client):
     """Whether it closes now."""
     try:
-        await asyncio.wait_for(client.closed(), 0.1)
+        await asyncio.wait_for(client.wait_closed(), 0.1)
     except TimeoutError:
         return False
     return True
@@ -99,7 +99,7 @@ async def test_a_task_holds_its_lease_until_it_ends():
     await asyncio.sleep(0)
     assert (len(tasks), is_released()) == (1, False)
     going.set()
-    await tasks.idle()
+    await tasks.wait_idle()
     assert (len(tasks), is_released()) == (0, True)
 
 

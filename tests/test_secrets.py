@@ -13,7 +13,7 @@ from serving import free_port
 from upstream import answer, by_path, close, cut, delta, error_event, hang, raw, says, stream
 
 from proxy import events
-from proxy.server.protocol import REQUEST_ID, Door
+from proxy.server.protocol import REQUEST_ID, HttpServer
 from proxy.telemetry import log
 
 CANARY = "sk-canary-7d1e5a"
@@ -157,7 +157,7 @@ async def test_a_crash_of_ours_tells_its_kind_and_place_and_nothing_it_held(capf
     told: list[events.Event] = []
     written_log = log.Log("debug", "json")
     emit = events.Dispatcher({"test": told.append, "log": written_log}, pytest.fail)
-    door = Door(crash, emit, access_log=None)
+    door = HttpServer(crash, emit, access_log=None)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         server = await asyncio.get_running_loop().create_server(door, sock=sock)
         origin = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -8,7 +8,7 @@ from proxy.cli import options
 from proxy.cli.complaint import complain
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
-from proxy.server.watch import Source
+from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import url_of
 from proxy.telemetry import log
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = read().config
     try:
-        sock = supervisor.bound(config)
+        sock = supervisor.bind_socket(config)
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
         return complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         sock.close()
         return complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     _welcome(config, url_of(config, sock), admin_key)
-    return supervisor.serve(Source(read, args.config), config, sock)
+    return supervisor.serve(ConfigSource(read, args.config), config, sock)
 
 
 def _welcome(config: Config, url: str, admin_key: str | None) -> None:

@@ -59,7 +59,7 @@ class Probe:
 
     async def idle(self) -> None:
         """Return once no upstream is being asked."""
-        await self._asking.idle()
+        await self._asking.wait_idle()
 
     async def close(self) -> None:
         """Cancel what is being asked: what it would have said is asked for again."""

@@ -15,7 +15,7 @@ from proxy.gateway import Gateway
 from proxy.request_record import RequestRecord
 from proxy.server import intake
 from proxy.server.delivery import Delivery
-from proxy.server.protocol import REQUEST_ID, error_response, new_id
+from proxy.server.protocol import REQUEST_ID, error_response, new_request_id
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire import paths
 
@@ -43,36 +43,38 @@ class App:
         self.gateway = gateway
         self.draining = False
         self.in_flight = 0
-        self._left = asyncio.Event()
-        self._left.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._emit = emit
         self._metrics = metrics
         self._snapshots = snapshots
         self._admin = admin
-        self._own: dict[str, Handler] = {
+        self._pages: dict[str, Handler] = {
             "/health/live": self._live,
             "/health/ready": self._ready,
-            "/metrics": self._tell,
+            "/metrics": self._metrics_page,
         }
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
         if is_admin(path):
             return await self._admin(request)
-        own = self._own.get(path)
-        return await (self._api(request) if own is None else self._page(own, request))
+        own = self._pages.get(path)
+        return await (self._answer_api(request) if own is None else self._show_page(own, request))
 
-    async def empty(self) -> None:
+    async def wait_idle(self) -> None:
         """Returns once nobody is inside."""
-        await self._left.wait()
+        await self._idle.wait()
 
     # --- the API -------------------------------------------------------------------------------------------------
 
-    async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
-        record = RequestRecord(new_id(), _method(request.method), _route(request.raw_path), perf_counter())
+    async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
+        record = RequestRecord(
+            new_request_id(), _method_label(request.method), _route_label(request.raw_path), perf_counter()
+        )
         request[REQUEST_ID] = record.request_id
         self.in_flight += 1
-        self._left.clear()
+        self._idle.clear()
         try:
             return await self._relay(request, record)
         except asyncio.CancelledError:
@@ -86,7 +88,7 @@ class App:
         finally:
             self.in_flight -= 1
             if not self.in_flight:
-                self._left.set()
+                self._idle.set()
             if record.outcome == "failed" and not record.status:
                 record.status = Internal.status  # the wall around us will answer so
             self._emit(record.finished(perf_counter()))
@@ -100,42 +102,43 @@ class App:
         limit = gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
             raise Overloaded(f"the proxy is busy with {limit} requests, its limit", headers=(("retry-after", "1"),))
-        call = await intake.receive(request, gateway, record)
+        call = await intake.receive_call(request, gateway, record)
         async with gateway.handle(call, record) as answer:
             delivery = Delivery(request, answer, record, gateway.config.listen.heartbeat_seconds)
             return await delivery.send(last=self.draining)
 
     # --- pages of our own ----------------------------------------------------------------------------------------
 
-    async def _page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
+    async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
             return error_response(
-                MethodNotAllowed("this page can only be read (GET)", headers=(("allow", "GET, HEAD"),)), new_id()
+                MethodNotAllowed("this page can only be read (GET)", headers=(("allow", "GET, HEAD"),)),
+                new_request_id(),
             )
         return await page(request)
 
     async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
-        return _json(200, {"status": "live"})
+        return _json_response(200, {"status": "live"})
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
         """Not ready only while leaving. A full disk is shown, but a proxy that can relay is of use."""
         state = self.gateway.config.state.dir
         checks = {"status": "draining" if self.draining else "ready", "state_writable": os.access(state, os.W_OK)}
-        return _json(503 if self.draining else 200, checks)
+        return _json_response(503 if self.draining else 200, checks)
 
-    async def _tell(self, _: web.BaseRequest) -> web.StreamResponse:
+    async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
         body = self._metrics.render_page(self._snapshots.read_others() if self._snapshots else ())
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
-def _json(status: int, value: object) -> web.Response:
+def _json_response(status: int, value: object) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
 
 
-def _method(method: str) -> str:
+def _method_label(method: str) -> str:
     return method if method in _METHODS else "other"
 
 
-def _route(raw_path: str) -> str:
+def _route_label(raw_path: str) -> str:
     path = raw_path.partition("?")[0]
     return _ROUTES.get(path) or ("/v1/*" if path.startswith("/v1/") else "other")

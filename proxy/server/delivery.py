@@ -14,7 +14,7 @@ from proxy.wire import sse
 from proxy.wire.headers import Headers, find
 
 
-class Relayed(web.StreamResponse):
+class RelayedStream(web.StreamResponse):
     """Sends the upstream's headers and no others (the HTTP library would add who it is and what it guesses)."""
 
     async def _prepare_headers(self) -> None:
@@ -27,7 +27,7 @@ class Relayed(web.StreamResponse):
             headers.popall("Content-Type", None)
 
 
-class Whole(Relayed):
+class RelayedBody(RelayedStream):
     """An answer that is no stream: its headers wait for its first bytes and leave in one packet with them."""
 
     _send_headers_immediately = False
@@ -36,16 +36,18 @@ class Whole(Relayed):
 class Delivery:
     """One answer on its way to one client."""
 
-    __slots__ = ("_answer", "_last_at", "_record", "_request", "_response", "_silence")
+    __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
 
     def __init__(self, request: web.BaseRequest, answer: Answer, record: RequestRecord, silence: float) -> None:
         self._request = request
         self._answer = answer
         self._record = record
-        self._silence = silence
+        self._heartbeat_seconds = silence
         self._last_at = 0.0
-        kind = Whole if answer.watch is None else Relayed
-        self._response = kind(status=answer.reply.status, reason=answer.reply.reason, headers=_headers(request, answer))
+        kind = RelayedBody if answer.watch is None else RelayedStream
+        self._response = kind(
+            status=answer.reply.status, reason=answer.reply.reason, headers=_response_headers(request, answer)
+        )
         record.status = answer.reply.status
 
     async def send(self, *, last: bool) -> web.StreamResponse:
@@ -54,20 +56,24 @@ class Delivery:
             self._response.force_close()
         try:
             async with aclosing(self._answer.body()) as chunks:
-                await (self._whole(chunks) if self._answer.watch is None else self._stream(chunks, self._answer.watch))
+                await (
+                    self._send_body(chunks)
+                    if self._answer.watch is None
+                    else self._send_stream(chunks, self._answer.watch)
+                )
         except ConnectionError:
             self._record.outcome = "client-left"
         return self._response
 
-    async def _whole(self, chunks: AsyncGenerator[bytes]) -> None:
+    async def _send_body(self, chunks: AsyncGenerator[bytes]) -> None:
         """Where not even a first byte comes, the client can still be told so properly: nothing was sent yet."""
         first = await anext(chunks, b"")
         await self._response.prepare(self._request)
         await self._relay(chunks, first)
 
-    async def _stream(self, chunks: AsyncGenerator[bytes], watch: sse.Watch) -> None:
+    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: sse.Watch) -> None:
         await self._response.prepare(self._request)
-        with self._kept_alive(watch):
+        with self._keep_alive(watch):
             await self._relay(chunks)
 
     async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes = b"") -> None:
@@ -91,26 +97,26 @@ class Delivery:
                 self._request.transport.close()
 
     @contextmanager
-    def _kept_alive(self, watch: sse.Watch) -> Iterator[None]:
+    def _keep_alive(self, watch: sse.Watch) -> Iterator[None]:
         """Comments between the lines while the upstream says nothing. One task per stream, nothing per chunk."""
         self._last_at = perf_counter()
-        beating = asyncio.get_running_loop().create_task(self._beat(watch))
+        beating = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
         try:
             yield
         finally:
             beating.cancel()
 
-    async def _beat(self, watch: sse.Watch) -> None:
+    async def _send_heartbeats(self, watch: sse.Watch) -> None:
         while True:
-            await asyncio.sleep(self._last_at + self._silence - perf_counter())
-            if perf_counter() - self._last_at >= self._silence:
+            await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
+            if perf_counter() - self._last_at >= self._heartbeat_seconds:
                 self._last_at = perf_counter()
                 if beat := watch.heartbeat:
                     with suppress(ConnectionError):  # whoever relays will notice
                         await self._response.write(beat)
 
 
-def _headers(request: web.BaseRequest, answer: Answer) -> Headers:
+def _response_headers(request: web.BaseRequest, answer: Answer) -> Headers:
     """Nginx asks by HTTP/1.0, and collects what ends with its connection unless the answer asks it not to."""
     if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
         return answer.headers

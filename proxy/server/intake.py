@@ -21,34 +21,36 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LEAST_BYTES_PER_SECOND = 1024
 
 
-async def receive(request: web.BaseRequest, gateway: Gateway, record: RequestRecord) -> Call:
+async def receive_call(request: web.BaseRequest, gateway: Gateway, record: RequestRecord) -> Call:
     path, query = split_target(request)
     headers = tuple(request.headers.items())
     if not are_text(headers):
         raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
     admitted = gateway.admit(headers, request.remote or "", record)
     headers = admitted.headers
-    body = await _body(request, path, headers, gateway, record)
+    body = await _receive_body(request, path, headers, gateway, record)
     if isinstance(body, bytes) and "Content-Encoding" in request.headers:  # it was opened
         headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
     return Call(request.method, path, query, headers, body, admitted.caller, gateway.credential_of(admitted.caller))
 
 
-async def _body(request: web.BaseRequest, path: str, headers: Headers, gateway: Gateway, record: RequestRecord) -> Body:
+async def _receive_body(
+    request: web.BaseRequest, path: str, headers: Headers, gateway: Gateway, record: RequestRecord
+) -> Body:
     if not request.body_exists:
         return None
     if "100-continue" in request.headers.get("Expect", "").lower():
-        _continue(request)
+        _send_continue(request)
     if not gateway.must_read(request.method, path, headers):
-        return _counted(request, record, gateway.config.listen.body_silence_seconds)
+        return _stream_body(request, record, gateway.config.listen.body_silence_seconds)
     limit = int(gateway.config.listen.max_body_mib * MIB)
-    body = await _read(request, limit, gateway.config.listen.body_silence_seconds)
+    body = await _read_whole(request, limit, gateway.config.listen.body_silence_seconds)
     record.bytes_in = len(body)
     encoding = request.headers.get("Content-Encoding")
-    return await _opened(body, encoding, limit) if encoding else body
+    return await _decompress(body, encoding, limit) if encoding else body
 
 
-def _continue(request: web.BaseRequest) -> None:
+def _send_continue(request: web.BaseRequest) -> None:
     """Clients with a large body ask first. Whoever reads the body has to say yes."""
     if request.transport is not None:
         request.transport.write(_CONTINUE)
@@ -64,7 +66,7 @@ def split_target(request: web.BaseRequest) -> tuple[str, str]:
     return below, query
 
 
-async def _read(request: web.BaseRequest, limit: int, silence_seconds: float) -> bytes:
+async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: float) -> bytes:
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []
@@ -84,7 +86,7 @@ async def _read(request: web.BaseRequest, limit: int, silence_seconds: float) ->
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _counted(request: web.BaseRequest, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
+async def _stream_body(request: web.BaseRequest, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
     try:
         while piece := await _next_piece(request, silence_seconds):
             record.bytes_in += len(piece)
@@ -102,7 +104,7 @@ async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes
         raise _too_slow(silence_seconds) from None
 
 
-async def _opened(body: bytes, encoding: str, limit: int) -> bytes:
+async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
     if not bodies.known(encoding):
         raise UnsupportedEncoding("the request's Content-Encoding is none of gzip, deflate, zstd, br, identity")
     try:

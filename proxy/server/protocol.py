@@ -19,7 +19,7 @@ JSON = "application/json"
 REQUEST_ID = web.RequestKey("request_id", str)
 
 
-def new_id() -> str:
+def new_request_id() -> str:
     return f"cp-{urandom(8).hex()}"
 
 
@@ -32,12 +32,12 @@ def error_response(fault: errors.ProxyError, request_id: str) -> web.Response:
     return response
 
 
-class Protocol(web_protocol.RequestHandler):
+class ClientConnection(web_protocol.RequestHandler):
     """One client connection."""
 
     __slots__ = ("_emit",)
 
-    def __init__(self, door: "Door", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
+    def __init__(self, door: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(door, **settings)
         self._emit = emit
 
@@ -47,11 +47,11 @@ class Protocol(web_protocol.RequestHandler):
         """
         super().data_received(data)
         if self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo):  # noqa: SLF001
-            body = self._messages[-2][1] if len(self._messages) > 1 else self._being_read()
+            body = self._messages[-2][1] if len(self._messages) > 1 else self._current_body()
             if body is not None and not body.is_eof():
                 body.set_exception(web.RequestPayloadError("the request's body is not well-formed"))
 
-    def _being_read(self) -> StreamReader | None:
+    def _current_body(self) -> StreamReader | None:
         return None if self._current_request is None else self._current_request.content
 
     def handle_error(
@@ -63,11 +63,11 @@ class Protocol(web_protocol.RequestHandler):
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun already")
-        fault, request_id = _in_our_words(exc), request.get(REQUEST_ID) or new_id()
+        fault, request_id = _as_proxy_error(exc), request.get(REQUEST_ID) or new_request_id()
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.OurFault(request_id, *events.kind_and_place(exc)))
         if status < errors.Internal.status:  # the parser's own: nobody else has seen this request
-            self._emit(_refused(request_id, fault))
+            self._emit(_refusal_event(request_id, fault))
         response = error_response(fault, request_id)
         response.force_close()
         return response
@@ -77,24 +77,24 @@ class Protocol(web_protocol.RequestHandler):
             self._emit(events.OurFault("none", *events.kind_and_place(exc_info)))
 
 
-class Door(web.Server):
+class HttpServer(web.Server):
     """Makes a Protocol of ours for each connection."""
 
     def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(handler, **settings)
         self._emit = emit
 
-    def __call__(self) -> Protocol:
-        return Protocol(self, self._emit, loop=self._loop, **self._kwargs)
+    def __call__(self) -> ClientConnection:
+        return ClientConnection(self, self._emit, loop=self._loop, **self._kwargs)
 
 
-def _refused(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
+def _refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
     now = perf_counter()
     record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
     return record.finished(now)
 
 
-def _in_our_words(exc: BaseException | None) -> errors.ProxyError:
+def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
     match exc:
         case LineTooLong():
             return errors.HeadersTooLarge("a line of the request's head is longer than this proxy reads (64 KiB)")

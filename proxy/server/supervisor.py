@@ -17,7 +17,7 @@ from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork
 
 from proxy.assembly import board_folder
 from proxy.config import Config, InvalidConfig
-from proxy.server.watch import Source
+from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import Worker
 
 _fork = multiprocessing.get_context("fork")
@@ -25,10 +25,10 @@ _RESTART_SECONDS = 1.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-def serve(source: Source, config: Config, sock: socket.socket) -> int:
+def serve(source: ConfigSource, config: Config, sock: socket.socket) -> int:
     """Serve until told to stop. The socket is bound; with several workers it only holds the port for them."""
     if config.listen.workers == 1:
-        return _work(source, config, sock, None)
+        return _serve_until_stopped(source, config, sock, None)
     return Supervisor(source, config, sock).run()
 
 
@@ -39,7 +39,7 @@ def clear_snapshots(config: Config) -> None:
         board_folder(config).mkdir(parents=True, exist_ok=True)
 
 
-def bound(config: Config) -> socket.socket:
+def bind_socket(config: Config) -> socket.socket:
     """A socket on the configured address. OSError: somebody else has it."""
     family = socket.AF_INET6 if ":" in config.listen.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -55,13 +55,13 @@ def bound(config: Config) -> socket.socket:
 
 
 class Supervisor:
-    def __init__(self, source: Source, config: Config, sock: socket.socket) -> None:
+    def __init__(self, source: ConfigSource, config: Config, sock: socket.socket) -> None:
         self._source = source
         self._address = config.model_copy(
             update={"listen": config.listen.model_copy(update={"port": sock.getsockname()[1]})}
         )
         self._workers: dict[int, ForkProcess] = {}
-        self._leaving = False
+        self._is_stopping = False
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,50 +69,50 @@ class Supervisor:
         signal.signal(signal.SIGHUP, self._reload)
         for slot in range(self._address.listen.workers):
             self._start(slot)
-        while not self._leaving:
+        while not self._is_stopping:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
             for slot in [slot for slot, worker in self._workers.items() if not worker.is_alive()]:
-                self._start_again(slot)
+                self._restart(slot)
         for worker in self._workers.values():
             worker.join()
         return max((0 if worker.exitcode == 0 else 1 for worker in self._workers.values()), default=0)
 
     def _start(self, slot: int) -> None:
-        worker = _fork.Process(target=_begin, args=(self._source, self._address, slot), name=f"worker-{slot}")
+        worker = _fork.Process(target=_run_worker, args=(self._source, self._address, slot), name=f"worker-{slot}")
         # A signal meanwhile would find the child with the supervisor's handlers, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
         self._workers[slot] = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
-    def _start_again(self, slot: int) -> None:
+    def _restart(self, slot: int) -> None:
         time.sleep(_RESTART_SECONDS)  # a worker that dies at once must not spin
-        if not self._leaving:
+        if not self._is_stopping:
             self._start(slot)
 
     def _stop(self, *_: object) -> None:
-        self._leaving = True
-        self._tell(signal.SIGTERM)
+        self._is_stopping = True
+        self._signal_workers(signal.SIGTERM)
 
     def _reload(self, *_: object) -> None:
-        self._tell(signal.SIGHUP)
+        self._signal_workers(signal.SIGHUP)
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _signal_workers(self, number: signal.Signals) -> None:
         for worker in self._workers.values():
             if worker.pid is not None and worker.is_alive():
                 os.kill(worker.pid, number)
 
 
-def _begin(source: Source, config: Config, slot: int) -> None:
+def _run_worker(source: ConfigSource, config: Config, slot: int) -> None:
     """Until the worker hears signals itself, told to stop it just stops; its configuration is read anew anyhow."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    raise SystemExit(_work(source, _now_in_force(source, config), bound(config), slot))
+    raise SystemExit(_serve_until_stopped(source, _read_current_config(source, config), bind_socket(config), slot))
 
 
-def _now_in_force(source: Source, config: Config) -> Config:
+def _read_current_config(source: ConfigSource, config: Config) -> Config:
     """What the other workers may have reloaded since the start; a file that is no good now was refused by them, too."""
     try:
         read = source.read().config
@@ -122,7 +122,7 @@ def _now_in_force(source: Source, config: Config) -> Config:
     return read.model_copy(update={"listen": read.listen.model_copy(update=address)})
 
 
-def _work(source: Source, config: Config, sock: socket.socket, slot: int | None) -> int:
+def _serve_until_stopped(source: ConfigSource, config: Config, sock: socket.socket, slot: int | None) -> int:
     async def life() -> None:
         await Worker(source, config, slot).run(sock)
 

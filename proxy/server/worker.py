@@ -24,59 +24,59 @@ from proxy.config import Config
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.app import App
-from proxy.server.protocol import Door
-from proxy.server.watch import Source, Watch
+from proxy.server.config_watch import ConfigSource, ConfigWatch
+from proxy.server.protocol import HttpServer
 from proxy.store.chronicle import Chronicle
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.witness import Witness
 
 _LAG_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0
-_REST_SECONDS = 1.0  # of what has failed, before it begins again
+_JOB_RESTART_SECONDS = 1.0  # of what has failed, before it begins again
 # A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.
-_SWITCH_SECONDS = 0.002
+_THREAD_SWITCH_SECONDS = 0.002
 # For those who are still inside when the drain is over; the library would give them a minute more.
-_LAST_SECONDS = 0.1
+_CANCEL_SECONDS = 0.1
 # Turns that wait to be noted after their answers: more would mean that the store or an upstream does not keep up.
-_MOST_NOTES = 1_000
+_MOST_NOTES_TASKS = 1_000
 # How long the notes of the last answers may take once the drain is over.
 _NOTES_SECONDS = 5.0
-_HEAD_LIMIT = 64 * 1024
-_READ_BUFFER = 256 * 1024
+_HEAD_LIMIT_BYTES = 64 * 1024
+_READ_BUFFER_BYTES = 256 * 1024
 
 
-Work = Callable[[], Coroutine[Any, Any, None]]
+Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Worker:
     """Owns the event loop's life: everything that runs beside requests."""
 
-    def __init__(self, source: Source, config: Config, slot: int | None) -> None:
+    def __init__(self, source: ConfigSource, config: Config, slot: int | None) -> None:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics(self._is_listed_team)
-        self._chronicle = Chronicle(Path(config.state.dir), warn=self._warn)
+        self._chronicle = Chronicle(Path(config.state.dir), warn=self._report_store_failure)
         self._log = log.Log(config.log.level, config.log.format)
-        self._hooks = hooks.Hooks(config.hooks, self._complain)
-        self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._warn))
+        self._hooks = hooks.Hooks(config.hooks, self._report_hook_failure)
+        self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._report_store_failure))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
         self._snapshots = metrics.WorkerSnapshots(assembly.board_folder(config), slot) if slot is not None else None
         if self._snapshots is not None:
             self._snapshots.restore(self._metrics)
-        self._store = assembly.store(config, self._warn)
-        keeper = assembly.keeper(config, slot, self._warn, self._tell)
+        self._store = assembly.store(config, self._report_store_failure)
+        keeper = assembly.keeper(config, slot, self._report_store_failure, self._report_store_recovery)
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.redacting(config))
         self._records = assembly.records(config)
         self._records.look()
         self._shares = bool(config.state.url) and not slot
-        self._notes = BackgroundTasks(_MOST_NOTES)
+        self._notes = BackgroundTasks(_MOST_NOTES_TASKS)
         gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(gateway, self._emit, self._metrics, self._snapshots, Admin(self._admin_context(config)))
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
-        self._leaving = asyncio.Event()
-        self._beside: set[asyncio.Task[None]] = set()
-        self._watch = Watch(source, self._records, self._emit, self._take)
+        self._stop_requested = asyncio.Event()
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._watch = ConfigWatch(source, self._records, self._emit, self._apply_config)
 
     def _listeners(self, config: Config) -> Iterator[tuple[str, events.Listener]]:
         yield "metrics", self._metrics
@@ -112,22 +112,22 @@ class Worker:
                 await asyncio.to_thread(listener.close)
 
     async def _serve(self, sock: socket.socket) -> None:
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._unhandled)
-        threading.excepthook = self._died
+        loop.set_exception_handler(self._report_loop_error)
+        threading.excepthook = self._report_thread_error
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._leaving.set)
-        loop.add_signal_handler(signal.SIGHUP, self._watch.again.set)
-        runner = web.ServerRunner(self._door(), shutdown_timeout=_LAST_SECONDS)
+            loop.add_signal_handler(number, self._stop_requested.set)
+        loop.add_signal_handler(signal.SIGHUP, self._watch.reload_requested.set)
+        runner = web.ServerRunner(self._http_server(), shutdown_timeout=_CANCEL_SECONDS)
         await runner.setup()
-        await web.SockSite(runner, sock, ssl_context=_tls(self._app.gateway.config), backlog=1024).start()
+        await web.SockSite(runner, sock, ssl_context=_tls_context(self._app.gateway.config), backlog=1024).start()
         self._emit(_listening(self._app.gateway.config, sock))
-        for work in self._works():
-            self._begin(work)
-        await self._leaving.wait()
+        for work in self._periodic_jobs():
+            self._start_job(work)
+        await self._stop_requested.wait()
         await self._drain(runner)
-        for task in tuple(self._beside):
+        for task in tuple(self._jobs):
             task.cancel()
         # In this order: notes of the last answers may call an upstream, count tokens and begin a summary call.
         await self._notes.close(_NOTES_SECONDS)
@@ -135,17 +135,17 @@ class Worker:
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
-    def _door(self) -> Door:
-        return Door(
+    def _http_server(self) -> HttpServer:
+        return HttpServer(
             self._app,
             self._emit,
             handler_cancellation=True,
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=75,
-            max_line_size=_HEAD_LIMIT,
-            max_field_size=_HEAD_LIMIT,
-            read_bufsize=_READ_BUFFER,
+            max_line_size=_HEAD_LIMIT_BYTES,
+            max_field_size=_HEAD_LIMIT_BYTES,
+            read_bufsize=_READ_BUFFER_BYTES,
         )
 
     async def _drain(self, runner: web.ServerRunner) -> None:
@@ -155,39 +155,39 @@ class Worker:
         self._emit(events.Lifecycle("draining", (("in_flight", self._app.in_flight), ("seconds", seconds))))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._app.empty()
+                await self._app.wait_idle()
         await runner.cleanup()
 
     async def _close_clients(self) -> None:
         gateway = self._app.gateway
         gateway.retire()
         with contextlib.suppress(TimeoutError):  # a note that does not end must not keep the process
-            async with asyncio.timeout(_LAST_SECONDS):
-                await asyncio.gather(*(client.closed() for client in gateway.clients.values()))
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
-    def _works(self) -> Iterator[Work]:
+    def _periodic_jobs(self) -> Iterator[Job]:
         """What goes on beside the requests, for as long as they come."""
-        yield from (self._watch.file, self._watch.records, self._measure_lag)
+        yield from (self._watch.watch_file, self._watch.watch_records, self._measure_lag)
         if self._shares:
-            yield partial(self._watch.share, self._store)
+            yield partial(self._watch.sync_records, self._store)
         if self._snapshots is not None:
             yield partial(self._write_snapshots, self._snapshots)
 
-    def _begin(self, work: Work) -> None:
+    def _start_job(self, work: Job) -> None:
         task = self._loop.create_task(work())
-        self._beside.add(task)
-        task.add_done_callback(partial(self._ended, work))
+        self._jobs.add(task)
+        task.add_done_callback(partial(self._restart_if_failed, work))
 
-    def _ended(self, work: Work, task: asyncio.Task[None]) -> None:
+    def _restart_if_failed(self, work: Job, task: asyncio.Task[None]) -> None:
         """A fault of ours is told and costs one turn: nobody else would do this work."""
-        self._beside.discard(task)
+        self._jobs.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._emit(events.OurFault("none", *events.kind_and_place(fault)))
-            self._loop.call_later(_REST_SECONDS, self._begin, work)
+            self._loop.call_later(_JOB_RESTART_SECONDS, self._start_job, work)
 
     # --- beside the requests -------------------------------------------------------------------------------------
 
-    async def _take(self, config: Config) -> bool:
+    async def _apply_config(self, config: Config) -> bool:
         """Whether it is another one: then requests that come from now on go by it."""
         before = self._app.gateway
         if config == before.config:
@@ -209,19 +209,19 @@ class Worker:
             snapshots.write(self._metrics)
             await asyncio.sleep(_SNAPSHOT_SECONDS)
 
-    def _warn(self, why: str) -> None:
+    def _report_store_failure(self, why: str) -> None:
         """The store and the disk warn from threads of their own."""
         self._emit_from_thread(events.StoreFailed(why))
 
-    def _tell(self, what: str) -> None:
+    def _report_store_recovery(self, what: str) -> None:
         """Good news, from the same threads."""
         self._emit_from_thread(events.StoreBack(what))
 
-    def _complain(self, why: str) -> None:
+    def _report_hook_failure(self, why: str) -> None:
         """Of a hook, from its thread."""
         self._emit_from_thread(events.HookFailed(why))
 
-    def _died(self, thread: threading.ExceptHookArgs) -> None:
+    def _report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
         """What Python would print of a thread that fails is told by kind and place only, too."""
         if thread.exc_value is not None:
             self._emit_from_thread(events.OurFault("none", *events.kind_and_place(thread.exc_value)))
@@ -231,14 +231,14 @@ class Worker:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._emit, event)
 
-    def _unhandled(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+    def _report_loop_error(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         """What asyncio would print with all its values is told by kind and place only."""
         exc = context.get("exception")
         if isinstance(exc, BaseException):
             self._emit(events.OurFault("none", *events.kind_and_place(exc)))
 
 
-def _tls(config: Config) -> ssl.SSLContext | None:
+def _tls_context(config: Config) -> ssl.SSLContext | None:
     if config.listen.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

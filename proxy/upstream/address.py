@@ -27,7 +27,7 @@ class Address:
     @classmethod
     def of(cls, settings: Upstream) -> "Address":
         query, proxy = urlencode(settings.query), _proxy_for(settings.base_url)
-        return cls(settings, query, _added_headers(settings), _dropped_headers(settings), proxy)
+        return cls(settings, query, _headers_to_add(settings), _headers_to_drop(settings), proxy)
 
     def url(self, call: Call, model: str | None) -> URL:
         base = self.settings.base_url
@@ -43,7 +43,7 @@ class Address:
         headers = CIMultiDict(wire_headers.to_upstream(call.headers, without=self.dropped))
         headers.update(self.added)
         if call.credential is not None:
-            headers.update(_shown_key(self.settings, call.credential))
+            headers.update(_key_header(self.settings, call.credential))
         if not isinstance(call.body, bytes) and (length := wire_headers.find(call.headers, "content-length")):
             headers["Content-Length"] = length
         return headers
@@ -51,11 +51,11 @@ class Address:
 
 def _url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
-        base = base.replace("{model}", _as_segment(model))
+        base = base.replace("{model}", _model_segment(model))
     return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
 
 
-def _as_segment(model: str | None) -> str:
+def _model_segment(model: str | None) -> str:
     """A model in a path is one name. Dots and slashes in it could lead the configured key elsewhere."""
     if not model or "/" in model or "\\" in model or not model.strip("."):
         raise BadRequest(
@@ -68,21 +68,21 @@ def _as_segment(model: str | None) -> str:
 _plain_url = lru_cache(maxsize=256)(_url)
 
 
-def _added_headers(settings: Upstream) -> CIMultiDict[str]:
+def _headers_to_add(settings: Upstream) -> CIMultiDict[str]:
     added = CIMultiDict({"Accept-Encoding": "identity"})
     for name, value in settings.headers.items():
         added[name] = value.value if isinstance(value, Secret) else value
     if settings.key:
-        added.update(_shown_key(settings, settings.key))
+        added.update(_key_header(settings, settings.key))
     return added
 
 
-def _shown_key(settings: Upstream, key: Secret) -> dict[str, str]:
+def _key_header(settings: Upstream, key: Secret) -> dict[str, str]:
     bearer = "Bearer " if settings.key_header == "authorization" else ""
     return {settings.key_header: bearer + key.value}
 
 
-def _dropped_headers(settings: Upstream) -> frozenset[str]:
+def _headers_to_drop(settings: Upstream) -> frozenset[str]:
     """With a key of ours, nothing that names the client's own account goes along."""
     return wire_headers.CREDENTIALS | wire_headers.ACCOUNTS if settings.key else frozenset()
 

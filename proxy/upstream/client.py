@@ -16,21 +16,21 @@ from proxy import events
 from proxy.config import Upstream
 from proxy.errors import UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
-from proxy.upstream import faults
+from proxy.upstream import transport_errors
 from proxy.upstream.address import Address
 from proxy.upstream.call import Body, Call
 from proxy.upstream.reply import Reply
-from proxy.upstream.silence import Silences
+from proxy.upstream.silence import IdleTimeout
 from proxy.wire import headers as wire_headers
 from proxy.wire.headers import Headers
 
 _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 # Below what servers keep an idle connection for would be safest; 15 s is what most clients do.
 _IDLE_SECONDS = 15
-_READ_BUFFER = 256 * 1024
-_LINE_LIMIT = 64 * 1024
+_READ_BUFFER_BYTES = 256 * 1024
+_LINE_LIMIT_BYTES = 64 * 1024
 # A body of this size leaves in one packet with its headers.
-_ONE_PACKET = 16 * 1024
+_ONE_PACKET_BYTES = 16 * 1024
 
 
 class Client:
@@ -44,23 +44,23 @@ class Client:
         self.settings = settings
         self._emit = emit
         self._address = Address.of(settings)
-        self._silences = Silences(settings.silence_seconds)
+        self._idle_timeout = IdleTimeout(settings.silence_seconds)
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         # Some servers hang up after a stream without saying so before (llama.cpp's does), and the next request meets
         # that. So a stream is the last on its connection where a new one costs nothing, and where it has happened.
-        self._hangs_up = settings.base_url.startswith("http:")
+        self._closes_after_streams = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=settings.max_connections, keepalive_timeout=_IDLE_SECONDS, ssl=_tls(settings)
+                limit=settings.max_connections, keepalive_timeout=_IDLE_SECONDS, ssl=_tls_context(settings)
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
-            read_bufsize=_READ_BUFFER,
-            max_line_size=_LINE_LIMIT,
-            max_field_size=_LINE_LIMIT,
+            read_bufsize=_READ_BUFFER_BYTES,
+            max_line_size=_LINE_LIMIT_BYTES,
+            max_field_size=_LINE_LIMIT_BYTES,
         )
 
     def lease(self) -> Lease:
@@ -73,9 +73,9 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         self._sole.release()
-        await self.closed()
+        await self.wait_closed()
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Returns once the last lease is released and all connections are closed."""
         await self._closed.wait()
 
@@ -110,7 +110,7 @@ class Client:
             except UpstreamUnreachable as fault:
                 await self._rest_before_retry(fault.code, attempt, 0.1 * attempt)
                 continue
-            wait = self._wait_for(reply)
+            wait = self._retry_wait_seconds(reply)
             if wait is None:
                 return reply
             reply.close()
@@ -124,20 +124,22 @@ class Client:
                 url,
                 headers=headers,
                 skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
-                data=_Bytes(body) if isinstance(body, bytes) else body,
+                data=_BytesPayload(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
                 proxy=self._address.proxy,
             )
         except (aiohttp.ClientError, OSError) as fault:
-            self._hangs_up = self._hangs_up or isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError)
-            raise faults.in_our_words(fault, self.settings) from None
-        return Reply(response, self.settings.name, self._silences, is_last=self._hangs_up)
+            self._closes_after_streams = self._closes_after_streams or isinstance(
+                fault, aiohttp.ServerDisconnectedError | ConnectionResetError
+            )
+            raise transport_errors.as_proxy_error(fault, self.settings) from None
+        return Reply(response, self.settings.name, self._idle_timeout, is_last=self._closes_after_streams)
 
-    def _wait_for(self, reply: Reply) -> float | None:
+    def _retry_wait_seconds(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""
         if reply.status not in self.settings.retry_statuses:
             return None
-        wait = _retry_after(reply.headers)
+        wait = _retry_after_seconds(reply.headers)
         return wait if wait <= self.settings.retry_wait_seconds else None
 
     async def _rest_before_retry(self, why: str, attempt: int, wait: float) -> None:
@@ -145,7 +147,7 @@ class Client:
         await asyncio.sleep(wait)
 
 
-class _Bytes(Payload):
+class _BytesPayload(Payload):
     """A body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
 
     _autoclose = True
@@ -162,12 +164,12 @@ class _Bytes(Payload):
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
         """The length is always the body's own: `Content-Length` of a client is never handed on."""
-        if self._size is not None and self._size > _ONE_PACKET:
+        if self._size is not None and self._size > _ONE_PACKET_BYTES:
             writer.send_headers()  # else the library would copy a megabyte to put its headers in front of it
         await writer.write(self._value)
 
 
-def _tls(settings: Upstream) -> ssl.SSLContext | bool:
+def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
     if not (settings.ca_file or settings.client_cert):
         return True
     context = ssl.create_default_context(cafile=settings.ca_file)
@@ -176,7 +178,7 @@ def _tls(settings: Upstream) -> ssl.SSLContext | bool:
     return context
 
 
-def _retry_after(headers: Headers) -> float:
+def _retry_after_seconds(headers: Headers) -> float:
     """Seconds, from either header that clients read. A date, or nonsense, waits for nobody."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = wire_headers.find(headers, name)

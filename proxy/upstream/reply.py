@@ -8,7 +8,7 @@ from http import HTTPStatus
 import aiohttp
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
-from proxy.upstream.silence import Silences
+from proxy.upstream.silence import IdleTimeout
 from proxy.wire import headers as wire_headers
 
 
@@ -31,7 +31,7 @@ class Reply:
         self,
         response: aiohttp.ClientResponse,
         name: str,
-        silences: Silences,
+        silences: IdleTimeout,
         *,
         is_last: bool,
     ) -> None:
@@ -45,7 +45,7 @@ class Reply:
         self.reason = response.reason or ""
         self.headers = wire_headers.to_client(tuple(response.headers.items()))
 
-    async def ahead(self, enough: Callable[[bytes], bool]) -> bytes | None:
+    async def peek(self, enough: Callable[[bytes], bool]) -> bytes | None:
         """The answer as far as somebody must know it before it is handed on; `chunks` begins with it all the same.
 
         None: it broke off. Whoever goes on reading runs into that again.
@@ -70,20 +70,20 @@ class Reply:
         if self._is_last:
             self._hang_up_afterwards()
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
-        silence = self._silences.begin(self._response)
+        silence = self._silences.watch(self._response)
         try:
             while chunk := await content.readany():
-                silence.since = None
+                silence.silent_since = None
                 yield chunk
                 if content.at_eof():
                     break
-                silence.since = now()
+                silence.silent_since = now()
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} fell silent in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
             raise UpstreamBroke(f"{who} broke off in the middle of its answer") from None
         finally:
-            self._silences.end(silence)
+            self._silences.unwatch(silence)
 
     def _hang_up_afterwards(self) -> None:
         """Once a stream is through; nobody else is to use this connection."""

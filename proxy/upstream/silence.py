@@ -8,44 +8,44 @@ import asyncio
 
 import aiohttp
 
-_LATEST_SECONDS = 1.0
+_LATEST_CHECK_SECONDS = 1.0
 
 
-class Silence:
+class IdleClock:
     """`since` when an answer has said nothing; None while its client takes its time, for that is not the upstream's."""
 
-    __slots__ = ("content", "since")
+    __slots__ = ("content", "silent_since")
 
-    def __init__(self, content: aiohttp.StreamReader, since: float) -> None:
+    def __init__(self, content: aiohttp.StreamReader, silent_since: float) -> None:
         self.content = content
-        self.since: float | None = since
+        self.silent_since: float | None = silent_since
 
 
-class Silences:
+class IdleTimeout:
     """Those of the answers that are being read. Noticed at most a second late."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._rest = min(_LATEST_SECONDS, seconds / 4)
-        self._open: set[Silence] = set()
+        self._check_seconds = min(_LATEST_CHECK_SECONDS, seconds / 4)
+        self._clocks: set[IdleClock] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, response: aiohttp.ClientResponse) -> Silence:
+    def watch(self, response: aiohttp.ClientResponse) -> IdleClock:
         loop = asyncio.get_running_loop()
-        silence = Silence(response.content, loop.time())
+        clock = IdleClock(response.content, loop.time())
         if response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.read_timeout = None
-            self._open.add(silence)
-            self._timer = self._timer or loop.call_later(self._rest, self._look)
-        return silence
+            self._clocks.add(clock)
+            self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
+        return clock
 
-    def end(self, silence: Silence) -> None:
-        self._open.discard(silence)
+    def unwatch(self, clock: IdleClock) -> None:
+        self._clocks.discard(clock)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         loop = asyncio.get_running_loop()
         earliest = loop.time() - self._seconds
-        for silence in [each for each in self._open if each.since is not None and each.since <= earliest]:
-            self._open.discard(silence)
-            silence.content.set_exception(aiohttp.SocketTimeoutError())
-        self._timer = loop.call_later(self._rest, self._look) if self._open else None
+        for clock in [each for each in self._clocks if each.silent_since is not None and each.silent_since <= earliest]:
+            self._clocks.discard(clock)
+            clock.content.set_exception(aiohttp.SocketTimeoutError())
+        self._timer = loop.call_later(self._check_seconds, self._check) if self._clocks else None

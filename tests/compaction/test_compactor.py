@@ -93,7 +93,7 @@ class House:
     async def leave(self):
         await self.compactor.close()
         self.lease.release()
-        await self.client.closed()
+        await self.client.wait_closed()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from proxy.lab.demo.run import MOST_TURNS, TURNS, sample
 from proxy.lab.demo.tally import Tally, untouched
 from proxy.lab.simulated import Simulated
 from proxy.server import supervisor
-from proxy.server.watch import Source
+from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import Worker, url_of
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
@@ -104,8 +104,8 @@ async def _watched(agent: Agent, moment: Moment, screen: "Screen") -> None:
 async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     """The proxy as `serve` would run it, on a free port of this machine and with nothing set but what it must know."""
     loaded = _loaded(upstream, state)
-    sock = supervisor.bound(loaded.config)
-    serving = asyncio.create_task(Worker(Source(lambda: loaded, None), loaded.config, None).run(sock))
+    sock = supervisor.bind_socket(loaded.config)
+    serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
     await asyncio.sleep(0)
     try:
         yield url_of(loaded.config, sock)

@@ -10,14 +10,14 @@ from proxy.config import Upstream
 from proxy.errors import ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 
 
-def in_our_words(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
+def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
     if isinstance(fault.__cause__, ProxyError):
         return fault.__cause__  # the client's body ended badly while it was being sent on
     who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).hostname})'
     if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
         return UpstreamUnreachable(_why_unreachable(fault, who))
     if isinstance(fault, aiohttp.ConnectionTimeoutError):
-        return _Unconnected(f"{who} did not take a connection within {settings.connect_seconds:g} s")
+        return ConnectTimeout(f"{who} did not take a connection within {settings.connect_seconds:g} s")
     if isinstance(fault, TimeoutError):
         return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
     if isinstance(fault, aiohttp.ClientResponseError):
@@ -42,7 +42,7 @@ def _tls_reason(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientC
     return getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
 
 
-class _Unconnected(UpstreamUnreachable):
+class ConnectTimeout(UpstreamUnreachable):
     """Nothing was sent, so it may be tried again; to the client it is a timeout."""
 
     status, code = 504, "upstream_timeout"

@@ -22,41 +22,41 @@ _RECORDS_SECONDS = 0.2
 _SHARE_SECONDS = 0.25
 _FAULT_SECONDS = 1.0  # before what failed is tried, and told, again
 
-Stamp = tuple[int, int] | None
+FileStamp = tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """How to read the configuration, now and again later."""
 
     read: Callable[[], Loaded]
     file: Path | None
 
 
-class Watch:
+class ConfigWatch:
     """`take` is given each new configuration, and answers whether it differed from the one in force."""
 
     def __init__(
-        self, source: Source, records: Records, emit: events.Listener, take: Callable[[Config], Awaitable[bool]]
+        self, source: ConfigSource, records: Records, emit: events.Listener, take: Callable[[Config], Awaitable[bool]]
     ) -> None:
-        self.again = asyncio.Event()
+        self.reload_requested = asyncio.Event()
         """Set: the configuration is read at once."""
         self._source = source
         self._records = records
         self._emit = emit
-        self._take = take
-        self._refused = False
+        self._apply = take
+        self._last_was_refused = False
 
-    async def file(self) -> None:
-        in_force = before = _stamp(self._source.file)
+    async def watch_file(self) -> None:
+        in_force = before = _file_stamp(self._source.file)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FILE_SECONDS):
-                    await self.again.wait()
-            stamp = _stamp(self._source.file)
-            if self.again.is_set() or stamp == before != in_force:
+                    await self.reload_requested.wait()
+            stamp = _file_stamp(self._source.file)
+            if self.reload_requested.is_set() or stamp == before != in_force:
                 in_force = stamp
-                self.again.clear()
+                self.reload_requested.clear()
                 await self._read()
             before = stamp
 
@@ -64,14 +64,14 @@ class Watch:
         try:
             config = (await asyncio.to_thread(self._source.read)).config
         except InvalidConfig as invalid:
-            self._refused = True
+            self._last_was_refused = True
             self._emit(events.ConfigReloaded(str(invalid)))
             return
-        if await self._take(config) or self._refused:
-            self._refused = False
+        if await self._apply(config) or self._last_was_refused:
+            self._last_was_refused = False
             self._emit(events.ConfigReloaded())
 
-    async def records(self) -> None:
+    async def watch_records(self) -> None:
         """Keys and switches count at once."""
         while True:
             await asyncio.sleep(_RECORDS_SECONDS)
@@ -81,7 +81,7 @@ class Watch:
                 self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_FAULT_SECONDS)
 
-    async def share(self, store: Store) -> None:
+    async def sync_records(self, store: Store) -> None:
         """One worker of a machine sees to it that all machines know the same."""
         while True:
             try:
@@ -92,7 +92,7 @@ class Watch:
             await asyncio.sleep(_SHARE_SECONDS)
 
 
-def _stamp(file: Path | None) -> Stamp:
+def _file_stamp(file: Path | None) -> FileStamp:
     try:
         stat = file.stat() if file else None
     except OSError:
