@@ -93,7 +93,9 @@ def folded(draft: Draft, kept: set[int], tell: Tell, put: Put = noted) -> Draft:
         left -= len(run)
         if run:
             before = speaker(chain(reversed(middle), reversed(draft.before)))
-            after = speaker(chain(draft.middle[place:], draft.after))
+            # Not a slice: of each of many stretches it would copy all that follows.
+            following = (draft.middle[later] for later in range(place, len(draft.middle)))
+            after = speaker(chain(following, draft.after))
             stretch = Stretch(tuple(run), _origin(run, draft), before, after, last=left == 0)
             middle += put(stretch, tell(stretch))
         middle += () if message is None else (message,)

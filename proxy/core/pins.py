@@ -15,6 +15,8 @@ from functools import lru_cache
 from proxy.core.groups import last_user
 from proxy.core.messages import HEAD, NOTE, Message
 
+MOST_PASSAGES = 250
+"""Each passage is looked for in each message that may hold it, several times for a block."""
 _LONGEST_LINE = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P])|\\[1-9]")
@@ -31,7 +33,8 @@ class Pins:
     patterns: tuple[str, ...] = ()
     """Lines in which this pattern is found (see `fault`)."""
     budget: int = 16_000
-    """Bytes of pinned passages in all; where there are more, the oldest are no longer pinned."""
+    """Bytes of pinned passages in all; where there are more, or more than `MOST_PASSAGES`, the oldest are no longer
+    pinned."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """The pinned passages, in order, each once; the newest that fit the budget."""
@@ -41,7 +44,7 @@ class Pins:
         room, kept = self.budget, dict[str, None]()
         for passage in reversed(found):
             size = len(passage.encode("utf-8", "surrogatepass"))
-            if passage not in kept and size <= room:
+            if passage not in kept and size <= room and len(kept) < MOST_PASSAGES:
                 kept[passage] = None
                 room -= size
         return tuple(reversed(kept))

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -23,7 +24,10 @@ from proxy.wire import bodies
 ROOM = 16 * 1024 * 1024
 _KEPT = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
 _TEXTS = frozenset({"type", "text", "thinking"})
+LONGEST_EVENT = 1024 * 1024
 _DEEPEST = 64
+# Calls of one message whose pieces may still come, mixed with each other: a piece looks for its like among them.
+MOST_OPEN = 500
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _EVENTS = "text/event-stream"
 
@@ -147,8 +151,11 @@ class _Stream:
 
     def __init__(self, room: int) -> None:
         self._room = room
+        self._longest_event = min(room, LONGEST_EVENT)
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._data: list[bytes] = []
+        self._data_bytes = 0
         self._said: dict[int, _Said] = {}
         self._model = ""
         self._usage: Mapping[str, Any] | None = None
@@ -156,12 +163,19 @@ class _Stream:
 
     def feed(self, data: bytes) -> None:
         rest, *lines = _LINE_END.split(data)
-        self._held.append(rest)
+        self._hold(rest)
         for rest in lines:
             self._line(b"".join(self._held))
-            self._held = [rest]
-        if len(self._held) > 1 and sum(map(len, self._held)) > self._room:
-            self._held, self._room = [], -1
+            self._held, self._held_bytes = [], 0
+            self._hold(rest)
+        # An answer without room is read on, for its usage and its end, but one event may not take all room again.
+        if self._held_bytes + self._data_bytes > (self._room if self._room >= 0 else self._longest_event):
+            self._held, self._held_bytes, self._room = [], 0, -1
+            self._data, self._data_bytes = [], 0
+
+    def _hold(self, piece: bytes) -> None:
+        self._held.append(piece)
+        self._held_bytes += len(piece)
 
     def answer(self, *, ended: bool) -> Answer:
         choices = tuple(Choice(index, _message(said), said.finish) for index, said in sorted(self._said.items()))
@@ -174,9 +188,10 @@ class _Stream:
             self._event()
         elif line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
+            self._data_bytes += len(line)
 
     def _event(self) -> None:
-        data, self._data = b"\n".join(self._data), []
+        data, self._data, self._data_bytes = b"\n".join(self._data), [], 0
         told = _object(_read(data))
         if told is None:
             return
@@ -257,7 +272,8 @@ def _like(grown: list[Any], new: Any) -> dict[str, Any] | None:  # noqa: ANN401 
     if "index" not in new:
         last = grown[-1] if grown and isinstance(grown[-1], dict) else None
         return last if last is not None and _goes_on(last, new) else None
-    same = (one for one in reversed(grown) if isinstance(one, dict) and one.get("index") == new["index"])
+    newest = islice(reversed(grown), MOST_OPEN)
+    same = (one for one in newest if isinstance(one, dict) and one.get("index") == new["index"])
     like = next(same, None)
     return None if like and new.get("id") and like.get("id") and like["id"] != new["id"] else like
 

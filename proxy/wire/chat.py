@@ -249,14 +249,15 @@ def _call(found: _Call) -> Call:
 def answer_within(source: bytes, most: int) -> bytes:
     """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
     asked = [each for each in splice.members(source) if each.key in _OUTPUT]
-    for each in reversed(asked):
-        value = json.loads(source[each.start : each.stop])
-        if value is None or (isinstance(value, int | float) and value > most):
-            source = splice.replaced(source, each.start, each.stop, b"%d" % most)
     if asked:
-        return source
+        over = [each for each in asked if _is_over(json.loads(source[each.start : each.stop]), most)]
+        return splice.replace_spans(source, ((each.start, each.stop, b"%d" % most) for each in over))
     opening = source.index(b"{") + 1
     return splice.replaced(source, opening, opening, b'"max_tokens":%d,' % most)
+
+
+def _is_over(bound: object, most: int) -> bool:
+    return bound is None or (isinstance(bound, int | float) and bound > most)
 
 
 def unstreamed(source: bytes) -> bytes:
@@ -275,7 +276,6 @@ def question(request: Request, put: Try, model: str = "", *, foreign: bool = Fal
         source = splice.without(source, {member.key for member in splice.members(source)} - _TOLD_TO_OTHERS)
     source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
     wanted = dict.fromkeys(_OUTPUT, b"%d" % put.answer) | ({"model": json.dumps(model).encode()} if model else {})
-    for each in reversed([*splice.members(source)]):
-        if each.key in wanted and source[each.start : each.stop] != b"null":
-            source = splice.replaced(source, each.start, each.stop, wanted[each.key])
-    return source
+    asked = [each for each in splice.members(source) if each.key in wanted]
+    given = [each for each in asked if source[each.start : each.stop] != b"null"]
+    return splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in given))

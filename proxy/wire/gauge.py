@@ -18,6 +18,9 @@ _SPEAKS = b'"usage"'
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _ASKED = b'{"include_usage":true}'
 LARGEST = 16 * 1024 * 1024
+# A longer line holds no usage object of any server. It passes as it comes: held back, it would fill the memory, and be
+# copied with each piece that arrives.
+LONGEST_LINE = 1024 * 1024
 
 
 def asking(source: bytes) -> bytes | None:
@@ -61,18 +64,32 @@ class Events:
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
-        self._held = b""
+        self._held = bytearray()
         self._swallows = False
+        self._passes = False
 
     def feed(self, data: bytes) -> bytes:
-        data = self._held + data
+        if self._passes:
+            end = data.find(b"\n") + 1
+            if not end:
+                return data
+            self._passes = False
+            return data[:end] + self.feed(data[end:])
         end = data.rfind(b"\n") + 1
-        self._held = data[end:]
-        return self._told(data[:end])
+        if not end:
+            self._held += data
+            self._passes = len(self._held) > LONGEST_LINE
+            return self._release() if self._passes else b""
+        ready = self._release() + data[:end]
+        self._held += data[end:]
+        return self._told(ready)
 
     def close(self) -> bytes:
-        rest, self._held = self._held, b""
-        return self._told(rest)
+        return self._told(self._release())
+
+    def _release(self) -> bytes:
+        held, self._held = bytes(self._held), bytearray()
+        return held
 
     def _told(self, data: bytes) -> bytes:
         if not self._swallows and _SPEAKS not in data:

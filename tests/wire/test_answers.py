@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 from completions import Turn, calls, chunk, delta, error_event, event, finish, says
+from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.answers import NOTHING, Assembly
+from proxy.wire.answers import LONGEST_EVENT, NOTHING, Assembly
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 
@@ -251,3 +253,46 @@ def test_no_server_can_say_anything_that_trips_it(deltas, other):
     assert all(isinstance(said, dict) for said in messages(answer))
     body = json.dumps({"choices": deltas, "usage": other, "model": other}).encode()
     assert all(isinstance(said, dict) for said in messages(heard(body, kind=JSON)))
+
+
+def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
+    def fed(count):
+        assembly = Assembly("text/event-stream")
+        for _ in range(count):
+            assembly.feed(b"x" * 100)
+        return assembly
+
+    assert_grows_in_proportion(fed, int, 10_000)
+
+
+def test_the_cost_of_calls_grows_with_their_number():
+    def stream(count):
+        call = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,"id":"%d"}]}}]}\n\n'
+        return b"".join(call % (number, number) for number in range(count))
+
+    def read(data):
+        assembly = Assembly("text/event-stream")
+        assembly.feed(data)
+        return assembly.answer(ended=True)
+
+    assert_grows_in_proportion(read, stream, 2_000)
+
+
+def test_an_event_of_many_lines_is_bounded():
+    assembly = Assembly("text/event-stream", room=1_000)
+    tracemalloc.start()
+    for number in range(2_000):
+        assembly.feed(b"data: " + b"%d" % number * 200 + b"\n")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2 * LONGEST_EVENT
+    assert not assembly.answer(ended=True).whole
+
+
+def test_usage_is_read_after_the_room_is_gone():
+    assembly = Assembly("text/event-stream", room=100)
+    assembly.feed(b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % (b"x" * 90))
+    assembly.feed(b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % (b"x" * 90))
+    assembly.feed(b'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n')
+    answer = assembly.answer(ended=True)
+    assert (answer.whole, answer.usage) == (False, {"prompt_tokens": 3})

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 from completions import says
+from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +94,21 @@ def test_an_answer_beyond_all_measure_is_not_held():
     assert body.feed(huge) == huge
     assert body.feed(b"y") == b"y"
     assert body.close() == b""
+
+
+def test_a_line_without_end_passes_as_it_comes_and_what_follows_is_read_again():
+    shown = Events(Gauge(hidden=True))
+    piece = b"x" * 100_000
+    out = [shown.feed(piece) for _ in range(40)]
+    assert b"".join(out) == piece * 40
+    assert shown.feed(b'x\ndata: {"choices":[],"usage":{"prompt_tokens":1}}\n\n') == b"x\n"
+    assert shown.close() == b""
+
+
+def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
+    def fed(count):
+        shown = Events(Gauge(hidden=True))
+        for _ in range(count):
+            shown.feed(b"x" * 16)
+
+    assert_grows_in_proportion(fed, int, 10_000)

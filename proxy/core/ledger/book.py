@@ -110,7 +110,9 @@ def _ranges(spans: Sequence[Span] | None) -> str:
 def _spans(earlier: Entry | None, lines: Span | None) -> list[Span] | None:
     if lines is None or (earlier is not None and earlier.spans is None):
         return None
-    return [*(earlier.spans or () if earlier else ()), lines]
+    spans = earlier.spans if earlier is not None and earlier.spans is not None else []
+    spans.append(lines)  # the list goes on in the new entry: a copy for each of many reads of one file adds up
+    return spans
 
 
 def _size(text: str) -> int:

@@ -7,6 +7,7 @@ always-step). When a block is made anyway, an old result can go as well that a l
 one of lines 20-40 obsolete).
 """
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -100,7 +101,7 @@ class _Later:
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
         self._same: set[tuple[str, str]] = set()
-        self._ranges: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        self._ranges: dict[tuple[str, str], _Ranges] = {}
 
     def covers(self, call: Call) -> bool:
         exact = (call.name, call.arguments)
@@ -110,10 +111,7 @@ class _Later:
         if extent is None:
             return covered
         path, start, stop = extent
-        known = self._ranges.setdefault((call.name, path), [])
-        covered = covered or any(first <= start and stop <= last for first, last in known)
-        known.append((start, stop))
-        return covered
+        return self._ranges.setdefault((call.name, path), _Ranges()).add(start, stop) or covered
 
     def _extent(self, call: Call) -> tuple[str, float, float] | None:
         """Which lines of which path a call asks for; everything, where it names none."""
@@ -124,6 +122,28 @@ class _Later:
         _, path, first, last, count = declared
         start, end = _number(named.get(first), 0.0), float("inf")
         return named[path], start, min(_number(named.get(last), end), start + _number(named.get(count), end))
+
+
+class _Ranges:
+    """Ranges of lines of one file, those left out that lie within another: by their starts, and so by their ends too.
+
+    Thousands of calls may name one file, and each of them asks whether it is covered.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._stops: list[float] = []
+
+    def add(self, start: float, stop: float) -> bool:
+        """Whether one of the ranges so far covers this one, which is among them from now on."""
+        place = bisect_right(self._starts, start)
+        if place and self._stops[place - 1] >= stop:
+            return True
+        first = bisect_left(self._starts, start)
+        last = max(first, bisect_right(self._stops, stop))
+        self._starts[first:last] = [start]
+        self._stops[first:last] = [stop]
+        return False
 
 
 def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON

@@ -1,0 +1,109 @@
+"""The work for a history is proportional to its length, whatever stands in it: parse, chain, decide and render."""
+
+import json
+
+import pytest
+from chat import KEY, TENANT, body, call, calls, parsed, says, user
+from growth import assert_grows_in_proportion
+
+from proxy.core import plan
+from proxy.core.groups import repair
+from proxy.core.identity import chain
+from proxy.core.ledger import ledger
+from proxy.core.overlay import Block
+from proxy.core.pins import Pins
+from proxy.core.pipeline import Draft
+from proxy.core.rules import Facts, Rules
+from proxy.core.scene import Scene
+from proxy.core.steps import DedupOld
+from proxy.wire.chat import answer_within, render
+
+WORDS = "some words about /src/a.py and x=1 " * 8
+END = [*says("Done."), *user("Go on."), *says("Well."), *user("Go on.")]
+RULES = Rules(pins=Pins(tags=("pin",), markers=("MUST",)))
+
+
+def reads_of_one_file(count):
+    """Each read asks for other lines, and none covers another."""
+    read = [call("Read", file_path="/a", offset=3 * n, limit=1, out=f"{n} {WORDS}") for n in range(count)]
+    return [message for group in read for message in group]
+
+
+def numbered(messages):
+    for number, message in enumerate(messages):
+        for each in message.get("tool_calls", ()):
+            each["id"] = f"c{number}"
+        if message["role"] == "tool":
+            message["tool_call_id"] = f"c{number - 1}"
+    return messages
+
+
+SHAPES = {
+    "parts with cache markers": lambda count: user(
+        [{"type": "text", "text": f"{n} {WORDS}", "cache_control": {}} for n in range(count)]
+    ),
+    "words of users and answers in turn": lambda count: [
+        message for n in range(count) for message in (*user(f"Do {n}."), *says(f"{n} {WORDS}"))
+    ],
+    "instructions in the midst": lambda count: [
+        message
+        for n in range(count)
+        for message in ({"role": "system", "content": f"Mind {n}."}, *says(f"{n} {WORDS}"))
+    ],
+    "results without calls": lambda count: [
+        {"role": "tool", "tool_call_id": f"c{n}", "content": f"{n} {WORDS}"} for n in range(count)
+    ],
+    "calls without results": lambda count: [
+        {**calls(("Read", {"path": f"/{n}"}, ""))[0], "content": WORDS} for n in range(count)
+    ],
+    "the same result again and again": lambda count: numbered(
+        [message for _ in range(count) for message in call("Read", path="/a", out=WORDS * 3)]
+    ),
+    "reads of one file": lambda count: numbered(reads_of_one_file(count)),
+    "pins": lambda count: [
+        message for n in range(count) for message in (*user(f"<pin>Keep {n}.</pin>"), *says(f"{n} {WORDS}"))
+    ],
+}
+
+
+def decide(source):
+    """Everything that is done for one request, under pressure of its window, by price, and as forced."""
+    request = parsed(source)
+    links = chain(request, TENANT, KEY)
+    for facts in (Facts(usable=len(source) // 12), Facts(usable=len(source)), Facts(force=True)):
+        scene = Scene.of(request, links, (), RULES, facts=facts)
+        ready = plan.without_a_model(plan.decide(scene))
+        render(request, ready.view, ready.tools)
+        plan.ahead(scene)
+        if ready.block is not None:
+            Block.from_bytes(ready.block.to_bytes())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_cost_of_a_request_grows_with_the_length_of_its_history(shape):
+    assert_grows_in_proportion(decide, lambda count: body([*user("Begin."), *SHAPES[shape](count), *END]), 250)
+
+
+def draft_of(count):
+    return Draft((), parsed(body(numbered(reads_of_one_file(count)))).body)
+
+
+def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
+    assert_grows_in_proportion(DedupOld(), draft_of, 1_500)
+
+
+def test_the_cost_of_a_ledger_grows_with_the_reads_of_one_file():
+    assert_grows_in_proportion(lambda draft: ledger(draft.middle, 6_000), draft_of, 1_500)
+
+
+def test_the_cost_of_a_bound_that_is_told_many_times_grows_with_their_number():
+    def told(count):
+        return b'{"messages":[]' + b',"max_tokens":900' * count + b"}"
+
+    assert answer_within(told(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
+    assert_grows_in_proportion(lambda source: answer_within(source, 5), told, 10_000)
+
+
+def test_repair_keeps_its_speed_where_every_call_is_answered():
+    whole = parsed(body(json.loads(json.dumps(numbered(reads_of_one_file(3)))))).body
+    assert repair(whole) == whole
