@@ -52,6 +52,18 @@ class PathNotAllowed(ProxyError):
     status, code = 403, "path_not_allowed"
 
 
+class HostNotAllowed(ProxyError):
+    """The Host header is none of the proxy's names: another site's DNS name may point here."""
+
+    status, code = 403, "host_not_allowed"
+
+
+class ForeignOrigin(ProxyError):
+    """A page of another site asks for something that costs or changes something."""
+
+    status, code = 403, "foreign_origin"
+
+
 class NotFound(ProxyError):
     status, code = 404, "not_found"
 
@@ -72,6 +84,10 @@ class BodyTooLarge(ProxyError):
 
 class UnsupportedEncoding(ProxyError):
     status, code = 415, "unsupported_encoding"
+
+
+class NotJson(ProxyError):
+    status, code = 415, "not_json"
 
 
 class HeadersTooLarge(ProxyError):

@@ -207,6 +207,7 @@ class Gateway:
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
+        self._door.check_spending(settings, call.caller, call.headers)
         return self.clients[settings.name]
 
     async def _prepared(

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from proxy.access import keys
+from proxy.access.pages import check_page, lower_case
 from proxy.access.registry import Registry
-from proxy.config import Access, Config, Team
+from proxy.config import Access, Config, Team, Upstream
 from proxy.config.teams import is_team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.caller import ANYBODY, Caller
@@ -38,16 +39,27 @@ class Door:
 
     access: Access
     teams: dict[str, Team] = field(default_factory=dict)
+    hosts: frozenset[str] = frozenset()
+    """Public names of the proxy, and of sites whose pages may call it."""
 
     @classmethod
     def of(cls, config: Config) -> "Door":
-        return cls(config.access, dict(config.teams))
+        hosts = (config.listen.host, *config.access.hosts, *config.admin.hosts)
+        return cls(config.access, dict(config.teams), lower_case(hosts))
 
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float) -> Admitted:
         """ProxyError: it may not come in, and why."""
         caller, headers = self._who(headers, peer, registry, now)
         tag, halted = find(headers, TAG) or "", registry.halts(caller.team)
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
+
+    def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:
+        """Raise a ProxyError where a page of another site may be about to spend a key of the configuration.
+
+        A team key, which no page of another site has, makes up for it.
+        """
+        if upstream.holds_secret and not caller.team:
+            check_page(headers, self.hosts)
 
     def _who(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
         header = self.access.team_header.lower()

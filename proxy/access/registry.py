@@ -7,7 +7,7 @@ sight speaks later, whatever his own clock says.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from proxy.access.keys import TeamKey
 
 FORMAT = 1
 EVERYBODY = ""
+SESSIONS_REMEMBERED = 500
 _A_MOMENT = 0.001
 NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at": 0.0, "by": ""}
 """Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
@@ -33,6 +34,8 @@ class Registry:
     keys: Mapping[str, TeamKey] = field(default_factory=dict)
     switches: Mapping[str, Switch] = field(default_factory=dict)
     """By team; `EVERYBODY` is the switch of all."""
+    ended_sessions: frozenset[str] = frozenset()
+    """Sessions of the admin pages that were logged out: `<until>.<id>`, without the signature that opens."""
 
     def halts(self, team: str) -> bool:
         """Is compaction switched off for this team, or for all?"""
@@ -53,6 +56,9 @@ class Registry:
         at = now if before is None else _after(before.at, now)
         return replace(self, switches={**self.switches, team: Switch(on, at)})
 
+    def with_session_ended(self, session: str) -> "Registry":
+        return replace(self, ended_sessions=_newest({*self.ended_sessions, session}))
+
     def merged(self, other: "Registry") -> "Registry":
         """Everything that either of them knows. The order does not matter, and twice is as good as once."""
         return Registry(
@@ -61,6 +67,7 @@ class Registry:
                 name: _later(self.switches.get(name), other.switches.get(name))
                 for name in {*self.switches, *other.switches}
             },
+            ended_sessions=_newest(self.ended_sessions | other.ended_sessions),
         )
 
     def to_bytes(self) -> bytes:
@@ -69,6 +76,7 @@ class Registry:
             "keys": [asdict(self.keys[name]) for name in sorted(self.keys)],
             "switches": {name: asdict(self.switches[name]) for name in sorted(self.switches)},
             "published": NOTHING_PUBLISHED,
+            "ended_sessions": sorted(self.ended_sessions),
         }
         return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
@@ -83,6 +91,7 @@ class Registry:
             return cls(
                 keys={key.id: key for key in keys},
                 switches={name: Switch(**said) for name, said in value["switches"].items()},
+                ended_sessions=frozenset(map(str, value.get("ended_sessions", ()))),
             )
         except (TypeError, KeyError, AttributeError) as fault:
             raise ValueError(f"not a registry: {fault}") from None
@@ -90,6 +99,16 @@ class Registry:
 
 def _after(before: float, now: float) -> float:
     return max(now, before + _A_MOMENT)
+
+
+def _newest(sessions: Iterable[str]) -> frozenset[str]:
+    """Those that would be open longest, as many as are remembered. No clock: replicas that merge must agree."""
+    return frozenset(sorted(sessions, key=_ends_at)[-SESSIONS_REMEMBERED:])
+
+
+def _ends_at(session: str) -> tuple[int, str]:
+    until = session.partition(".")[0]
+    return (int(until) if until.isascii() and until.isdigit() else 0), session
 
 
 def _stricter(one: TeamKey | None, other: TeamKey | None) -> TeamKey:

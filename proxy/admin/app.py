@@ -4,6 +4,7 @@ aiohttp's own router finds the route. Everything that leaves carries headers tha
 than showing it.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -23,10 +24,10 @@ from proxy.access import admin
 from proxy.access.records import RegistryUnreadable
 from proxy.admin import activity, conversations, guard, overview, policies, teams, what_if
 from proxy.admin.context import AdminContext, AdminRequest, Route
-from proxy.admin.errors import Flaw, Invalid, NeedsAdminKey, NotJson, TooManyTries, Unreadable
+from proxy.admin.errors import Flaw, Invalid, NeedsAdminKey, TooManyTries, Unreadable
 from proxy.admin.guard import Guard, Visitor
 from proxy.config import Config
-from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, ProxyError
+from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.promises import StoreUnavailable
 
@@ -117,7 +118,7 @@ class Admin:
 
     async def _admit(self, request: web.BaseRequest, config: Config) -> Visitor:
         try:
-            return await self._guard.admit(request, config)
+            return await self._guard.admit(request, config, self._context.records.current)
         except NeedsAdminKey:
             if "Authorization" in request.headers:
                 self._note_refused(request)
@@ -147,11 +148,24 @@ class Admin:
         return answer
 
     async def _log_out(self, request: web.BaseRequest) -> web.Response:
-        visitor = request[_VISITOR]
+        visitor, session = request[_VISITOR], guard.session_id(request.cookies.get(guard.COOKIE, ""))
+        if session:
+            await self._end_session(session)
         self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.del_cookie(guard.COOKIE, path="/admin")
         return answer
+
+    async def _end_session(self, session: str) -> None:
+        """End it for every worker and replica: a copy of the cookie opens nothing any more."""
+        try:
+            await asyncio.to_thread(self._context.records.change, lambda registry: registry.with_session_ended(session))
+        except (OSError, RegistryUnreadable) as fault:
+            self._context.emit(StoreFailed(str(fault)))
+            raise Unreadable(
+                "the session could not be ended for copies of its cookie, because the registry cannot be written; see "
+                "the proxy's log, and log out again"
+            ) from None
 
     def _note_refused(self, request: web.BaseRequest) -> None:
         self._context.emit(AdminActed("somebody", request.remote or "", "log in", "", "refused"))

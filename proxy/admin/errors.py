@@ -11,22 +11,6 @@ class NeedsAdminKey(ProxyError):
     status, code = 401, "admin_key_needed"
 
 
-class HostNotAllowed(ProxyError):
-    """The Host header names no host of these pages: another site's DNS name may point here."""
-
-    status, code = 403, "host_not_allowed"
-
-
-class ForeignOrigin(ProxyError):
-    """A page of another site asks for a change."""
-
-    status, code = 403, "foreign_origin"
-
-
-class NotJson(ProxyError):
-    status, code = 415, "not_json"
-
-
 class Unreadable(ProxyError):
     """A disk or store that cannot be read or written."""
 

@@ -20,8 +20,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proxy.access import admin
-from proxy.admin.errors import ForeignOrigin, HostNotAllowed, NeedsAdminKey, TooManyTries
+from proxy.access.pages import host_of
+from proxy.access.registry import Registry
+from proxy.admin.errors import NeedsAdminKey, TooManyTries
 from proxy.config import Config
+from proxy.errors import ForeignOrigin, HostNotAllowed
 
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
@@ -29,7 +32,7 @@ READS = frozenset({"GET", "HEAD"})
 SLOWEST_SECONDS = 2.0
 FIRST_SECONDS = 0.25
 WAITING = 8
-"""So many wrong keys of one address may wait for their answer."""
+"""So many wrong keys of one address may wait for their answer; further ones are refused at once."""
 REMEMBERED = 10_000
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to know them)
@@ -57,7 +60,7 @@ class Guard:
 
     def check_host(self, request: web.BaseRequest, config: Config) -> None:
         """A name that an attacker's DNS points to us is not ours, whatever it resolves to."""
-        name = _host_of(request.headers.get("Host", ""))
+        name = host_of(request.headers.get("Host", ""))
         here = request.transport.get_extra_info("sockname") if request.transport is not None else None
         bound = {config.listen.host.lower()} - _ANYWHERE
         reached = {here[0].lower()} if isinstance(here, tuple) else set()
@@ -75,10 +78,10 @@ class Guard:
             return
         asked = urlsplit(origin or "")
         ours = asked.netloc.lower() == request.headers.get("Host", "").lower()
-        if not asked.netloc or not (ours or _host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
+        if not asked.netloc or not (ours or host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
             raise ForeignOrigin("what changes something must come from the dashboard's own pages, or with the key")
 
-    async def admit(self, request: web.BaseRequest, config: Config) -> Visitor:
+    async def admit(self, request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
         """Whoever shows the key or a session. NeedsAdminKey: nobody else."""
         key, address = admin.key_of(config), request.remote or ""
         shown = request.headers.get("Authorization", "")
@@ -86,17 +89,20 @@ class Guard:
             await self.try_key(key, shown[len(_BEARER) :].strip(), address)
             self.check_origin(request, config, by_session=False)
             return Visitor("admin", address)
-        if is_session(request.cookies.get(COOKIE, ""), key, time.time()):
+        session = request.cookies.get(COOKIE, "")
+        if is_session(session, key, time.time()) and session_id(session) not in registry.ended_sessions:
             self.check_origin(request, config, by_session=True)
             return Visitor("admin (session)", address)
         raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
 
     async def try_key(self, key: str | None, shown: str, address: str) -> None:
-        if self._waiting[address] >= WAITING:
-            raise TooManyTries("too many wrong keys from this address: wait", headers=(("retry-after", "5"),))
+        # The key comes before the limit: behind a balancer all callers have one address, and a stranger's wrong keys
+        # must not keep the operators out. The keys are too long to be guessed, however many are looked at.
         if admin.opens(key, shown):
             self._wrong.pop(address, None)
             return
+        if self._waiting[address] >= WAITING:
+            raise TooManyTries("too many wrong keys from this address: wait", headers=(("retry-after", "5"),))
         self._note_wrong(address)
         self._waiting[address] += 1
         try:
@@ -119,6 +125,11 @@ def session(key: str, now: float) -> str:
     return f"{told}.{_signature(told, key)}"
 
 
+def session_id(shown: str) -> str:
+    """The public part of a session: by it the registry knows that somebody has logged out."""
+    return shown.rpartition(".")[0]
+
+
 def is_session(shown: str, key: str | None, now: float) -> bool:
     told, _, signature = shown.rpartition(".")
     until = told.partition(".")[0]
@@ -130,11 +141,3 @@ def is_session(shown: str, key: str | None, now: float) -> bool:
 def _signature(told: str, key: str) -> str:
     signing = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
     return blake2b(told.encode(), key=signing, digest_size=24).hexdigest()
-
-
-def _host_of(netloc: str) -> str:
-    """The name without the port; `[::1]:8800` is `::1`."""
-    name = netloc.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.rpartition(":")[0] if name.count(":") == 1 else name

@@ -193,6 +193,11 @@ class Upstream(Block):
     ca_file: TrustedFile = Field(None, description="Certificates (PEM) to trust instead of the system's.")
     client_cert: IdentityFile = Field(None, description="Client certificate (PEM, key included) to present.")
 
+    @property
+    def holds_secret(self) -> bool:
+        """Whether it is called with a credential of the configuration, whoever asks."""
+        return self.key is not None or any(isinstance(value, Secret) for value in self.headers.values())
+
     def serves(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 

@@ -54,6 +54,11 @@ class Access(Block):
     trusted: tuple[Network, ...] = Field(
         ("127.0.0.0/8", "::1/128"), description="Addresses and networks from which that header is believed."
     )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="Public names of the proxy, and sites whose pages may call it; asked for where an upstream has a "
+        "key and there are no teams. Addresses and local names need not be listed.",
+    )
     tenant_headers: tuple[HeaderName, ...] = Field(
         (),
         description="Further headers that tell clients apart, such as x-forwarded-user, beside all known credentials.",

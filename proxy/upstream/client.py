@@ -133,7 +133,9 @@ class Client:
                 fault, aiohttp.ServerDisconnectedError | ConnectionResetError
             )
             raise transport_errors.as_proxy_error(fault, self.settings) from None
-        return Reply(response, self.settings.name, self._idle_timeout, is_last=self._closes_after_streams)
+        # With a secret of ours no page of another site may read what it bought, whatever the upstream allows.
+        readable, is_last = not self.settings.holds_secret, self._closes_after_streams
+        return Reply(response, self.settings.name, self._idle_timeout, is_last=is_last, cross_origin=readable)
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
         """How long to wait before asking again; None: hand this answer on."""

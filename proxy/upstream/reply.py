@@ -34,6 +34,7 @@ class Reply:
         silences: IdleTimeout,
         *,
         is_last: bool,
+        cross_origin: bool = True,
     ) -> None:
         self._response = response
         self._name = name
@@ -42,8 +43,8 @@ class Reply:
         self._ahead = b""
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
-        self.reason = response.reason or ""
-        self.headers = wire_headers.to_client(tuple(response.headers.items()))
+        self.reason = _printable(response.reason)
+        self.headers = wire_headers.to_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, enough: Callable[[bytes], bool]) -> bytes | None:
         """The answer as far as somebody must know it before it is handed on; `chunks` begins with it all the same.
@@ -95,3 +96,8 @@ class Reply:
     def close(self) -> None:
         """Let go of the connection. One whose answer was read whole has gone back to the pool already."""
         self._response.close()
+
+
+def _printable(reason: str | None) -> str:
+    """The reason phrase as it came; one with control characters could not be written again, and is left out."""
+    return reason if reason is not None and (reason.isprintable() or reason.replace("\t", "").isprintable()) else ""

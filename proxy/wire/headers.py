@@ -48,6 +48,9 @@ ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 _TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OURS
 # An Alt-Svc would lead the client past the proxy.
 _TO_CLIENT = HOP_BY_HOP | {"alt-svc"}
+# Only this proxy says these; from an upstream they would stand before its own.
+_SAID_BY_US = "x-compaction"
+_CROSS_ORIGIN = "access-control-"
 
 
 def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
@@ -70,9 +73,14 @@ def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> H
     return kept if len(set(names)) == len(names) else _spelt_alike(kept)
 
 
-def to_client(headers: Headers) -> Headers:
-    """What an answer carries on from here. A value that is no UTF-8 would arrive altered, so it does not arrive."""
-    kept = _kept(headers, [name.lower() for name, _ in headers], _TO_CLIENT)
+def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
+    """What an answer carries on from here. A value that is no UTF-8 would arrive altered, so it does not arrive.
+
+    `cross_origin`: whether the upstream may allow pages of other sites to read it.
+    """
+    names = [name.lower() for name, _ in headers]
+    refused = _SAID_BY_US if cross_origin else (_SAID_BY_US, _CROSS_ORIGIN)
+    kept = _kept(headers, names, _TO_CLIENT | {name for name in names if name.startswith(refused)})
     return kept if are_text(kept) else tuple(filter(_is_text, kept))
 
 

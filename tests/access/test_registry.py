@@ -1,11 +1,13 @@
 """The registry: what operators have said, merged without a judge."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.access.keys import TeamKey
-from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.registry import EVERYBODY, SESSIONS_REMEMBERED, Registry
 
 TIMES = st.integers(0, 5).map(float)
 KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), st.just(1.0), st.just(0.0), TIMES)
@@ -15,6 +17,7 @@ ACTS = st.one_of(
         lambda team, on, at: lambda known: known.switched(team, on=on, now=at),
         st.sampled_from(["", "red", "blue"]), st.booleans(), TIMES,
     ),
+    st.integers(0, 9).map(lambda until: lambda known: known.with_session_ended(f"{until}.ab")),
 )  # fmt: skip
 
 
@@ -39,6 +42,23 @@ def test_a_revocation_is_for_ever(one, other):
     merged = one.merged(other)
     revoked = {name for known in (one, other) for name, key in known.keys.items() if key.revoked}
     assert all(merged.keys[name].revoked for name in revoked)
+
+
+def test_of_ended_sessions_those_are_remembered_that_would_be_open_longest():
+    one, other = Registry(), Registry()
+    for until in range(2 * SESSIONS_REMEMBERED):
+        one = one.with_session_ended(f"{until}.one")
+        other = other.with_session_ended(f"{until}.other")
+    merged = one.merged(other)
+    assert len(merged.ended_sessions) == SESSIONS_REMEMBERED
+    assert merged == other.merged(one) == merged.merged(one)
+    assert f"{2 * SESSIONS_REMEMBERED - 1}.one" in merged.ended_sessions
+
+
+def test_a_registry_of_version_0_1_has_no_ended_sessions():
+    value = json.loads(Registry().to_bytes())
+    del value["ended_sessions"]
+    assert Registry.from_bytes(json.dumps(value).encode()) == Registry()
 
 
 @given(registries())
