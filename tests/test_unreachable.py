@@ -48,13 +48,13 @@ async def test_an_upstream_that_refuses_is_a_502(serve):
     assert reply.status == 502
     fault = fault_of(reply)
     assert fault["code"] == "upstream_unreachable"
-    assert fault["message"] == 'upstream "lab" (127.0.0.1) does not take connections: Connection refused'
+    assert fault["message"] == 'upstream "lab" (127.0.0.1): cannot connect: Connection refused'
 
 
 async def test_an_upstream_without_an_address_is_a_502(serve):
     reply = await unreachable(serve, "http://nowhere.invalid/v1")
     assert reply.status == 502
-    assert fault_of(reply)["message"] == 'upstream "lab" (nowhere.invalid) has no address: check base_url and DNS'
+    assert fault_of(reply)["message"] == 'upstream "lab" (nowhere.invalid): host name not found: check base_url and DNS'
 
 
 async def test_an_upstream_that_speaks_no_tls_is_a_502(serve):
@@ -65,7 +65,7 @@ async def test_an_upstream_that_speaks_no_tls_is_a_502(serve):
     async with await asyncio.start_server(speak_plainly, "127.0.0.1", 0) as plain:
         reply = await unreachable(serve, f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}/v1")
     assert reply.status == 502
-    assert 'no TLS connection to upstream "lab"' in fault_of(reply)["message"]
+    assert 'upstream "lab" (127.0.0.1): TLS failed: ' in fault_of(reply)["message"]
 
 
 async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):

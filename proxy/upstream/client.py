@@ -1,4 +1,4 @@
-"""All connections to one upstream: a call goes out, and the first answer worth handing on comes back."""
+"""The client of one upstream: its connections, how a call is sent, and what is sent again."""
 
 import asyncio
 import ssl
@@ -17,19 +17,17 @@ from proxy.config import Upstream
 from proxy.errors import UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
 from proxy.upstream import transport_errors
-from proxy.upstream.address import Address
-from proxy.upstream.call import Body, Call
-from proxy.upstream.reply import Reply
-from proxy.upstream.silence import IdleTimeout
+from proxy.upstream.call import Address, Body, Call
+from proxy.upstream.reply import IdleTimeout, Reply
 from proxy.wire import headers as wire_headers
 from proxy.wire.headers import Headers
 
 _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-# Below what servers keep an idle connection for would be safest; 15 s is what most clients do.
+# Servers close idle connections, and a request on one that is just closing fails; 15 s is what most clients use.
 _IDLE_SECONDS = 15
 _READ_BUFFER_BYTES = 256 * 1024
 _LINE_LIMIT_BYTES = 64 * 1024
-# A body of this size leaves in one packet with its headers.
+# A body up to this size is sent in one packet with its headers.
 _ONE_PACKET_BYTES = 16 * 1024
 
 
@@ -48,8 +46,9 @@ class Client:
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
-        # Some servers hang up after a stream without saying so before (llama.cpp's does), and the next request meets
-        # that. So a stream is the last on its connection where a new one costs nothing, and where it has happened.
+        # Some servers close the connection after a stream without announcing it (llama.cpp's does), and the next
+        # request would fail. So a stream is the last reply on its connection where a new connection is cheap (plain
+        # HTTP), and where this has happened once.
         self._closes_after_streams = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -64,19 +63,19 @@ class Client:
         )
 
     def lease(self) -> Lease:
-        """A lease on the connections: they stay open until it is released."""
+        """Keep the connections open until the lease is released."""
         return self._leases.take()
 
     async def __aenter__(self) -> Self:
-        self._sole = self.lease()
+        self._own_lease = self.lease()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._sole.release()
+        self._own_lease.release()
         await self.wait_closed()
 
     async def wait_closed(self) -> None:
-        """Returns once the last lease is released and all connections are closed."""
+        """Return once the last lease is released and all connections are closed."""
         await self._closed.wait()
 
     def _begin_closing(self) -> None:
@@ -88,13 +87,15 @@ class Client:
 
     @asynccontextmanager
     async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
-        """Send a call, and lend its reply: leaving the block closes it, however it is left.
+        """Send a call and lend its reply: leaving the block closes it, whatever ends the block.
 
-        A body that is a stream can be sent only once. `at_server_root`: the path stands beside the API's, as some
-        servers' own pages do.
+        A body that is a stream is sent once, without retries. `at_server_root`: the path is outside the API's base
+        path, where some servers have pages of their own.
         """
         url = self._address.at_server_root(call) if at_server_root else self._address.url(call, model)
         headers = self._address.headers(call)
+        # Two owners from here on: the lease keeps the session, the block keeps the reply. A cancellation before the
+        # `try` finds no reply, because aiohttp closes a request that is cancelled, and nothing awaits in between.
         with self.lease():
             reply = await self._send_with_retries(call.method, url, headers, call.body)
             try:
@@ -103,18 +104,18 @@ class Client:
                 reply.close()
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
-        """The first reply that is worth handing on, or the last one."""
+        """The first reply that the settings do not ask to try again, or the last one."""
         for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
             try:
                 reply = await self._send_once(method, url, headers, body)
             except UpstreamUnreachable as fault:
-                await self._rest_before_retry(fault.code, attempt, 0.1 * attempt)
+                await self._wait_before_retry(fault.code, attempt, 0.1 * attempt)
                 continue
             wait = self._retry_wait_seconds(reply)
             if wait is None:
                 return reply
-            reply.close()
-            await self._rest_before_retry(str(reply.status), attempt, wait)
+            reply.close()  # nobody else will: it is not lent yet
+            await self._wait_before_retry(str(reply.status), attempt, wait)
         return await self._send_once(method, url, headers, body)
 
     async def _send_once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
@@ -138,19 +139,19 @@ class Client:
         return Reply(response, self.settings.name, self._idle_timeout, is_last=is_last, cross_origin=readable)
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
-        """How long to wait before asking again; None: hand this answer on."""
+        """How long to wait before the call is sent again. None: this reply is handed on."""
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = _retry_after_seconds(reply.headers)
         return wait if wait <= self.settings.retry_wait_seconds else None
 
-    async def _rest_before_retry(self, why: str, attempt: int, wait: float) -> None:
+    async def _wait_before_retry(self, why: str, attempt: int, seconds: float) -> None:
         self._emit(events.UpstreamRetried(self.settings.name, why, attempt))
-        await asyncio.sleep(wait)
+        await asyncio.sleep(seconds)
 
 
 class _BytesPayload(Payload):
-    """A body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
+    """A request body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
 
     _autoclose = True
 
@@ -165,9 +166,9 @@ class _BytesPayload(Payload):
         await writer.write(self._value)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
-        """The length is always the body's own: `Content-Length` of a client is never handed on."""
+        """Write the body. Its length is always its own: the client's `Content-Length` is not forwarded."""
         if self._size is not None and self._size > _ONE_PACKET_BYTES:
-            writer.send_headers()  # else the library would copy a megabyte to put its headers in front of it
+            writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
 
 
@@ -181,7 +182,7 @@ def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
 
 
 def _retry_after_seconds(headers: Headers) -> float:
-    """Seconds, from either header that clients read. A date, or nonsense, waits for nobody."""
+    """The wait that a reply asks for, from either header that clients read; infinite for a date or nonsense."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = wire_headers.find(headers, name)
         if value is not None:

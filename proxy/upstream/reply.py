@@ -1,4 +1,9 @@
-"""An answer: its headers are in, its body comes chunk for chunk, and a silence that lasts too long ends it."""
+"""An upstream's reply: its headers are in, its body is read chunk by chunk, and an idle timeout ends it.
+
+aiohttp's own `sock_read` serves until the headers are in. After that it would set a timer again for each chunk, a tenth
+of what a chunk costs; a timer for each reply would still be a thirtieth of what a small request costs. So one timer
+per upstream looks after all of its replies (`IdleTimeout`).
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -8,19 +13,67 @@ from http import HTTPStatus
 import aiohttp
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
-from proxy.upstream.silence import IdleTimeout
 from proxy.wire import headers as wire_headers
+
+_CHECK_SECONDS = 1.0
+
+
+class IdleClock:
+    """How long one reply has said nothing.
+
+    `silent_since` is None while a chunk is with the client: a slow client is not the upstream's silence.
+    """
+
+    __slots__ = ("content", "silent_since")
+
+    def __init__(self, content: aiohttp.StreamReader, silent_since: float) -> None:
+        self.content = content
+        self.silent_since: float | None = silent_since
+
+
+class IdleTimeout:
+    """Ends the replies of one upstream that say nothing for too long, at most a second late."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._check_seconds = min(_CHECK_SECONDS, seconds / 4)
+        self._clocks: set[IdleClock] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, response: aiohttp.ClientResponse) -> IdleClock:
+        loop = asyncio.get_running_loop()
+        clock = IdleClock(response.content, loop.time())
+        # A response that came whole with its headers has given its connection back: nothing is waited for.
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None
+            self._clocks.add(clock)
+            self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
+        return clock
+
+    def unwatch(self, clock: IdleClock) -> None:
+        self._clocks.discard(clock)
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        earliest = loop.time() - self._seconds
+        for clock in [one for one in self._clocks if one.silent_since is not None and one.silent_since <= earliest]:
+            self._clocks.discard(clock)
+            clock.content.set_exception(aiohttp.SocketTimeoutError())
+        self._timer = loop.call_later(self._check_seconds, self._check) if self._clocks else None
 
 
 class Reply:
-    """An answer whose headers are in and whose body is still to come."""
+    """An upstream's reply whose headers are in and whose body is still to come.
+
+    Owned by the block of `Client.send` that lends it, which closes it. Closing does not await anything.
+    """
 
     __slots__ = (
-        "_ahead",
+        "_idle_timeout",
         "_is_last",
         "_name",
+        "_peeked",
         "_response",
-        "_silences",
         "headers",
         "is_good",
         "reason",
@@ -31,70 +84,70 @@ class Reply:
         self,
         response: aiohttp.ClientResponse,
         name: str,
-        silences: IdleTimeout,
+        idle_timeout: IdleTimeout,
         *,
         is_last: bool,
         cross_origin: bool = True,
     ) -> None:
         self._response = response
         self._name = name
-        self._silences = silences
+        self._idle_timeout = idle_timeout
         self._is_last = is_last
-        self._ahead = b""
+        self._peeked = b""
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
         self.reason = _printable(response.reason)
         self.headers = wire_headers.to_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
-    async def peek(self, enough: Callable[[bytes], bool]) -> bytes | None:
-        """The answer as far as somebody must know it before it is handed on; `chunks` begins with it all the same.
+    async def peek(self, is_enough: Callable[[bytes], bool]) -> bytes | None:
+        """Read the beginning of the body until it is enough; `chunks` begins with it again.
 
-        None: it broke off. Whoever goes on reading runs into that again.
+        None: the body broke off, and `chunks` will raise for the same reason.
         """
         read = b""
         try:
             async with aclosing(self.chunks()) as chunks:
                 async for chunk in chunks:
                     read += chunk
-                    if enough(read):
+                    if is_enough(read):
                         break
         except (UpstreamBroke, UpstreamTimeout):
             return None
         finally:
-            self._ahead = read
+            self._peeked = read
         return read
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """Chunk for chunk as the socket delivered it."""
-        if self._ahead:
-            yield self._ahead
+        """The body, chunk by chunk as the socket delivered it."""
+        if self._peeked:
+            yield self._peeked
         if self._is_last:
-            self._hang_up_afterwards()
+            self._close_connection_after_stream()
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
-        silence = self._silences.watch(self._response)
+        clock = self._idle_timeout.watch(self._response)
         try:
             while chunk := await content.readany():
-                silence.silent_since = None
+                clock.silent_since = None
                 yield chunk
                 if content.at_eof():
                     break
-                silence.silent_since = now()
+                clock.silent_since = now()
         except aiohttp.SocketTimeoutError:
-            raise UpstreamTimeout(f"{who} fell silent in the middle of its answer") from None
+            raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
-            raise UpstreamBroke(f"{who} broke off in the middle of its answer") from None
+            raise UpstreamBroke(f"{who} closed the connection in the middle of its answer") from None
         finally:
-            self._silences.unwatch(silence)
+            self._idle_timeout.unwatch(clock)
 
-    def _hang_up_afterwards(self) -> None:
-        """Once a stream is through; nobody else is to use this connection."""
+    def _close_connection_after_stream(self) -> None:
+        """Keep the connection of a stream out of the pool (`Client` says why)."""
         connection = self._response.connection
         kind = wire_headers.find(self.headers, "content-type") or ""
         if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
             connection.protocol.force_close()
 
     def close(self) -> None:
-        """Let go of the connection. One whose answer was read whole has gone back to the pool already."""
+        """Let go of the connection. A reply that was read whole has given it back to the pool already."""
         self._response.close()
 
 

@@ -118,7 +118,7 @@ async def test_an_upstream_that_is_not_there_is_told(doctor):
     code, good, bad = await doctor("--upstream", f"http://127.0.0.1:{free_port()}/v1")
     assert code == 1
     assert len(good) == 1
-    assert bad == ['upstream "default" (127.0.0.1) does not take connections: Connection refused']
+    assert bad == ['upstream "default" (127.0.0.1): cannot connect: Connection refused']
 
 
 async def test_a_server_that_is_no_such_api_is_told(doctor, up):
