@@ -17,6 +17,7 @@ from proxy.config import prompts
 from proxy.config.block import Block
 from proxy.config.prompts import Prompt
 from proxy.core import pins, rules
+from proxy.core.observations import find_pattern_fault
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
 from proxy.core.summary import Summaries
@@ -49,8 +50,15 @@ def _pattern(pattern: str) -> str:
     return pattern
 
 
-StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_known_steps)]
+def _observation_pattern(pattern: str) -> str:
+    if why := find_pattern_fault(pattern):
+        raise ValueError(why)
+    return pattern
+
+
 Pattern = Annotated[str, AfterValidator(_pattern)]
+ObservationPattern = Annotated[str, AfterValidator(_observation_pattern)]
+StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_known_steps)]
 
 
 class Keep(Block):
@@ -204,7 +212,7 @@ class Policy(Block):
     )
     when_full: StepList = Field(_written(_R.when_full), description="Steps for everything older, when a block is made.")
     fold: StepList = Field(_written(_R.fold), description="Steps for a history that is still over its target then.")
-    observations: tuple[str, ...] = Field(
+    observations: tuple[ObservationPattern, ...] = Field(
         _R.observations, description="User messages in which one of these is found are results, not words of a user."
     )
     asides: tuple[Pattern, ...] = Field(

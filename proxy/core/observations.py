@@ -13,6 +13,7 @@ hold. A message is a person's
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from proxy.core.messages import Message
 from proxy.core.pins import Pins
@@ -25,10 +26,35 @@ OBSERVATIONS = (
     r"^\[\w+(?: for '[^\n]*')?\] Result:",
 )
 NO_PINS = Pins()
+MOST_CHARACTERS = 1_000
+"""What a pattern sees of a message: its first and its last characters. A search may take the square of this."""
+MOST_LOOPS = 2
+_LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
+_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
 # Where agents that know tools by text only put what a person answered to a result.
 _USER_TAGS = re.compile(r"^<(?:feedback|answer|user_message)>$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
+
+
+def find_pattern_fault(pattern: str) -> str | None:
+    """Why a pattern for observations is refused, or None."""
+    if _RISKY.search(pattern):
+        return "a pattern for observations may not repeat a group, look around or refer back: it could be made slow"
+    loops = len(_LOOPS.findall(pattern))
+    if loops > MOST_LOOPS or (loops == MOST_LOOPS and not pattern.startswith("^")):
+        return "a pattern for observations may hold one of * + {n,}, or two where it begins with ^: more could be slow"
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+@lru_cache(maxsize=1_024)
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """None for a pattern that is refused: configuration says so when it is read, and here it matches nothing."""
+    return None if find_pattern_fault(pattern) else re.compile(pattern)
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
@@ -66,7 +92,9 @@ def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[st
     `reminders` are words that stood beside earlier outputs. The first time they may be a person's. Words that come
     again with every output are a reminder that the client adds ("3 steps left"), and keep nothing.
     """
-    if not any(re.search(pattern, text) for pattern in patterns) or pins.stand_in(text) or _USER_TAGS.search(text):
+    ends = text if len(text) <= 2 * MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n{text[-MOST_CHARACTERS:]}"
+    rules = filter(None, map(_compiled, patterns))
+    if not any(rule.search(ends) for rule in rules) or pins.stand_in(text) or _USER_TAGS.search(text):
         return False
     beside = _NUMBER.sub("", words_beside_output(text))
     is_reminder = beside in reminders

@@ -67,16 +67,37 @@ class Block:
             **({"text_style": True} if self.text_style else {}),
             **({"head": self.head} if self.head else {}),
         }
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        try:
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        except (
+            UnicodeEncodeError
+        ):  # a model may write half a surrogate pair, which JSON can escape and UTF-8 cannot hold
+            return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """The block again; None for one of another format, for a promise that cannot be read is none."""
-        value = json.loads(data)
+        """The block again; None for one of another format, for garbage, and for a step that a later release knows."""
         try:
-            return cls._of(value) if value.get("format") == FORMAT else None
-        except (KeyError, TypeError, ValueError):  # a step, or a setting of one, that a later release knows
+            value = json.loads(data)
+            if value["format"] != FORMAT:
+                return None
+            block = cls._of(value)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return None
+        return block if block._is_sound() else None  # noqa: SLF001 (its own class)
+
+    def _is_sound(self) -> bool:
+        """Whether its figures are figures: what follows from a damaged block would be refused by every upstream."""
+        summary = self.summary
+        figures = [self.covers, *(figure for part in self.parts for figure in (part.start, part.stop))]
+        figures += [] if summary is None else [summary.covers]
+        texts = [self.reason, self.policy, self.head, *self.pruned, *([] if summary is None else [summary.text])]
+        return (
+            all(type(figure) is int and 0 <= figure <= self.covers for figure in figures)
+            and all(part.start <= part.stop for part in self.parts)
+            and all(isinstance(text, str) for text in texts)
+            and (self.window is None or type(self.window) is int)
+        )
 
     @classmethod
     def _of(cls, value: dict[str, Any]) -> "Block":

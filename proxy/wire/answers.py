@@ -307,7 +307,7 @@ def _read(data: bytes) -> Any:  # noqa: ANN401 (any JSON)
         return None
     try:
         return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # the second: bytes that are no UTF-8
         pass
     try:
         return json.loads(data)

@@ -1,13 +1,14 @@
 """Who speaks in the role of a user: a person, or an environment."""
 
 import json
+import time
 
 import pytest
 from chat import body, call, history, parsed, request, says, system, user
 from heart import Heart, turns
 from traces import conversations, needed
 
-from proxy.core.observations import OBSERVATIONS, mark_observations, words_beside_output
+from proxy.core.observations import OBSERVATIONS, find_pattern_fault, mark_observations, words_beside_output
 from proxy.core.pins import Pins
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summary import Summaries
@@ -146,3 +147,27 @@ def test_what_was_forwarded_before_the_first_call_stays_as_it_was_forwarded():
     assert again.plan.action == "applied"
     assert again.raws[: len(first.raws)] == first.raws
     assert again.plan.view[-1].is_user
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^(a+)+$", r"(", r"(?=a)", r"(?P<x>a)", r"(a)\1", r"a*b*", r"^a*b*c*", r"(?:a|b)*", r"^(a{2,}){3}"]
+)
+def test_a_pattern_that_is_none_or_could_be_slow_is_refused_and_matches_nothing(pattern):
+    assert find_pattern_fault(pattern)
+    body = request(user("x"), says("y"), user("a" * 40 + "!")).body
+    assert mark_observations(body, (pattern,)) == body
+
+
+@pytest.mark.parametrize("pattern", [*OBSERVATIONS, r"^Result \d+: ", r"\[tool\]", r"a{2}b+", r"^\*\*out\*\*.*"])
+def test_a_pattern_that_repeats_little_is_taken(pattern):
+    assert find_pattern_fault(pattern) is None
+
+
+def test_however_long_a_message_is_a_pattern_sees_its_ends_only():
+    long = "\n" * 3_000_000
+    began = time.process_time()
+    for text in (long, f"{long}!", f"Observation {long}", "[" + "x" * 3_000_000):
+        assert marks(user("x"), says("y"), user(text))[-1] is False
+    assert time.process_time() - began < 2
+    assert marks(user("x"), says("y"), user(f"Observation: {long}"))[-1] is True
+    assert marks(user("x"), says("y"), user(f"{long}x\nbash-$"))[-1] is True
