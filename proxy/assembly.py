@@ -4,18 +4,19 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from proxy.access.records import Records
 from proxy.compaction.keeping import Keeper
-from proxy.config import Config, Secret
+from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.store.meanwhile import HELD, Meanwhile
 from proxy.store.memory import MemoryStore
-from proxy.store.originals import Keeping, Originals, Retention
+from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.promises import MEBIBYTE, Bounds, Store
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts.s3 import Bucket, Credentials, Place
-from proxy.store.transcripts.uploads import Sending, Uploads
+from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
 from proxy.wire.redaction import Redaction, redaction
 
 Warn = Callable[[str], None]
@@ -55,43 +56,76 @@ def redacting(config: Config) -> Redaction:
     return redaction(told.patterns) if told.redact else Redaction()
 
 
-def bucket(config: Config) -> Bucket | None:
-    """The object store where originals belong, if they belong into one."""
-    told = config.transcripts
-    if not told.is_afar or told.key is None or told.secret is None:
-        return None
-    place = Place.of(told.dir or "", told.endpoint, told.region)
-    token = told.token.value if told.token is not None else ""
-    return Bucket(place, Credentials(told.key.value, told.secret.value, token), ca_file=told.ca_file)
+def check_extras(config: Config) -> None:
+    """InvalidConfig where a setting needs an optional library that is not installed. To call before workers start."""
+    object_store(config)
 
 
-def _uploads(config: Config, warn: Warn, tell: Warn) -> Uploads | None:
-    """Every process may see to the age of what is in the bucket: two of them do no harm."""
-    afar, told = bucket(config), config.transcripts
-    if afar is None:
+def _import_object_store() -> ModuleType:
+    """Only here, and only where transcripts are kept in an object store: obstore is large."""
+    try:
+        from proxy.store.transcripts import bucket  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "obstore":
+            raise
+        why = "an object store needs an optional library: pip install 'compaction-proxy[s3]'"
+        raise InvalidConfig([Fault("transcripts.dir", "configuration", why)]) from None
+    return bucket
+
+
+def object_store(config: Config) -> ObjectStore | None:
+    """Where originals are kept, if that is an object store. InvalidConfig: it cannot be opened."""
+    settings = config.transcripts
+    if not settings.is_remote:
         return None
-    sending = Sending(
-        seconds=told.upload_seconds,
-        room=told.spool_mib * MEBIBYTE,
-        sync=told.fsync,
-        retention=Retention(told.days, told.mib * MEBIBYTE),
+    library = _import_object_store()
+    place = library.BucketSettings(
+        url=settings.dir or "",
+        endpoint=settings.endpoint,
+        region=settings.region,
+        key=settings.key.value if settings.key else "",
+        secret=settings.secret.value if settings.secret else "",
+        token=settings.token.value if settings.token else "",
+        ca_file=settings.ca_file,
     )
-    return Uploads(afar, config.originals, sending, warn, tell)
+    try:
+        bucket: ObjectStore = library.Bucket(place)
+    except StoreFault as fault:
+        raise InvalidConfig([Fault("transcripts.dir", "configuration", str(fault))]) from None
+    return bucket
 
 
-def keeper(config: Config, slot: int | None, warn: Warn, tell: Warn) -> Keeper:
-    """Each process writes files of its own: two that share one would tear each other's lines. One sees to their age."""
-    told = config.transcripts
-    if told.keep == "off":
+def archive(config: Config) -> Archive:
+    """The saved originals, for readers."""
+    return Archive(config.originals, object_store(config))
+
+
+def _uploads(config: Config, warn: Warn, report: Warn) -> Uploads | None:
+    """Every process may remove what is too old from an object store: several of them do no harm."""
+    store, settings = object_store(config), config.transcripts
+    if store is None:
+        return None
+    uploading = UploadSettings(
+        seconds=settings.upload_seconds,
+        spool_bytes=settings.spool_mib * MEBIBYTE,
+        sync=settings.fsync,
+        retention=Retention(settings.days, settings.mib * MEBIBYTE),
+    )
+    return Uploads(store, config.originals, uploading, warn, report)
+
+
+def keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
+    """What keeps the originals of a worker. The first worker of a machine removes old ones for all."""
+    settings = config.transcripts
+    if settings.keep == "off":
         return Keeper()
-    keeping = Keeping(
-        rotate=int(told.rotate_mib * MEBIBYTE),
-        sync=told.fsync,
+    uploads = _uploads(config, warn, report)
+    removes_old = uploads is None and not slot
+    writing = OriginalsSettings(
+        rotate_bytes=int(settings.rotate_mib * MEBIBYTE),
+        sync=settings.fsync,
         redaction=redacting(config),
-        retention=Retention(told.days, told.mib * MEBIBYTE) if not slot else None,
+        retention=Retention(settings.days, settings.mib * MEBIBYTE) if removes_old else None,
     )
-    uploads = _uploads(config, warn, tell)
-    if uploads is not None:
-        keeping = replace(keeping, retention=None)
-    originals = Originals(config.originals, f"w{slot or 0}", keeping, warn, uploads=uploads)
-    return Keeper(originals, everything=told.keep == "all", required=told.required)
+    originals = Originals(config.originals, writing, warn, uploads=uploads)
+    return Keeper(originals, everything=settings.keep == "all", required=settings.required)

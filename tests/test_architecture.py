@@ -48,6 +48,7 @@ DOORS = {
     "structlog": ("telemetry/",),
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
+    "obstore": ("store/transcripts/bucket.py",),
     "brotli": ("wire/bodies.py",),
     "zstandard": ("wire/bodies.py",),
     "argparse": ("cli/", "lab/commands/"),
@@ -147,11 +148,12 @@ def test_no_two_modules_need_each_other():
         pytest.fail(" -> ".join(circle.args[1]))
 
 
-def test_nothing_is_imported_within_a_function():
+def test_nothing_is_imported_within_a_function_but_optional_libraries_at_the_composition_root():
     wrong = [
         at(path, node)
         for path, tree in modules().items()
         for function in functions(tree)
+        if path != "assembly.py" or not function.name.startswith("_import_")
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]

@@ -35,7 +35,7 @@ from transcribed import texts, transcripts
 from upstream import Request, Upstream, paced, says
 
 from proxy.lab.replay.validity import breaches
-from proxy.store.transcripts.proof import proven
+from proxy.store.transcripts.reading import verify
 
 AGENTS = 3
 SETTINGS = {
@@ -162,7 +162,7 @@ def verdict(world: World) -> None:
     with sqlite3.connect(world.place / "state" / "promises.sqlite") as db:
         (key,) = db.execute("select value from secret_1").fetchone()
     db.close()
-    reports = [proven(one, key) for one in transcripts(world.place / "state" / "originals")]
+    reports = [verify(one, key) for one in transcripts(world.place / "state" / "originals")]
     assert [fault for report in reports for fault in report.faults] == []
     assert sum(report.derived for report in reports) > 0
     assert not any(report.other_key for report in reports)

@@ -15,7 +15,7 @@ from transcribed import texts, transcripts
 from upstream import DONE, Upstream, answer, calls, cut, delta, finish, hang, stream
 from upstream import says as tells
 
-from proxy.store.transcripts.proof import proven
+from proxy.store.transcripts.reading import verify
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -110,8 +110,8 @@ async def test_an_agents_work_is_kept_once_though_it_sends_it_with_every_turn(pr
     path = found.path(found.leaves()[0])
     assert [json.loads(said.message) for said in path] == WORK[1:]
     assert {"none", "created", "applied"} <= {*compactions(steps)}
-    report = proven(found, secret_of(proxy))
-    assert (report.faults, report.derived, found.twice, found.torn) == ((), len(WORK) - 1, 0, 0)
+    report = verify(found, secret_of(proxy))
+    assert (report.faults, report.derived, found.duplicates, found.torn) == ((), len(WORK) - 1, 0, 0)
 
 
 @pytest.mark.parametrize("wish", ["bypass", "off", "observe"])
@@ -199,7 +199,7 @@ async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_ho
     assert words(found.answers) == ["I remember [redacted: api-key]."]
     assert CANARY.encode() not in b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl"))
     assert CANARY.encode() in up.requests[-1].body
-    assert proven(found, secret_of(proxy)).faults == ()
+    assert verify(found, secret_of(proxy)).faults == ()
 
 
 async def test_where_redaction_is_off_everything_stays(serve, fresh):
@@ -242,8 +242,8 @@ async def test_workers_write_beside_one_another_and_the_conversation_is_whole(se
         await Agent(proxy, fresh, "sk-a").works(WORK)
     (found,) = kept(proxy)
     assert len(found.messages) == len(WORK) - 1
-    assert len({path.name for path in proxy.state.rglob("*.jsonl")}) == 2
-    assert proven(found, secret_of(proxy)).faults == ()
+    assert found.duplicates == 0
+    assert verify(found, secret_of(proxy)).faults == ()
 
 
 # --- a disk that fails -----------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ async def test_a_disk_that_fails_fails_no_request(serve, fresh):
         place.unlink()
         await Agent(proxy, fresh, "sk-a").sends(WORK)
         found = await conversation(proxy, "Make the tests pass.", answers=1, messages=len(WORK) - 1)
-    assert proven(found, secret_of(proxy)).faults == ()
+    assert verify(found, secret_of(proxy)).faults == ()
 
 
 async def test_where_originals_are_required_a_lossy_request_is_refused_until_the_disk_is_back(serve, fresh):

@@ -16,8 +16,8 @@ from transcribed import texts
 from upstream import Upstream
 from upstream import says as tells
 
-from proxy.store.transcripts.objects import stored_at
-from proxy.store.transcripts.reading import transcript
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.reading import read_transcript
 
 pytest_plugins = ("objectstore.fixtures",)
 
@@ -32,17 +32,17 @@ async def up():
 
 
 @pytest.fixture
-def start(serve, up, bucket, s3):
+def start(serve, up, bucket, s3, sky):
     """`async with start(keep="all") as proxy:` keeps in the bucket of this test; credentials come as AWS has them."""
 
     def begin(*arguments, environment=None, **told):
         config = {
             "upstreams": [{"window": 1_000_000}],
             "policies": {"default": SMALL},
-            "transcripts": {"dir": str(bucket.place), "endpoint": bucket.place.endpoint, **told},
+            "transcripts": {"dir": bucket.url, "endpoint": sky.url, **told},
             "log": {"format": "json"},
         }
-        ours = {"AWS_ACCESS_KEY_ID": s3.credentials.key, "AWS_SECRET_ACCESS_KEY": s3.credentials.secret}
+        ours = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
         return serve(up.url, *arguments, config=config, environment=environment or ours)
 
     return begin
@@ -53,7 +53,7 @@ def stored(bucket, tmp_path):
     """What is in the store alone, by the first words of each conversation."""
 
     def look():
-        found = [transcript(one) for one in stored_at(bucket, tmp_path / "nothing")]
+        found = [read_transcript(one) for one in Archive(tmp_path / "nothing", bucket).find()]
         return {texts(one.path(one.leaves()[0]))[0]: one for one in found}
 
     return look
@@ -130,7 +130,7 @@ async def test_where_originals_are_required_a_full_spool_refuses_until_the_store
 
 @pytest.mark.slow
 async def test_credentials_that_are_refused_are_told_once_and_never_shown(start, s3, stored):
-    wrong = {"AWS_ACCESS_KEY_ID": s3.credentials.key, "AWS_SECRET_ACCESS_KEY": "canary-7d1e5a-secret"}
+    wrong = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": "canary-7d1e5a-secret"}
     async with start(keep="all", environment=wrong) as proxy:
         for number in range(3):
             assert (await ask(proxy, chat(user(f"number {number}")))).status == 200
@@ -138,5 +138,5 @@ async def test_credentials_that_are_refused_are_told_once_and_never_shown(start,
         await asyncio.sleep(1.5)
     (told,) = log_of(proxy, "store-failed")
     assert "correct `transcripts.secret`" in str(told)
-    assert not [secret for secret in (s3.credentials.key, "canary-7d1e5a") if secret in proxy.output]
+    assert not [secret for secret in (s3.key, "canary-7d1e5a") if secret in proxy.output]
     assert stored() == {}

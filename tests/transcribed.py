@@ -14,9 +14,9 @@ from chat import KEY, TENANT, parsed
 from completions import Turn
 
 from proxy.core.identity import chain
-from proxy.store.originals import History, Keeping, Originals
-from proxy.store.transcripts.reading import Transcript, transcript
-from proxy.store.transcripts.retention import stored_in
+from proxy.store.originals import History, Originals, OriginalsSettings
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.reading import Transcript, read_transcript
 from proxy.wire.answers import Assembly
 
 
@@ -46,9 +46,9 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
 
 
 @contextmanager
-def originals(folder: Path, writer: str = "w0", *, warn=lambda _: None, now=None, **keeping) -> Iterator[Originals]:
+def originals(folder: Path, *, warn=lambda _: None, now=None, **settings) -> Iterator[Originals]:
     clock = {"now": now} if now else {}
-    made = Originals(folder, writer, Keeping(**keeping), warn, **clock)
+    made = Originals(folder, OriginalsSettings(**settings), warn, **clock)
     yield made
     assert made.close()
 
@@ -66,7 +66,7 @@ def keep(kept: Originals, *talk: Heard) -> None:
 
 
 def transcripts(folder: Path) -> list[Transcript]:
-    return [transcript(stored) for stored in stored_in(folder)]
+    return [read_transcript(saved) for saved in Archive(folder).find()]
 
 
 def only(folder: Path) -> Transcript:

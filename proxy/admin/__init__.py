@@ -11,5 +11,5 @@ policies          policies and where they apply        what_if           a trial
 teams             teams, their keys, switches          activity          warnings, audit log, configuration
 
 history           the messages of a conversation as of one request
-message_status    what became of each message          shelf             kept originals: found, searched, titled
+message_status    what became of each message          transcript_search kept originals: found, searched, titled
 """

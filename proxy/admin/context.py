@@ -4,7 +4,7 @@ A route is a function from an `AdminContext` and an `AdminRequest` to a JSON val
 the types that its `Route` names before it is called.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from proxy.config import Config, Loaded
 from proxy.events import AdminActed, Listener
 from proxy.store.chronicle import Chronicle
 from proxy.store.promises import Store
-from proxy.store.transcripts.retention import Stored
+from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditListener
 
-Originals = Callable[[str, str], Iterable[Stored]]
 """Kept conversations: those whose name begins with the first text, in the tenant folder of the second name."""
 Json = dict[str, Any]
 
@@ -40,7 +39,7 @@ class AdminContext:
     file: Path | None
     records: Records
     store: Store
-    originals: Originals
+    archive: Archive
     chronicle: Chronicle
     audit: AuditListener
     emit: Listener

@@ -12,13 +12,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin import shelf
+from proxy.admin import transcript_search
 from proxy.admin.activity import event_of
-from proxy.admin.context import AdminContext, AdminRequest, Json, Originals, Route
+from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.admin.history import History, open_history
 from proxy.admin.overview import OPEN_SECONDS
 from proxy.errors import NotFound
 from proxy.store.chronicle import Chronicle
+from proxy.store.transcripts.archive import Archive
 
 MOST_TURNS = 2_000
 MOST_INDEX_DIGITS = 9
@@ -84,7 +85,7 @@ async def list_conversations(context: AdminContext, request: AdminRequest) -> Js
 def _list(context: AdminContext, query: ConversationsQuery) -> Json:
     rows = context.chronicle.rows(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
-    titles = shelf.titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
+    titles = transcript_search.find_titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
     return {
         "conversations": [
             {
@@ -173,15 +174,15 @@ def _events(chronicle: Chronicle, name: str) -> Sequence[Json]:
 
 
 async def search(context: AdminContext, request: AdminRequest) -> Json:
-    return await asyncio.to_thread(_search, context.originals, request.query)
+    return await asyncio.to_thread(_search, context.archive, request.query)
 
 
-def _search(originals: Originals, query: SearchQuery) -> Json:
+def _search(archive: Archive, query: SearchQuery) -> Json:
     """Hits, and whether everything was looked through: a search ends after some hits, and after some seconds."""
     if not query.text:
         return {"hits": [], "whole": True}
-    hits, whole = shelf.searched(
-        originals, query.text, case=query.case, tenant=query.tenant, most=query.limit, seconds=SEARCH_SECONDS
+    hits, whole = transcript_search.search(
+        archive, query.text, case=query.case, tenant=query.tenant, most=query.limit, seconds=SEARCH_SECONDS
     )
     shown = [{name: value for name, value in asdict(hit).items() if name != "tenant"} for hit in hits]
     return {"hits": shown, "whole": whole}

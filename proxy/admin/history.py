@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from proxy import assembly
-from proxy.admin import shelf
 from proxy.admin.context import AdminContext, Json
-from proxy.admin.message_status import MessageStatus, View, show_with_block, show_without_block, speaker
+from proxy.admin.message_status import MessageStatus, View, show_with_block, show_without_block
+from proxy.admin.transcript_search import find_transcript, shorten
 from proxy.config import Config
 from proxy.core.groups import last_assistant
 from proxy.core.identity import promise_key
@@ -22,8 +22,8 @@ from proxy.core.messages import Message, Request
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
 from proxy.store.promises import Found, StoreUnavailable
-from proxy.store.transcripts.lines import Said
-from proxy.store.transcripts.reading import Transcript
+from proxy.store.transcripts.lines import MessageLine
+from proxy.store.transcripts.reading import Transcript, role_and_text
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
@@ -39,7 +39,7 @@ class History:
     """One branch of a conversation, up to one message."""
 
     transcript: Transcript
-    path: list[Said]
+    path: list[MessageLine]
     request: Request
     view: View
     is_rehearsed: bool
@@ -47,13 +47,13 @@ class History:
 
     @property
     def title(self) -> str:
-        words = (speaker(said.message) for said in self.path)
+        words = (role_and_text(said.message) for said in self.path)
         first = next((told for role, told in words if role == "user"), "")
-        return self._redact(shelf.in_short(first))
+        return self._redact(shorten(first))
 
     @property
     def head(self) -> list[str]:
-        return [self._redact(speaker(each.message)[1]) for each in self.transcript.head_of(self.path[-1])]
+        return [self._redact(role_and_text(each.message)[1]) for each in self.transcript.head_of(self.path[-1])]
 
     @property
     def forks(self) -> list[str]:
@@ -82,7 +82,7 @@ class History:
     def message(self, index: int) -> Json:
         """A message as it was sent, beside what was forwarded instead."""
         message, status = self.request.body[index], self.view.statuses[index]
-        role, words = speaker(message.raw)
+        role, words = role_and_text(message.raw)
         return {
             "place": index,
             "role": role,
@@ -90,7 +90,7 @@ class History:
             "step": status.step,
             "original": self._redact(words),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
-            "instead": [self._redact(speaker(each.raw)[1]) for each in status.instead],
+            "instead": [self._redact(role_and_text(each.raw)[1]) for each in status.instead],
             # one note may stand for several messages
             "tells": max((each.stop - each.start for each in status.instead), default=1) or 1,
         }
@@ -101,7 +101,7 @@ class History:
         return {call.answered_by: call.name for message in self.request.body for call in message.calls}
 
     def _piece(self, index: int, message: Message, status: MessageStatus) -> Json:
-        role, words = speaker(message.raw)
+        role, words = role_and_text(message.raw)
         own = [each for each in status.instead if each.start == index]
         is_changed = bool(status.instead) or status.is_gone
         return {
@@ -123,7 +123,7 @@ class History:
 async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> History | str:
     """The history of one of these requests, as it was then; or why it cannot be shown."""
     config, tenant = context.config(), turn["tenant"]
-    found = await asyncio.to_thread(shelf.kept, context.originals, turn["conversation"], tenant)
+    found = await asyncio.to_thread(find_transcript, context.archive, turn["conversation"], tenant)
     if found is None:
         return _why_not(config)
     leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
@@ -148,7 +148,7 @@ def _why_not(config: Config) -> str:
     )
 
 
-def _reach(request: Request, path: list[Said], turn: Turn, turns: Sequence[Turn]) -> int:
+def _reach(request: Request, path: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
     """At so many places of the chain, from its beginning on, a block that stood for it can have ended.
 
     It was made by the newest request up to this one that made any, and covered no more than the last answer therein.
@@ -160,7 +160,9 @@ def _reach(request: Request, path: list[Said], turn: Turn, turns: Sequence[Turn]
     return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
 
 
-async def _standing(context: AdminContext, tenant: str, path: list[Said], reach: int) -> tuple[Block | None, bool]:
+async def _standing(
+    context: AdminContext, tenant: str, path: list[MessageLine], reach: int
+) -> tuple[Block | None, bool]:
     """The block that stood for so much of it, or, where none did, the one that was only observed."""
     links = _links(path)[:reach][::-1]
     for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
@@ -170,12 +172,12 @@ async def _standing(context: AdminContext, tenant: str, path: list[Said], reach:
     return None, False
 
 
-def _links(path: list[Said]) -> list[bytes]:
+def _links(path: list[MessageLine]) -> list[bytes]:
     """The chain: before the first message, and after each."""
     return [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
 
 
-def _seen(config: Config, request: Request, path: list[Said], block: Block | None) -> View:
+def _seen(config: Config, request: Request, path: list[MessageLine], block: Block | None) -> View:
     if block is None:
         return show_without_block(request)
     return show_with_block(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))

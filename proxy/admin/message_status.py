@@ -4,12 +4,11 @@ Pure. The view follows from both, as it did then; so each message is kept as it 
 a step, or is told by a note, or by a summary, or not at all.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core.fold import is_of_summary
-from proxy.core.messages import NOTE, Message, Request, understood
+from proxy.core.messages import NOTE, Message, Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Rules
@@ -65,16 +64,6 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
     passages = scene.passages
     statuses = [_status(scene, place, message, passages) for place, message in enumerate(scene.body)]
     return View(tuple(statuses), scene.view, block)
-
-
-def speaker(raw: bytes) -> tuple[str, str]:
-    """Who speaks, and what it says: its text, and what it calls. What nobody can read is shown as it stands."""
-    try:
-        message = understood(json.loads(raw), raw)
-        calls = [f"{call.name}({call.arguments})" for call in message.calls]
-        return message.role, "\n".join(filter(None, [message.text, *calls]))
-    except (ValueError, RecursionError):
-        return "?", raw.decode("utf-8", "replace")
 
 
 def _status(scene: Scene, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:

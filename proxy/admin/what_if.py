@@ -17,14 +17,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin import shelf
-from proxy.admin.context import AdminContext, AdminRequest, Json, Originals, Route
+from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.admin.errors import Flaw, Invalid
 from proxy.config import Config, InvalidConfig
 from proxy.config.loading import with_policy
 from proxy.config.prompts import SHIPPED
 from proxy.errors import NotFound, Overloaded
-from proxy.store.transcripts.retention import Stored
+from proxy.store.transcripts.archive import Archive, SavedConversation
 from proxy.wire.caller import Caller
 
 DAY_SECONDS = 24 * 3600.0
@@ -62,7 +61,7 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     if _RUNNING.locked():
         raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
     async with _RUNNING:
-        found = await asyncio.to_thread(_newest, context.originals, wanted)
+        found = await asyncio.to_thread(_newest, context.archive, wanted)
         job = {"policies": policies, "window": wanted.window, "seconds": wanted.seconds, "memory_bytes": MEMORY_BYTES}
         answer = await _run(job, found[: wanted.conversations], wanted.seconds + GRACE_SECONDS)
     tried, today = answer["outcomes"]
@@ -99,12 +98,12 @@ def _out_of_reach(values: Json) -> list[Flaw]:
     return flaws
 
 
-def _newest(originals: Originals, wanted: NewTrial) -> list[Stored]:
+def _newest(archive: Archive, wanted: NewTrial) -> list[SavedConversation]:
     since = time.time() - wanted.days * DAY_SECONDS
-    return [one for one in shelf.newest(originals, Caller(wanted.team).tenant) if one.written >= since]
+    return [one for one in archive.newest_first(Caller(wanted.team).tenant) if one.written >= since]
 
 
-async def _run(job: Mapping[str, Any], conversations: Sequence[Stored], seconds: float) -> Json:
+async def _run(job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:
     """The answer of the process. It gets nothing of this one's environment: there may be credentials in it."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
@@ -129,7 +128,7 @@ async def _read(process: Process) -> bytes:
     return answer
 
 
-async def _hand_over(process: Process, job: Mapping[str, Any], conversations: Sequence[Stored]) -> None:
+async def _hand_over(process: Process, job: Mapping[str, Any], conversations: Sequence[SavedConversation]) -> None:
     """Write the job and the conversations. The process stops reading when its seconds are over."""
     assert process.stdin is not None  # noqa: S101 (it was asked for)
     with contextlib.suppress(ConnectionError):
@@ -141,7 +140,7 @@ async def _hand_over(process: Process, job: Mapping[str, Any], conversations: Se
     process.stdin.close()
 
 
-def _lines(one: Stored) -> bytes:
+def _lines(one: SavedConversation) -> bytes:
     """The originals of a conversation, followed by an empty line."""
     return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in one.lines()) + b"\n"
 

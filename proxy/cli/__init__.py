@@ -1,8 +1,8 @@
 """The command line: one command, one file. The only part that reads the environment.
 
 Only the module of the command that was asked for is imported: `serve` does not load the lab. Several commands share
-`options`, `registry` (what operators have said) and `table`. `kinds` belongs to `doctor`, `shelf` and `conversation`
-to `transcripts`. Commands that judge or work on saved files stand in `proxy/lab/commands`.
+`options`, `registry` (what operators have said) and `table`. `kinds` belongs to `doctor`, `transcript_source` and
+`conversation` to `transcripts`. Commands that judge or work on saved files stand in `proxy/lab/commands`.
 """
 
 import argparse

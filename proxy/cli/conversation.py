@@ -6,12 +6,12 @@ What the model saw follows from the history and the block that stands for it, as
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from proxy.admin.message_status import show_with_block, speaker
+from proxy.admin.message_status import show_with_block
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
-from proxy.store.transcripts.lines import Answered, Said
-from proxy.store.transcripts.reading import Transcript
+from proxy.store.transcripts.lines import AnswerLine, MessageLine
+from proxy.store.transcripts.reading import Transcript, role_and_text
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
@@ -27,7 +27,7 @@ class Beside:
     view: tuple[Message, ...]
 
     @classmethod
-    def of(cls, path: list[Said], stored: bytes) -> "Beside | None":
+    def of(cls, path: list[MessageLine], stored: bytes) -> "Beside | None":
         """None where the block cannot be read, or does not stand for this history."""
         request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
         block = Block.from_bytes(stored)
@@ -37,7 +37,7 @@ class Beside:
         view = show_with_block(request, links, block, Rules())
         return cls(block, view.messages) if view.block is not None else None
 
-    def instead_of(self, place: int, said: Said) -> Iterator[tuple[str, bytes]]:
+    def instead_of(self, place: int, said: MessageLine) -> Iterator[tuple[str, bytes]]:
         """What was seen where a message stood, each with a word about it; nothing: the message itself."""
         for message in self.view:
             if message.start == place and message.raw != said.message:
@@ -58,11 +58,11 @@ class Page:
     redaction: Redaction
     full: bool = False
 
-    def lines(self, found: Transcript, path: list[Said], beside: Beside | None) -> Iterator[str]:
+    def lines(self, found: Transcript, path: list[MessageLine], beside: Beside | None) -> Iterator[str]:
         for head in found.head_of(path[-1]):
-            yield self._line("", *speaker(head.message))
+            yield self._line("", *role_and_text(head.message))
         for place, said in enumerate(path):
-            yield self._line(f"{place + 1}", *speaker(said.message))
+            yield self._line(f"{place + 1}", *role_and_text(said.message))
             if beside is None:
                 yield from map(self._answer, found.answers_to(said.at))
             else:
@@ -73,13 +73,13 @@ class Page:
 
     def _seen(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         for word, raw in instead:
-            yield self._line("", f"> {word}", speaker(raw)[1])
+            yield self._line("", f"> {word}", role_and_text(raw)[1])
 
-    def _answer(self, answer: Answered) -> str:
+    def _answer(self, answer: AnswerLine) -> str:
         usage = answer.usage
         about = [answer.model, answer.finish, "cut off" if answer.cut else ""]
         about += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
-        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {speaker(answer.message)[1]}")
+        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {role_and_text(answer.message)[1]}")
 
     def _line(self, number: str, who: str, text: str) -> str:
         clean, _ = self.redaction.of_text(text)
@@ -92,7 +92,7 @@ class Page:
         return line if len(text) <= _WIDTH else f"{line[:_WIDTH]} … ({len(text):,} characters)"
 
 
-def _sum(path: list[Said], beside: Beside) -> Iterator[str]:
+def _sum(path: list[MessageLine], beside: Beside) -> Iterator[str]:
     block, sent = beside.block, sum(len(said.message) for said in path)
     seen = sum(len(message.raw) for message in beside.view)
     yield ""

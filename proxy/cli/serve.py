@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from proxy import assembly
 from proxy.access import admin
 from proxy.cli import options
 from proxy.cli.complaint import complain
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         return options.loaded(args, given)
 
     config = read().config
+    assembly.check_extras(config)
     try:
         sock = supervisor.bind_socket(config)
     except OSError as fault:

@@ -21,9 +21,9 @@ from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReferen
 from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices, is_team
 from proxy.wire import redaction
 
-AFAR = "s3://"
 _STATE_URL = re.compile(r"rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?(/\d*)?")
-_BUCKET = re.compile(r"s3://([^/]+)(/.*)?")
+_REMOTE = ("s3://", "gs://", "az://")
+_BUCKET = re.compile(r"(s3|gs|az)://([^/]+)(/.*)?")
 _OF_AWS = {
     "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -226,16 +226,24 @@ class Transcripts(Block):
         description="lossy keeps what is about to be folded away, with all around it; all keeps every chat; off, none.",
     )
     dir: str | None = Field(
-        None, description="Directory, or s3://bucket/prefix, to keep them in; none: `originals` below the state's."
+        None,
+        description="Directory, or s3://, gs:// or az:// with bucket/prefix; none: `originals` in the state directory.",
     )
-    endpoint: str = Field("", description="For s3://: the object store's URL; empty: AWS, or AWS_ENDPOINT_URL.")
+    endpoint: str = Field("", description="URL of the object store; empty: the vendor's own, or AWS_ENDPOINT_URL.")
     region: str = Field("us-east-1", description="For s3://: the region; AWS_REGION is heeded where none is set.")
-    key: SecretReference = Field(None, description="For s3://: access key, as env:NAME; none: AWS_ACCESS_KEY_ID.")
-    secret: SecretReference = Field(None, description="For s3://: its secret; none: AWS_SECRET_ACCESS_KEY.")
-    token: SecretReference = Field(None, description="For s3://: of lent keys; none: AWS_SESSION_TOKEN.")
-    ca_file: TrustedFile = Field(None, description="For s3://: certificates (PEM) to trust instead of the system's.")
-    upload_seconds: float = Field(5, gt=0, description="For s3://: how old a segment may get before it is sent.")
-    spool_mib: int = Field(1024, ge=1, description="For s3://: how much may wait on this disk while the store is away.")
+    key: SecretReference = Field(
+        None, description="Access key (Azure: account) as env:NAME; none: AWS_ACCESS_KEY_ID or a role."
+    )
+    secret: SecretReference = Field(
+        None,
+        description="Its secret (Google: service account) as env:NAME; none: see `key`.",
+    )
+    token: SecretReference = Field(None, description="Session token of temporary S3 keys; none: AWS_SESSION_TOKEN.")
+    ca_file: TrustedFile = Field(
+        None, description="Certificates (PEM) of the object store to trust beside the system's."
+    )
+    upload_seconds: float = Field(5, gt=0, description="Seconds after which a file is sent to the object store.")
+    spool_mib: int = Field(1024, ge=1, description="MiB that may wait on this disk while the object store is away.")
     required: bool = Field(
         default=False,
         description="Whether a request is refused (503) while what would be folded away of it cannot be written.",
@@ -253,30 +261,30 @@ class Transcripts(Block):
     )
 
     @property
-    def is_afar(self) -> bool:
-        """Do they belong into an object store?"""
-        return (self.dir or "").startswith(AFAR)
+    def is_remote(self) -> bool:
+        """Whether they are kept in an object store."""
+        return (self.dir or "").startswith(_REMOTE)
 
     @model_validator(mode="before")
     @classmethod
-    def _as_aws_says(cls, values: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 (whatever a file holds)
-        """For an object store: what is not set is taken from where AWS's own tools look."""
-        if not isinstance(values, Mapping) or not str(values.get("dir") or "").startswith(AFAR):
+    def _fill_from_aws_variables(cls, values: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 (whatever a file holds)
+        """For s3://: what is not set is taken from where AWS's own tools look."""
+        if not isinstance(values, Mapping) or not str(values.get("dir") or "").startswith("s3://"):
             return values
         environ = info.context or {}
-        said = {setting: name for setting, names in _OF_AWS.items() for name in names[::-1] if environ.get(name)}
+        found = {setting: name for setting, names in _OF_AWS.items() for name in names[::-1] if environ.get(name)}
         named = {
             setting: f"env:{name}" if setting in ("key", "secret", "token") else environ[name]
-            for setting, name in said.items()
+            for setting, name in found.items()
         }
         return {**named, **{name: value for name, value in values.items() if value not in ("", None)}}
 
     @model_validator(mode="after")
-    def _object_store_is_whole(self) -> Self:
-        if self.is_afar and not _BUCKET.fullmatch(self.dir or ""):
-            raise ValueError("dir: not a place in an object store: say s3://bucket or s3://bucket/prefix")
-        if self.is_afar and (self.key is None or self.secret is None):
-            raise ValueError("an object store needs `key` and `secret`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    def _check_object_store(self) -> Self:
+        if self.is_remote and not _BUCKET.fullmatch(self.dir or ""):
+            raise ValueError("dir: not a place in an object store: write s3://bucket/prefix, gs://… or az://…")
+        if self.is_remote and self.key is not None and self.secret is None:
+            raise ValueError("`key` is set without `secret`: set both, or neither to use a role's credentials")
         return self
 
 
@@ -352,7 +360,7 @@ class Config(Block):
     @property
     def originals(self) -> Path:
         """Where the transcripts are, or where they wait for the object store."""
-        if self.transcripts.is_afar:
+        if self.transcripts.is_remote:
             return Path(self.state.dir) / "spool"
         return Path(self.transcripts.dir or Path(self.state.dir) / "originals")
 

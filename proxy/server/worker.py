@@ -18,7 +18,6 @@ from aiohttp import web
 from proxy import __version__, assembly, events
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
-from proxy.admin.shelf import shelf
 from proxy.compaction.compactor import Compactor
 from proxy.config import Config
 from proxy.gateway import Gateway
@@ -97,7 +96,7 @@ class Worker:
             file=self._source.file,
             records=self._records,
             store=self._store,
-            originals=shelf(config),
+            archive=assembly.archive(config),
             chronicle=self._chronicle,
             audit=self._audit,
             emit=self._emit,

@@ -1,143 +1,179 @@
-"""The originals: every message as the client sent it and every answer, once, before anything of it is folded away.
+"""Originals: every message as the client sent it and every answer, kept once, before anything of it is folded away.
 
-Who calls only hands over: a thread writes (transcripts/files.py). A disk that is slow, full or gone delays no request
-and fails none. What could not be taken is counted, and since the client sends its history again, the next turn writes
-what this one missed. Whoever must know that a history is kept waits for it: `await asyncio.wrap_future(kept.done)`.
+A request only hands over; a thread writes (transcripts/folder.py). A disk that is slow, full or gone delays no request
+that does not wait for it. What could not be written is counted, and since the client sends its history again, the next
+turn writes what this one missed. A request that must know that its history is written waits for `kept.done`.
+
+Of a history only what is new since the last turn is handed over, and only that takes room in the queue: what was handed
+over is remembered by the last link of each turn. Where that turns out not to be written (the disk failed, or the
+conversation was removed), all of it is written, if the request is still there, or else with the next turn.
 
 An answer is collected as it passes and put together in the same thread, after the messages it answers.
-
-Where originals belong into an object store, the folder is only where they wait for it (transcripts/uploads.py).
 """
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from proxy.store.transcripts import retention
-from proxy.store.transcripts.files import MEBIBYTE, Files, Sync
-from proxy.store.transcripts.lines import History, of_answer, of_history
-from proxy.store.transcripts.retention import Retention
-from proxy.store.transcripts.uploads import Uploads
+from proxy.store.transcripts.archive import Archive, Retention
+from proxy.store.transcripts.folder import MEBIBYTE, MakeLines, Sync, TranscriptFolder
+from proxy.store.transcripts.lines import History, Part, answer_lines
+from proxy.store.transcripts.uploads import Uploads, ignore
 from proxy.wire.answers import Assembly
 from proxy.wire.redaction import Redaction
 
-__all__ = ["History", "Keeping", "Kept", "Originals", "Recording", "Retention"]
+__all__ = ["History", "Kept", "Originals", "OriginalsSettings", "Recording", "Retention"]
 
-WAITING = 64 * MEBIBYTE  # bytes of requests and answers that may wait for the disk
-PIECE = 64 * 1024  # bytes of an answer that are collected before the thread takes them apart
+QUEUE_BYTES = 64 * MEBIBYTE
+JOB_BYTES = 500  # of a history that has nothing new
+ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
 SWEEP_SECONDS = 3600.0
-SWEEP_SHARE = 32  # and each time this part of the bound was written
+SWEEP_SHARE = 32  # each time this part of the bound was written there is a sweep, too
+PROBE_SECONDS = 1.0
+REMEMBERED_CONVERSATIONS = 4096
+REMEMBERED_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """How originals are kept. Without a retention another process sees to it, or nobody, or whoever uploads them."""
+class OriginalsSettings:
+    """How originals are written. Without a retention, another process or the uploads remove what is old."""
 
-    rotate: int = 64 * MEBIBYTE
+    rotate_bytes: int = 64 * MEBIBYTE
     sync: Sync = "rotate"
     redaction: Redaction = field(default_factory=Redaction)
     retention: Retention | None = None
+    queue_bytes: int = QUEUE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the answers to a history belong."""
+
+    tenant: str
+    conversation: str
+    link: str
+
+
+@dataclass(slots=True)
+class _Receipt:
+    done: Future[bool] = field(default_factory=Future)
+    place: _Place | None = None
 
 
 @dataclass(slots=True)
 class Kept:
-    """A history that was handed over. `done` is True once it is written."""
+    """A history that was handed over. It holds on to the whole of it, for as long as its request lives."""
 
-    done: Future[bool] = field(default_factory=Future)
+    receipt: _Receipt = field(default_factory=_Receipt)
     history: History | None = None
 
+    @property
+    def done(self) -> Future[bool]:
+        """True once it is written."""
+        return self.receipt.done
 
-def _silent(_warning: str) -> None:
-    """Nobody listens."""
+
+@dataclass(frozen=True, slots=True)
+class _HandedOver:
+    """The last links and system prompts of a conversation that were handed over."""
+
+    links: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS))
+    heads: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS))
 
 
 class Originals:
-    """Keeps histories under `folder`, in files of its own: `writer` must be unique among the processes that share it.
+    """Keeps histories and answers below a folder, and takes them to an object store where there is one.
 
-    `warn` is called from any thread with a sentence for the operator; `faults` counts what was not written.
+    `warn` is called from any thread with a sentence for the operator; `faults` counts what was not written; `problem`
+    says why nothing can be written now, and is empty while that works.
     """
 
     def __init__(
         self,
         folder: Path,
-        writer: str,
-        keeping: Keeping | None = None,
-        warn: Callable[[str], None] = _silent,
+        settings: OriginalsSettings | None = None,
+        warn: Callable[[str], None] = ignore,
         *,
         uploads: Uploads | None = None,
-        waiting: int = WAITING,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.faults = 0
-        self._folder = folder
-        self._keeping = keeping or Keeping()
-        self._files = Files(folder, writer, self._keeping.rotate, self._keeping.sync)
+        self.problem = ""
+        self._settings = settings or OriginalsSettings()
+        self._folder = TranscriptFolder(folder, self._settings.rotate_bytes, self._settings.sync)
         self._warn = warn
         self._uploads = uploads
-        self._room = waiting
         self._now = now
         self._lock = threading.Lock()
+        self._room = self._settings.queue_bytes
+        self._handed_over: OrderedDict[tuple[str, str], _HandedOver] = OrderedDict()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._swept_at = float("-inf")
+        self._next_sweep = float("-inf")
         self._unswept = 0
-        self._thread = self._begun()
+        self._thread = self._start()
 
     def keep(self, history: History) -> Kept:
-        """Hand a history over. Most callers go on at once."""
-        return self.keep_later(history.size, lambda: history)
+        """Hand a history over. Most requests go on at once."""
+        kept = Kept(history=history)
+        part = self._new_part(history)
+        # The job must not hold the whole history: many of them may wait for a slow disk.
+        whole = weakref.ref(history)
+        accepted = self.hand_over(JOB_BYTES + part.size, partial(self._write, kept.receipt, part, whole), kept.done)
+        if not accepted:
+            self._forget(history.tenant, history.conversation)
+        return kept
 
-    def keep_later(self, size: int, history: Callable[[], History | None]) -> Kept:
-        """The same where the thread is to make the history first, out of so many bytes; None: there is none."""
+    def keep_later(self, size: int, read: Callable[[], History | None]) -> Kept:
+        """The same where the thread is to read the history, out of so many bytes; None: there is none."""
         kept = Kept()
 
         def write() -> bool:
-            made = history()
-            if made is not None:
-                self._write(made)
-                kept.history = made
-            return made is not None
+            history = read()
+            return history is not None and self._write(kept.receipt, history.part_after(), lambda: history)
 
         self.hand_over(size, write, kept.done)
         return kept
 
     def record(self, kept: Kept, assembly: Assembly) -> "Recording":
         """Collect the answer to a history that was handed over."""
-        return Recording(self, kept, assembly)
+        return Recording(self, kept.receipt, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
-        """An act for the thread that holds so many bytes until it is done. False: there was no room for it."""
+        """Queue an act that holds so many bytes. False: there is no room for it."""
         if not self._reserve(size):
-            self._fault("the disk is too slow, and too many wait for it already")
+            self._note_failure("the disk is too slow, and too much waits for it already")
             done.set_result(False)
             return False
 
         def job() -> None:
-            awaited = done.set_running_or_notify_cancel()  # a client that left does not undo the writing
+            is_awaited = done.set_running_or_notify_cancel()  # a client that left does not undo the writing
             written = False
             try:
                 written = act()
             except OSError as fault:
-                self._fault(str(fault))
+                self._note_failure(str(fault))
             finally:
                 self._release(size)
-                if awaited:
+                if is_awaited:
                     done.set_result(written)
 
         self._jobs.put(job)
         return True
 
-    def write_answer(self, kept: Kept, assembly: Assembly, *, ended: bool) -> bool:
-        """In the thread. An answer to what could not be written stands nowhere either."""
-        history = kept.history
-        if history is None or not history.chain:
+    def write_answer(self, receipt: _Receipt, assembly: Assembly, *, ended: bool) -> bool:
+        """In the thread. An answer to what could not be written is not written either."""
+        place = receipt.place
+        if place is None:
             return False
-        answer = assembly.answer(ended=ended)
-        lines = of_answer(history.chain[-1], answer, self._seen, self._keeping.redaction)
-        return self._add(history, lambda _: {"": lines} if lines else {}) > 0
+        lines = answer_lines(place.link, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
+        return bool(self._append(place.tenant, place.conversation, lambda _: {"": lines} if lines else {}))
 
     def close(self, seconds: float = 5.0) -> bool:
         """Write what waits, for so long, and send it for as long again. False: something was not written."""
@@ -147,10 +183,22 @@ class Originals:
             self._uploads.close(seconds)
         return not self._thread.is_alive()
 
-    @property
-    def _seen(self) -> str:
-        now = self._now()
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
+    def _new_part(self, history: History) -> Part:
+        """What of it was not handed over before."""
+        with self._lock:
+            before = self._handed_over.setdefault((history.tenant, history.conversation), _HandedOver())
+            self._handed_over.move_to_end((history.tenant, history.conversation))
+            if len(self._handed_over) > REMEMBERED_CONVERSATIONS:
+                self._handed_over.popitem(last=False)
+            part = history.part_after(before.links, before.heads)
+            if history.links[-1] not in before.links:
+                before.links.append(history.links[-1])
+            before.heads.extend(part.heads)
+        return part
+
+    def _forget(self, tenant: str, conversation: str) -> None:
+        with self._lock:
+            self._handed_over.pop((tenant, conversation), None)
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
@@ -162,70 +210,104 @@ class Originals:
         with self._lock:
             self._room += size
 
-    def _fault(self, why: str) -> None:
+    def _note_failure(self, problem: str) -> None:
         with self._lock:
             self.faults += 1
-        self._warn(f"originals were not written below {self._folder}: {why}")
+            self.problem = problem
+        self._warn(f"originals were not written below {self._folder.path}: {problem}")
+
+    def _timestamp(self) -> str:
+        now = self._now()
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
     # --- in the thread ---
 
-    def _begun(self) -> threading.Thread:
-        thread = threading.Thread(target=self._work, name="originals", daemon=True)
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="originals", daemon=True)
         thread.start()
         return thread
 
-    def _work(self) -> None:
-        left = False
+    def _run(self) -> None:
+        ended = False
         try:
-            while (job := self._next()) is not None:
+            while (job := self._next_job()) is not None:
                 job()
-            self._files.sync()
-            left = True
+            self._folder.sync_written()
+            ended = True
         finally:
-            if not left:  # a fault of ours takes the thread with it, and no more than that
-                self._fault("a fault of our own")
-                self._thread = self._begun()
+            if not ended:  # an unexpected exception ends this thread, and another takes its place
+                self._note_failure("an internal fault")
+                self._thread = self._start()
 
-    def _next(self) -> Callable[[], None] | None:
-        kept = self._keeping.retention
-        if kept is None:
-            return self._jobs.get()
+    def _next_job(self) -> Callable[[], None] | None:
         while True:
-            due = self._swept_at + SWEEP_SECONDS - self._now()
-            if due <= 0 or (kept.bytes and self._unswept > kept.bytes // SWEEP_SHARE):
-                self._sweep(kept)
+            self._sweep_when_due()
+            idle = PROBE_SECONDS if self.problem else SWEEP_SECONDS
             try:
-                return self._jobs.get(timeout=max(1.0, due))
+                return self._jobs.get(timeout=idle)
             except queue.Empty:
-                continue
+                self._probe()
 
-    def _sweep(self, bounds: Retention) -> None:
-        self._swept_at, self._unswept = self._now(), 0
+    def _probe(self) -> None:
+        """Find out that the disk is back though no request writes to it."""
+        if not self.problem:
+            return
         try:
-            for one in retention.beyond(retention.stored_in(self._folder), bounds, self._now()):
-                retention.remove(one)
+            if self._uploads is not None:
+                self._uploads.check_room()
+            self._folder.check_writable()
+        except OSError:
+            return
+        self.problem = ""
+
+    def _sweep_when_due(self) -> None:
+        bounds = self._settings.retention
+        if bounds is None or not (
+            self._now() >= self._next_sweep or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE)
+        ):
+            return
+        self._next_sweep, self._unswept = self._now() + SWEEP_SECONDS, 0
+        try:
+            Archive(self._folder.path).prune(bounds, self._now())
         except OSError as fault:
             self._warn(f"old originals could not be removed: {fault}")
 
-    def _write(self, history: History) -> None:
-        self._add(history, lambda known: of_history(history, known, self._seen, self._keeping.redaction))
+    def _write(self, receipt: _Receipt, part: Part, whole: Callable[[], History | None]) -> bool:
+        written = False
+        try:
+            written = self._append_part(part)
+            if not written and (history := whole()) is not None:  # what the part follows is not there (any more)
+                written = self._append_part(history.part_after())
+        finally:
+            if not written:
+                self._forget(part.tenant, part.conversation)
+        if written:
+            receipt.place = _Place(part.tenant, part.conversation, part.links[-1] if part.links else part.after)
+        return written
 
-    def _add(self, history: History, lines_for: Callable[[set[str]], Mapping[str, bytes]]) -> int:
+    def _append_part(self, part: Part) -> bool:
+        """False: what it follows is not there."""
+        make_lines = partial(part.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
+        return self._append(part.tenant, part.conversation, make_lines) is not None
+
+    def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int | None:
         if self._uploads is not None:
-            self._uploads.admit()
-        added = self._files.add(self._files.place(history.tenant, history.conversation), lines_for)
-        if self._uploads is not None:
-            self._uploads.wrote(added)
-        self._unswept += added
+            self._uploads.check_room()
+        added = self._folder.append(tenant, conversation, make_lines)
+        if added:
+            self.problem = ""
+            self._unswept += added
+            if self._uploads is not None:
+                self._uploads.add_waiting(added)
         return added
 
 
 class Recording:
     """One answer as it passes: collected here, taken apart in the thread while it still comes."""
 
-    def __init__(self, originals: Originals, kept: Kept, assembly: Assembly) -> None:
+    def __init__(self, originals: Originals, receipt: _Receipt, assembly: Assembly) -> None:
         self._originals = originals
-        self._kept = kept
+        self._receipt = receipt
         self._assembly = assembly
         self._pieces: list[bytes] = []
         self._size = 0
@@ -233,25 +315,24 @@ class Recording:
     def feed(self, chunk: bytes) -> None:
         self._pieces.append(chunk)
         self._size += len(chunk)
-        if self._size >= PIECE:
+        if self._size >= ANSWER_PIECE_BYTES:
             self._hand_over()
 
     def end(self, *, ended: bool) -> Future[bool]:
         """No more will come; `ended`: because the upstream has said it all."""
         self._hand_over()
         done: Future[bool] = Future()
-        self._originals.hand_over(
-            0, lambda: self._originals.write_answer(self._kept, self._assembly, ended=ended), done
-        )
+        write = partial(self._originals.write_answer, self._receipt, self._assembly, ended=ended)
+        self._originals.hand_over(0, write, done)
         return done
 
     def _hand_over(self) -> None:
-        data, size = b"".join(self._pieces), self._size
+        data = b"".join(self._pieces)
         self._pieces, self._size = [], 0
 
         def feed() -> bool:
             self._assembly.feed(data)
             return True
 
-        if not self._originals.hand_over(size, feed, Future()):
+        if not self._originals.hand_over(len(data), feed, Future()):
             self._originals.hand_over(0, self._assembly.lose, Future())

@@ -4,7 +4,7 @@ import json
 
 from chat import KEY, TENANT, call, request, says, system, user
 
-from proxy.admin.message_status import show_with_block, show_without_block, speaker
+from proxy.admin.message_status import show_with_block, show_without_block
 from proxy.core.identity import chain
 from proxy.core.overlay import Block, Part
 from proxy.core.pins import Pins
@@ -12,6 +12,7 @@ from proxy.core.plan import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.scene import Scene
 from proxy.core.summary import Summaries
+from proxy.store.transcripts.reading import role_and_text
 
 LONG = "a line of output\n" * 400
 WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]
@@ -73,8 +74,8 @@ def test_a_block_that_does_not_fit_stands_for_nothing():
 
 
 def test_a_message_that_nobody_can_read_is_shown_as_it_stands():
-    assert speaker(b"[1, 2]") == ("?", "[1, 2]")
-    assert speaker(b'{"role": "user", "content": "hi"}') == ("user", "hi")
+    assert role_and_text(b"[1, 2]") == ("?", "[1, 2]")
+    assert role_and_text(b'{"role": "user", "content": "hi"}') == ("user", "hi")
     made = call("Read", path="x")[0]
     made["tool_calls"][0]["id"] = "1"
-    assert speaker(json.dumps(made).encode()) == ("assistant", 'Read({"path": "x"})')
+    assert role_and_text(json.dumps(made).encode()) == ("assistant", 'Read({"path": "x"})')

@@ -334,7 +334,7 @@ def kept(tmp_path):
 
 async def test_nothing_is_kept_of_a_stranger_before_an_upstream_has_accepted_him(tmp_path, kept):
     store = Watched()
-    house = House(store, Keeper(Originals(tmp_path, "w0")))
+    house = House(store, Keeper(Originals(tmp_path)))
     prepared = await house.prepares(WORK)
     assert action(prepared) == "created"
     await asyncio.sleep(0.2)
@@ -346,7 +346,7 @@ async def test_nothing_is_kept_of_a_stranger_before_an_upstream_has_accepted_him
 
 
 async def test_originals_are_handed_over_before_anything_lossy_leaves_and_only_then(tmp_path, kept):
-    house = House(MemoryStore(), Keeper(Originals(tmp_path, "w0")))
+    house = House(MemoryStore(), Keeper(Originals(tmp_path)))
     await house.sends(reading(3))
     await house.prepares(WORK, mode("observe"))
     quiet = kept()

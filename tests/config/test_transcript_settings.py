@@ -60,7 +60,13 @@ def test_what_is_set_for_an_object_store_counts_for_more(tmp_path):
     assert (told.key.value, told.secret.value, told.endpoint) == ("mine", "too", "http://here")
 
 
-@pytest.mark.parametrize(("values", "environ"), [(AFAR, {}), ({"transcripts": {"dir": "s3://"}}, AWS)])
+@pytest.mark.parametrize(
+    ("values", "environ"), [(AFAR, {"AWS_ACCESS_KEY_ID": "AKIA"}), ({"transcripts": {"dir": "gs://"}}, {})]
+)
 def test_an_object_store_that_cannot_be_opened_is_told_at_once(tmp_path, values, environ):
     with pytest.raises(InvalidConfig, match="transcripts"):
         loaded(tmp_path, values, environ)
+
+
+def test_without_a_key_the_credentials_are_those_of_a_role(tmp_path):
+    assert loaded(tmp_path, AFAR, {}).transcripts.key is None

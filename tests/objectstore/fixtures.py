@@ -9,14 +9,14 @@ import pytest
 
 from objectstore.server import MISSING, S3, s3_server
 from objectstore.weather import Sky, weather
-from proxy.store.originals import Keeping, Originals
+from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.objects import stored_at
-from proxy.store.transcripts.reading import transcript
-from proxy.store.transcripts.s3 import Bucket
-from proxy.store.transcripts.uploads import Sending, Uploads
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.bucket import Bucket
+from proxy.store.transcripts.reading import read_transcript
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
 
-SENDING = Sending(seconds=0.05)
+SENDING = UploadSettings(seconds=0.05)
 _PLACES = count()
 
 
@@ -29,10 +29,8 @@ def s3_process(tmp_path_factory) -> Iterator[S3]:
 
 
 @pytest.fixture
-def s3(s3_process: S3) -> Iterator[S3]:
-    yield s3_process
-    while s3_process.opened:
-        s3_process.opened.pop().close()
+def s3(s3_process: S3) -> S3:
+    return s3_process
 
 
 @pytest.fixture
@@ -44,14 +42,14 @@ def sky(s3: S3) -> Iterator[Sky]:
 @pytest.fixture
 def bucket(s3: S3, sky: Sky) -> Bucket:
     """Nobody else writes below its prefix, and everything passes by the weather."""
-    return s3.bucket(at=sky.url, prefix=f"test-{next(_PLACES)}", seconds=5.0)
+    return s3.bucket(at=sky.url, prefix=f"test-{next(_PLACES)}", timeout_seconds=5.0)
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """A second is long for a test."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(module, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -66,13 +64,12 @@ def warnings():
 
 @pytest.fixture
 def writing(bucket, spool, warnings, quick):
-    """`with writing("w1") as kept:` is one worker's life; what differs from the default is told."""
+    """`with writing() as kept:` is one worker's life; settings that differ from the default are given."""
 
     @contextmanager
-    def live(writer="w0", *, at=spool, to=bucket, tell=lambda _: None, **told):
-        keeping = {name: told[name] for name in ("sync", "rotate") if name in told}
-        uploads = Uploads(to, at, replace(SENDING, **told), warnings.append, tell)
-        kept = Originals(at, writer, Keeping(**keeping), warnings.append, uploads=uploads)
+    def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
+        uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
+        kept = Originals(at, OriginalsSettings(sync=settings.get("sync", "rotate")), warnings.append, uploads=uploads)
         kept.uploads = uploads
         yield kept
         assert kept.close()
@@ -83,4 +80,4 @@ def writing(bucket, spool, warnings, quick):
 @pytest.fixture
 def stored(bucket, spool):
     """Every conversation as a reader finds it."""
-    return lambda at=spool: [transcript(one) for one in stored_at(bucket, at)]
+    return lambda at=spool: [read_transcript(saved) for saved in Archive(at, bucket).find()]

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from serving import free_port
 
 from objectstore.install import ENVIRONMENT, is_installed
-from proxy.store.transcripts.s3 import Bucket, Credentials, Place
+from proxy.store.transcripts.bucket import Bucket, BucketSettings
 
 PATIENCE = 20.0
 BUCKET = "transcripts"
@@ -34,18 +34,17 @@ class S3:
     place: Path
     port: int = field(default_factory=free_port)
     process: subprocess.Popen | None = None
-    credentials: Credentials | None = None
-    opened: list[Bucket] = field(default_factory=list)
+    key: str = ""
+    secret: str = field(default="", repr=False)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def bucket(self, *, at: str = "", prefix: str = "", name: str = BUCKET, **more) -> Bucket:
-        """Our client of it; `at` is whoever stands in front of it."""
-        place = Place.of(f"s3://{name}/{prefix}", at or self.url)
-        self.opened.append(Bucket(place, more.pop("credentials", None) or self.credentials, **more))
-        return self.opened[-1]
+        """The proxy's client of it; `at` is the URL of what stands in front of it."""
+        settings = {"endpoint": at or self.url, "key": self.key, "secret": self.secret, **more}
+        return Bucket(BucketSettings(f"s3://{name}/{prefix}", **settings))
 
     def start(self) -> None:
         with (self.place / "s3.log").open("ab") as log:
@@ -56,8 +55,8 @@ class S3:
         self._post("/", Action="CreateUser", UserName="proxy")
         self._post("/", Action="PutUserPolicy", UserName="proxy", PolicyName="all", PolicyDocument=POLICY)
         told = self._post("/", Action="CreateAccessKey", UserName="proxy")
-        key, secret = (re.search(f"<{name}>(.*?)</{name}>", told)[1] for name in ("AccessKeyId", "SecretAccessKey"))
-        self.credentials = Credentials(key, secret)
+        names = ("AccessKeyId", "SecretAccessKey")
+        self.key, self.secret = (re.search(f"<{name}>(.*?)</{name}>", told)[1] for name in names)
         self._ask(f"/{BUCKET}", method="PUT")
         self._ask("/moto-api/reset-auth", b"0")  # from here on it lets in nobody else
 

@@ -89,7 +89,7 @@ class _Relay(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_PUT = do_DELETE = _pass  # noqa: N815 (the library's names)
+    do_GET = do_PUT = do_DELETE = do_POST = _pass  # noqa: N815 (the library's names)
 
     def _behind(self, body: bytes) -> Answer:
         with closing(http.client.HTTPConnection(self.server.behind, timeout=30)) as line:

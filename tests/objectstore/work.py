@@ -21,7 +21,7 @@ def messages(request) -> list:
 
 
 def names(bucket) -> list[str]:
-    return [one.name for one in bucket.objects()]
+    return [one.name for one in bucket.list_objects()]
 
 
 def waits(spool) -> list[str]:

@@ -15,10 +15,8 @@ from objectstore.weather import clear, down
 from objectstore.work import HELLO, TURNS, messages, names, sent, talk, waits
 from transcribed import heard, history_of, keep, texts
 
-from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.objects import stored_at
-from proxy.store.transcripts.proof import proven
-from proxy.store.transcripts.reading import transcript
+from proxy.store.transcripts.archive import Archive, StoreFault
+from proxy.store.transcripts.reading import read_transcript, verify
 
 pytest_plugins = ("objectstore.fixtures",)
 
@@ -32,13 +30,13 @@ async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_but_its_i
         await sent(spool)
     (name,) = names(bucket)
     conversation = history_of(TURNS[2]).conversation
-    assert re.fullmatch(rf"team-a/{conversation}/\d{{8}}T\d{{9}}Z-w0-[0-9a-f]{{16}}\.jsonl", name)
+    assert re.fullmatch(rf"team-a/{conversation}/\d{{8}}T\d{{9}}Z-[0-9a-f]{{16}}\.jsonl", name)
     (found,) = stored()
     assert texts(found.path(found.leaves()[0])) == [message["content"] for message in messages(TURNS[2])]
     assert [json.loads(answer.message)["content"] for answer in found.answers] == ["Hi."]
-    assert proven(found, KEY).faults == ()
+    assert verify(found, KEY).faults == ()
     ids = (spool / "team-a" / conversation / "sent.ids").read_bytes()
-    assert ids.count(b"\n") == len(found.messages)
+    assert ids.count(b'{"v":1,"at":') == len(found.messages)
 
 
 async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored):
@@ -49,7 +47,7 @@ async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored)
     assert len(names(bucket)) == len(TURNS)
     assert names(bucket) == sorted(names(bucket))
     (found,) = stored()
-    assert (len(found.messages), found.twice) == (len(messages(TURNS[-1])), 0)
+    assert (len(found.messages), found.duplicates) == (len(messages(TURNS[-1])), 0)
 
 
 async def test_after_a_restart_too(writing, spool, stored):
@@ -58,7 +56,7 @@ async def test_after_a_restart_too(writing, spool, stored):
             keep(kept, heard(turn))
     assert waits(spool) == []
     (found,) = stored()
-    assert (len(found.messages), found.twice) == (len(messages(TURNS[-1])), 0)
+    assert (len(found.messages), found.duplicates) == (len(messages(TURNS[-1])), 0)
 
 
 async def test_what_several_replicas_write_is_read_once(writing, stored, tmp_path):
@@ -68,8 +66,8 @@ async def test_what_several_replicas_write_is_read_once(writing, stored, tmp_pat
                 keep(kept, heard(turn))
     (found,) = stored()
     assert len(found.messages) == len(messages(TURNS[-1]))
-    assert found.twice == len(found.messages)
-    assert proven(found, KEY).faults == ()
+    assert found.duplicates == len(found.messages)
+    assert verify(found, KEY).faults == ()
 
 
 async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool, stored, monkeypatch):
@@ -79,24 +77,24 @@ async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool
         put(name, file)
         tries.append(name)
         if len(tries) < 3:
-            raise module.StoreFault("unreachable", "the answer was lost")
+            raise StoreFault("unreachable", "the answer was lost")
 
     monkeypatch.setattr(bucket, "put", twice)
     with writing() as kept:
         keep(kept, heard(TURNS[1]))
         await sent(spool)
     assert tries == names(bucket) * 3
-    assert stored()[0].twice == 0
+    assert stored()[0].duplicates == 0
 
 
 async def test_a_large_segment_goes_at_once_and_a_small_one_when_it_is_old(writing, bucket, spool):
-    with writing(seconds=60.0, rotate=10_000) as kept:
+    with writing(seconds=60.0, rotate_bytes=10_000) as kept:
         keep(kept, heard(HELLO))
         keep(kept, heard(chat(user("x" * 20_000))))
         await until(partial(names, bucket))
         await asyncio.sleep(0.1)
         assert len(names(bucket)) == 1
-        assert waits(spool) == ["w0.1.jsonl"]
+        assert waits(spool) == ["current.jsonl"]
     assert len(names(bucket)) == 2
 
 
@@ -107,7 +105,7 @@ async def test_what_waits_is_read_with_what_is_there(writing, bucket, spool, sto
     with writing(seconds=60.0) as kept:
         keep(kept, heard(TURNS[3]), heard(chat(user("Something else"))))
         found = {texts(one.messages.values())[0]: one for one in stored()}
-        assert waits(spool) == ["w0.1.jsonl"] * 2
+        assert waits(spool) == ["current.jsonl"] * 2
     assert found.keys() == {"Hello there", "Something else"}
     assert len(found["Hello there"].messages) == len(messages(TURNS[3]))
 
@@ -115,10 +113,10 @@ async def test_what_waits_is_read_with_what_is_there(writing, bucket, spool, sto
 async def test_what_leaves_the_spool_while_one_reads_is_not_missed(writing, bucket, spool):
     with writing(seconds=0.3) as kept:
         keep(kept, heard(TURNS[3]))
-        (seen,) = stored_at(bucket, spool)
+        (seen,) = Archive(spool, bucket).find()
         assert seen.spooled
         await sent(spool)
-    assert len(transcript(seen).messages) == len(messages(TURNS[3]))
+    assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
 
 
 # --- whose -----------------------------------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ async def test_every_name_begins_with_its_tenant_and_says_nothing_that_was_said(
     assert {"team-a", "team-b"} < tenants
     assert len(tenants) == len(strange)
     for name in names(bucket):
-        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*/[0-9a-f]{40}/[0-9TZ]+-w0-[0-9a-f]{16}\.jsonl", name)
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*/[0-9a-f]{40}/[0-9TZ]+-[0-9a-f]{16}\.jsonl", name)
 
 
 async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored):
@@ -154,23 +152,33 @@ async def test_a_spool_is_for_this_user_only(writing, spool):
 # --- workers that come and go ----------------------------------------------------------------------------------------
 
 
-async def test_one_worker_sends_for_all_and_another_takes_over_when_it_leaves(writing, bucket, spool, sky):
-    with writing("w1", seconds=0.05) as later:
-        await until(lambda: later.uploads._spool._lock)
-        with writing("w0") as first:
-            keep(first, heard(HELLO))
-            keep(later, heard(chat(user("from the other"))))
-            await until(lambda: later.uploads.sent == 2)
-            assert first.uploads.sent == 0
-            later.uploads.close()
-            keep(first, heard(chat(user("afterwards"))))
+async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
+    with writing(seconds=0.05) as first:
+        with writing(seconds=60.0) as other:
+            keep(other, heard(HELLO))
             await until(lambda: first.uploads.sent == 1)
-    assert len(names(bucket)) == 3
+            assert other.uploads.sent == 0
+            first.uploads.close()
+            keep(first, heard(chat(user("afterwards"))))
+        assert other.uploads.sent == 1
+    assert len(names(bucket)) == 2
+
+
+async def test_two_workers_that_leave_together_leave_nothing(writing, spool):
+    with writing(seconds=60.0) as one, writing(seconds=60.0) as other:
+        keep(one, heard(HELLO))
+        keep(other, heard(chat(user("from the other"))))
+        leaving = [threading.Thread(target=each.close) for each in (one, other)]
+        for thread in leaving:
+            thread.start()
+        for thread in leaving:
+            thread.join()
+        assert waits(spool) == []
 
 
 async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, stored, spool):
     turns = [talk(turn, "Together") for turn in range(60)]
-    with writing("w0", seconds=0.0) as one, writing("w1", seconds=0.0) as other:
+    with writing(seconds=0.0) as one, writing(seconds=0.0) as other:
 
         def works(kept, mine):
             for turn in mine:
@@ -185,36 +193,39 @@ async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, s
         assert (one.faults, other.faults) == (0, 0)
     (found,) = stored()
     assert len(found.messages) == len(messages(turns[-1]))
-    assert (proven(found, KEY).faults, found.torn) == ((), 0)
+    assert (verify(found, KEY).faults, found.torn) == ((), 0)
 
 
 async def test_what_a_dead_worker_left_is_sent_without_its_torn_end(writing, sky, spool, stored):
     sky.now = down
-    with writing("w7") as kept:
+    with writing() as kept:
         keep(kept, heard(TURNS[2]))
     (left,) = spool.rglob("*.jsonl")
-    left.rename(left.with_name("w7.1.jsonl"))
-    with left.with_name("w7.1.jsonl").open("ab") as file:
+    current = left.rename(left.with_name("current.jsonl"))
+    with current.open("ab") as file:
         file.write(b'{"v":1,"at":"torn')
-    sky.now = clear
-    with writing("w0"):
-        await sent(spool)
-    (found,) = stored()
-    assert (len(found.messages), found.torn, found.unread) == (len(messages(TURNS[2])), 0, 0)
-
-
-async def test_what_a_power_cut_has_shortened_is_sent_as_far_as_it_is_whole(writing, sky, spool, stored):
-    sky.now = down
-    with writing() as kept:
-        keep(kept, heard(TURNS[3]))
-        await until(lambda: kept.uploads.faults)
-    (left,) = spool.rglob("*Z-w0-*.jsonl")
-    left.write_bytes(left.read_bytes()[:-20])
     sky.now = clear
     with writing():
         await sent(spool)
     (found,) = stored()
-    assert (found.torn, found.unread, proven(found, KEY).faults) == (0, 0, ())
+    assert (len(found.messages), found.torn, found.unreadable) == (len(messages(TURNS[2])), 0, 0)
+
+
+async def test_what_a_power_cut_took_from_a_file_is_sent_with_the_next_turn(writing, sky, spool, stored):
+    sky.now = down
+    with writing() as kept:
+        keep(kept, heard(TURNS[3]))
+        await until(lambda: kept.uploads.faults)
+    (left,) = spool.rglob("*Z-*.jsonl")
+    left.write_bytes(left.read_bytes()[:-20])
+    sky.now = clear
+    with writing():
+        await sent(spool)
+    with writing() as kept:
+        keep(kept, heard(TURNS[3]))
+        await sent(spool)
+    (found,) = stored()
+    assert (len(found.messages), found.unreadable, verify(found, KEY).faults) == (len(messages(TURNS[3])), 0, ())
 
 
 async def test_who_leaves_while_the_store_is_away_says_what_stays(writing, sky, spool):

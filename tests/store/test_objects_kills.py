@@ -16,11 +16,10 @@ import pytest
 from chat import KEY
 from objectstore.weather import changing, clear, down, refusing, slow
 
-from proxy.store.originals import Keeping, Originals
-from proxy.store.transcripts.objects import stored_at
-from proxy.store.transcripts.proof import proven
-from proxy.store.transcripts.reading import transcript
-from proxy.store.transcripts.uploads import Sending, Uploads
+from proxy.store.originals import Originals
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.reading import read_transcript, verify
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
 
 pytest_plugins = ("objectstore.fixtures",)
 
@@ -31,16 +30,16 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from chat import chat, says, user
 from transcribed import history_of
-from proxy.store.originals import Keeping, Originals
+from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.transcripts import uploads
-from proxy.store.transcripts.s3 import Bucket, Credentials, Place
-from proxy.store.transcripts.uploads import Sending, Uploads
+from proxy.store.transcripts.bucket import Bucket, BucketSettings
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
 
-uploads.LOOK_SECONDS, uploads.LONGEST_WAIT = 0.005, 0.05
+uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 told = json.loads(sys.stdin.readline())
-bucket = Bucket(Place(told["bucket"], told["prefix"], told["endpoint"]), Credentials(told["key"], told["secret"]))
-sent = Uploads(bucket, Path(told["spool"]), Sending(seconds=0.03, sync=told["sync"]))
-kept = Originals(Path(told["spool"]), told["writer"], Keeping(sync=told["sync"]), uploads=sent)
+bucket = Bucket(BucketSettings(told["url"], told["endpoint"], key=told["key"], secret=told["secret"]))
+sent = Uploads(bucket, Path(told["spool"]), UploadSettings(seconds=0.03, sync=told["sync"]))
+kept = Originals(Path(told["spool"]), OriginalsSettings(sync=told["sync"], rotate_bytes=told["rotate"]), uploads=sent)
 for turn in range(told["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (says("Hm."), user(f"{{number}} " + "x" * 300))]
@@ -50,8 +49,8 @@ for turn in range(told["turn"], 10_000):
 
 
 class Killing:
-    def __init__(self, bucket, s3, spool, dice):
-        self.bucket, self.s3, self.spool, self.dice = bucket, s3, spool, dice
+    def __init__(self, bucket, s3, sky, spool, dice):
+        self.bucket, self.s3, self.sky, self.spool, self.dice = bucket, s3, sky, spool, dice
         self.acknowledged = dict.fromkeys(range(3), -1)
 
     def lives(self, seconds):
@@ -72,17 +71,16 @@ class Killing:
                 self.acknowledged[talk] = turn
 
     def told(self):
-        place, credentials = self.bucket.place, self.s3.credentials
         return {
-            "bucket": place.bucket, "prefix": place.prefix, "endpoint": place.endpoint, "spool": str(self.spool),
-            "key": credentials.key, "secret": credentials.secret, "writer": self.dice.choice(["w0", "w1"]),
+            "url": self.bucket.url, "endpoint": self.sky.url, "spool": str(self.spool),
+            "key": self.s3.key, "secret": self.s3.secret, "rotate": self.dice.choice([5_000, 1_000_000]),
             "sync": self.dice.choice(["never", "rotate", "always"]), "turn": max(0, *self.acknowledged.values()),
         }  # fmt: skip
 
     def missing(self):
         """Acknowledged turns that are nowhere."""
         there = {}
-        for one in map(transcript, stored_at(self.bucket, self.spool)):
+        for one in map(read_transcript, Archive(self.spool, self.bucket).find()):
             messages = [json.loads(said.message)["content"] for said in one.messages.values()]
             there[next(text for text in messages if text.startswith("conversation"))] = messages
         return [
@@ -100,20 +98,20 @@ async def outlives(killing, sky, kills):
         await asyncio.to_thread(killing.lives, killing.dice.uniform(0.02, 0.3))
         sky.now = clear
         assert killing.missing() == []
-    sent = Uploads(killing.bucket, killing.spool, Sending(seconds=0.01))
-    assert Originals(killing.spool, "w0", Keeping(), uploads=sent).close()
+    sent = Uploads(killing.bucket, killing.spool, UploadSettings(seconds=0.01))
+    assert Originals(killing.spool, uploads=sent).close()
     assert list(killing.spool.rglob("*.jsonl")) == []
     assert killing.missing() == []
-    found = [transcript(one) for one in stored_at(killing.bucket, killing.spool)]
-    assert [proven(one, KEY).faults for one in found] == [()] * 3
+    found = [read_transcript(one) for one in Archive(killing.spool, killing.bucket).find()]
+    assert [verify(one, KEY).faults for one in found] == [()] * 3
     assert min(killing.acknowledged.values()) > kills
 
 
 async def test_four_kills_lose_nothing_that_was_acknowledged(bucket, s3, sky, tmp_path):
-    await outlives(Killing(bucket, s3, tmp_path / "spool", random.Random(3)), sky, 4)
+    await outlives(Killing(bucket, s3, sky, tmp_path / "spool", random.Random(3)), sky, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_thirty_kills_lose_nothing_that_was_acknowledged(bucket, s3, sky, tmp_path):
-    await outlives(Killing(bucket, s3, tmp_path / "spool", random.Random(1)), sky, 30)
+    await outlives(Killing(bucket, s3, sky, tmp_path / "spool", random.Random(1)), sky, 30)

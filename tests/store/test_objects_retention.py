@@ -10,14 +10,11 @@ from asking import until
 from chat import KEY, chat, says, user
 from transcribed import heard, keep
 
-from proxy.store.originals import Keeping, Originals
-from proxy.store.transcripts import objects
+from proxy.store.originals import Originals
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.objects import SETTLED_SECONDS, prune, stored_at
-from proxy.store.transcripts.proof import proven
-from proxy.store.transcripts.reading import transcript
-from proxy.store.transcripts.retention import DAY, Retention, beyond
-from proxy.store.transcripts.uploads import Sending, Uploads
+from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention
+from proxy.store.transcripts.reading import read_transcript, verify
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
 
 pytest_plugins = ("objectstore.fixtures",)
 
@@ -35,8 +32,8 @@ def write(bucket, spool, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
     def live(*talk, at=spool, sending=None):
-        uploads = Uploads(bucket, at, sending or Sending(seconds=0.05))
-        kept = Originals(at, "w0", Keeping(), uploads=uploads)
+        uploads = Uploads(bucket, at, sending or UploadSettings(seconds=0.05))
+        kept = Originals(at, uploads=uploads)
         keep(kept, *talk)
         assert kept.close()
 
@@ -50,53 +47,49 @@ def talk(turns, first="Hello"):
 def test_what_was_silent_too_long_goes(bucket, spool, write):
     write(talk(0, "one"), talk(3, "two"))
     now = time.time()
-    assert prune(bucket, spool, Retention(days=1), now + 0.9 * DAY) == 0
-    (mark,) = bucket.objects(objects.MARK)
-    assert mark.bytes
-    bucket.delete(objects.MARK)
-    assert prune(bucket, spool, Retention(days=1), now + 1.1 * DAY) > 0
-    assert [one.name for one in bucket.objects()] == [objects.MARK]
+    assert Archive(spool, bucket).prune(Retention(days=1), now + 0.9 * DAY_SECONDS) == 0
+    assert Archive(spool, bucket).prune(Retention(days=1), now + 1.1 * DAY_SECONDS) > 0
+    assert list(bucket.list_objects()) == []
 
 
 def test_what_is_too_much_goes_the_oldest_first_and_never_what_is_new(bucket, spool, write):
     write(talk(0, "one" + "x" * 5_000))
     time.sleep(1.1)  # the store tells whole seconds
     write(talk(0, "two" + "x" * 5_000))
-    found = list(stored_at(bucket, spool))
-    assert beyond(found, Retention(bytes=8_000), time.time()) == []
-    (gone,) = beyond(found, Retention(bytes=8_000), time.time() + LATER)
+    assert Archive(spool, bucket).find_expired(Retention(bytes=8_000), time.time()) == []
+    (gone,) = Archive(spool, bucket).find_expired(Retention(bytes=8_000), time.time() + LATER)
     assert b"one" in b"".join(gone.lines())
 
 
 def test_what_waits_in_the_spool_stays_with_all_that_was_before(bucket, spool, write, sky):
     write(talk(1))
-    uploads = Uploads(bucket, spool, Sending(seconds=60.0))
-    kept = Originals(spool, "w0", Keeping(), uploads=uploads)
+    uploads = Uploads(bucket, spool, UploadSettings(seconds=60.0))
+    kept = Originals(spool, uploads=uploads)
     keep(kept, talk(2))
-    assert prune(bucket, spool, Retention(bytes=1), time.time() + LATER) == 0
+    assert Archive(spool, bucket).prune(Retention(bytes=1), time.time() + LATER) == 0
     assert kept.close()
-    assert len(list(bucket.objects("team-a"))) == 2
+    assert len(list(bucket.list_objects("team-a"))) == 2
 
 
 def test_what_was_written_to_while_it_was_looked_at_stays(bucket, spool, write):
     write(talk(1))
-    (seen,) = stored_at(bucket, spool)
+    (seen,) = Archive(spool, bucket).find()
     time.sleep(1.1)
     write(talk(2))
     assert seen.remove() == 0
-    assert len(list(bucket.objects("team-a"))) == 2
+    assert len(list(bucket.list_objects("team-a"))) == 2
 
 
 def test_a_conversation_that_was_pruned_and_goes_on_is_whole_again_on_every_machine(bucket, write, tmp_path):
     for replica in ("a", "b"):
         write(talk(3), at=tmp_path / replica)
-    assert prune(bucket, tmp_path / "a", Retention(bytes=1), time.time() + LATER) > 0
+    assert Archive(tmp_path / "a", bucket).prune(Retention(bytes=1), time.time() + LATER) > 0
     for replica in ("a", "b"):
         for memory in (tmp_path / replica).rglob("sent.ids"):  # as old as it must be before anybody may prune
             os.utime(memory, (time.time() - SETTLED_SECONDS, time.time() - SETTLED_SECONDS))
         write(talk(4), at=tmp_path / replica)
-    (found,) = (transcript(one) for one in stored_at(bucket, tmp_path / "a"))
-    assert (len(found.messages), found.twice, proven(found, KEY).faults) == (9, 9, ())
+    (found,) = (read_transcript(one) for one in Archive(tmp_path / "a", bucket).find())
+    assert (len(found.messages), found.duplicates, verify(found, KEY).faults) == (9, 9, ())
 
 
 def test_what_is_not_believed_any_more_is_forgotten_with_its_folder(spool, write, monkeypatch):
@@ -109,14 +102,13 @@ def test_what_is_not_believed_any_more_is_forgotten_with_its_folder(spool, write
     assert len(list(spool.rglob("sent.ids"))) == 1
 
 
-def test_many_may_prune_at_once(bucket, spool, write, monkeypatch):
-    monkeypatch.setattr(objects, "MARK_SECONDS", -1e9)  # nobody heeds what another has just done
+def test_many_may_prune_at_once(bucket, spool, write):
     write(*(talk(1, f"conversation {number}") for number in range(12)))
-    bounds, later, faults = Retention(days=1), time.time() + 2 * DAY, []
+    bounds, later, faults = Retention(days=1), time.time() + 2 * DAY_SECONDS, []
 
     def prunes():
         try:
-            prune(bucket, spool, bounds, later)
+            Archive(spool, bucket).prune(bounds, later)
         except OSError as fault:
             faults.append(fault)
 
@@ -126,35 +118,27 @@ def test_many_may_prune_at_once(bucket, spool, write, monkeypatch):
     for thread in threads:
         thread.join()
     assert faults == []
-    assert [one.name for one in bucket.objects()] == [objects.MARK]
-
-
-def test_who_comes_right_after_another_does_not_look_again(bucket, spool, write, sky):
-    write(talk(1))
-    prune(bucket, spool, Retention(days=1), time.time())
-    sky.asked.clear()
-    prune(bucket, spool, Retention(days=1), time.time())
-    assert len(sky.asked) == 1
+    assert list(bucket.list_objects()) == []
 
 
 def test_without_bounds_nothing_is_asked(bucket, spool, sky):
-    assert prune(bucket, spool, Retention(), time.time()) == 0
+    assert Archive(spool, bucket).prune(Retention(), time.time()) == 0
     assert sky.asked == []
 
 
 async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
     write(talk(1))
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module.time, "time", lambda at=time.time: at() + 2 * DAY)
-    uploads = Uploads(bucket, spool, Sending(retention=Retention(days=1)))
-    await until(lambda: not list(bucket.objects("team-a")))
+    monkeypatch.setattr(module.time, "time", lambda at=time.time: at() + 2 * DAY_SECONDS)
+    uploads = Uploads(bucket, spool, UploadSettings(retention=Retention(days=1)))
+    await until(lambda: not list(bucket.list_objects("team-a")))
     uploads.close()
 
 
 def test_of_an_interrupted_pruning_what_is_left_has_no_hole(bucket, spool, write, monkeypatch):
     for turn in range(4):
         write(talk(turn))
-    (seen,) = stored_at(bucket, spool)
+    (seen,) = Archive(spool, bucket).find()
     delete, deleted = bucket.delete, []
 
     def once(name):
@@ -166,7 +150,7 @@ def test_of_an_interrupted_pruning_what_is_left_has_no_hole(bucket, spool, write
     monkeypatch.setattr(bucket, "delete", once)
     with pytest.raises(OSError, match="killed"):
         seen.remove()
-    (found,) = (transcript(one) for one in stored_at(bucket, spool))
+    (found,) = (read_transcript(one) for one in Archive(spool, bucket).find())
     texts = [json.loads(said.message)["content"] for said in found.path(found.leaves()[0])]
     assert texts == ["Hello", "Hm.", "0", "Hm.", "1"]
-    assert proven(found, KEY).faults == ()
+    assert verify(found, KEY).faults == ()

@@ -1,176 +1,221 @@
-"""The spool: what is sealed never changes, and what is sent is remembered for as long as that is safe."""
+"""The spool: what is closed never changes, and what was sent is remembered for as long as that is safe."""
 
 import os
-import threading
+import re
 import time
 
 import pytest
 from chat import chat, says, user
-from transcribed import history_of
+from transcribed import history_of, originals
 
-from proxy.store.originals import Keeping, Originals
-from proxy.store.transcripts import spool as module
-from proxy.store.transcripts.files import SENT, Files, locked
+from proxy.store.transcripts import uploads as module
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.folder import SENT, TranscriptFolder, close_file, is_closed, list_files, open_locked
 from proxy.store.transcripts.lines import ids_in
-from proxy.store.transcripts.spool import Spool, intact, sealed_in
+from proxy.store.transcripts.reading import read_transcript
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
+
+CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
+
+
+class Shelf:
+    """An object store in a dictionary: these tests are about the spool."""
+
+    url = "memory://"
+
+    def __init__(self):
+        self.objects = {}
+
+    def put(self, name, file):
+        self.objects[name] = file.read_bytes()
+
+
+def request(turns):
+    return chat(user("Hello"), *(piece for number in range(turns) for piece in (says("Hm."), user(f"{number}"))))
 
 
 @pytest.fixture
-def spool(tmp_path):
-    return Spool(tmp_path, seconds=5.0, rotate=10_000, sync="rotate")
+def place(tmp_path):
+    return tmp_path / "team-a" / history_of(request(0)).conversation
 
 
 @pytest.fixture
 def write(tmp_path):
     """A turn of one conversation, written by a process of its own."""
 
-    def turn(number, writer="w0"):
-        kept = Originals(tmp_path, writer, Keeping())
-        pieces = [piece for each in range(number) for piece in (says("Hm."), user(f"{each}"))]
-        assert kept.keep(history_of(chat(user("Hello"), *pieces))).done.result(10)
-        assert kept.close()
+    def turn(number):
+        with originals(tmp_path) as kept:
+            assert kept.keep(history_of(request(number))).done.result(10)
 
     return turn
 
 
 @pytest.fixture
-def place(tmp_path):
-    return tmp_path / "team-a" / history_of(chat(user("Hello"))).conversation
+def shelf():
+    return Shelf()
 
 
-def sealed(spool):
-    """All that waits, sealed now."""
-    (place,) = spool.ready(spool.look(), every=True)
-    return sealed_in(place)
+@pytest.fixture
+def send(tmp_path, shelf):
+    """Everything that waits is closed and sent."""
+
+    def all_of_it():
+        assert Uploads(shelf, tmp_path, UploadSettings(seconds=60.0)).close()
+
+    return all_of_it
 
 
 def ids(path):
     return list(ids_in(path.read_bytes().splitlines(keepends=True)))
 
 
-def test_what_is_sealed_is_named_by_what_stands_in_it_and_the_next_turn_begins_another(spool, write, place):
+def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, place):
     write(1)
-    (segment,) = sealed(spool)
-    assert intact(segment)
+    file = open_locked(place / "current.jsonl", os.O_RDWR)
+    closed = close_file(place / "current.jsonl", "rotate")
+    os.close(file)
+    before = closed.read_bytes()
     write(2)
-    assert intact(segment)
-    assert sorted(path.name for path in place.glob("*.jsonl")) == [segment.name, "w0.1.jsonl"]
-    assert spool.name(segment) == f"team-a/{place.name}/{segment.name}"
+    assert re.fullmatch(CLOSED, closed.name)
+    assert is_closed(closed)
+    assert closed.read_bytes() == before
+    assert [path.name for path in list_files(place)] == [closed.name, "current.jsonl"]
+    assert len(ids(place / "current.jsonl")) == 2
 
 
-def test_only_what_is_old_or_large_is_sealed(spool, write, place, monkeypatch):
+def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, shelf, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
+    uploads = Uploads(shelf, tmp_path, UploadSettings(seconds=5.0, rotate_bytes=10_000))
+    uploads._leaving.set()
+    uploads._thread.join()
     write(1)
-    assert spool.ready(spool.look()) == []
+    uploads._look()
     monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 4.9)
-    assert spool.ready(spool.look()) == []
+    uploads._look()
+    assert shelf.objects == {}
     monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 0.2)
-    assert spool.ready(spool.look()) == [place]
-    assert len(sealed_in(place)) == 1
+    uploads._look()
+    (name,) = shelf.objects
+    assert re.fullmatch(f"team-a/{place.name}/{CLOSED}", name)
 
 
-def test_a_writer_that_waits_while_its_file_is_sealed_leaves_that_as_it_is(spool, write, place):
+def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_path, write, place):
+    """The lock is the file's: it cannot be closed while lines for it are made, and after that it has another name."""
     write(1)
-    (path,) = place.glob("*.jsonl")
-    with locked(path, os.O_RDWR):
-        waiting = threading.Thread(target=write, args=[2])
-        waiting.start()
-        time.sleep(0.2)
-        path.rename(segment := path.with_name("20261121T090000000Z-w0-0123456789abcdef.jsonl"))
-        size = segment.stat().st_size
-    waiting.join()
-    assert segment.stat().st_size == size
-    assert len(ids(segment)) + len(ids(path)) == 5
+    known = []
 
-
-def test_a_writer_whose_file_is_sealed_between_two_looks_looks_again(spool, write, tmp_path, place):
-    write(1)
-    looks = []
-
-    def lines(known):
-        looks.append(len(known))
-        if len(looks) == 1:
-            sealed(spool)
+    def make_lines(ids_there):
+        known.append(len(ids_there))
         return {"new": b'{"v":1,"at":"new","after":"x","seen":"","message":{}}\n'}
 
-    assert Files(tmp_path, "w0").add(place, lines) > 0
-    assert looks == [3, 3]
+    folder = TranscriptFolder(tmp_path)
+    assert folder.append("team-a", place.name, make_lines)
+    file = open_locked(place / "current.jsonl", os.O_RDWR)
+    closed = close_file(place / "current.jsonl", "rotate")
+    os.close(file)
+    assert folder.append("team-a", place.name, lambda _: {"newer": b'{"v":1,"at":"newer"}\n'})
+    assert (known, len(ids(closed)), len(ids(place / "current.jsonl"))) == ([3], 4, 1)
 
 
-def test_what_is_sent_is_remembered_and_gone(spool, write, place):
+def test_what_was_sent_is_remembered_and_gone(write, place, send):
     write(1)
-    (segment,) = sealed(spool)
-    known = ids(segment)
-    spool.sent(segment)
+    known = ids(place / "current.jsonl")
+    send()
     assert [path.name for path in place.iterdir()] == [SENT]
     assert ids(place / SENT) == known
     write(1)
-    assert list(place.glob("*.jsonl")) == []
+    assert sum(path.stat().st_size for path in list_files(place)) == 0
     write(2)
-    assert len(ids(place / "w0.1.jsonl")) == 2
+    assert len(ids(place / "current.jsonl")) == 2
 
 
-def test_what_is_sent_makes_room_on_a_full_disk_though_that_remembers_nothing(spool, write, place):
+def test_sending_makes_room_on_a_full_disk_though_nothing_can_be_remembered(write, place, send):
     write(1)
-    (segment,) = sealed(spool)
     (place / SENT).symlink_to("/dev/full")
-    spool.sent(segment)
+    send()
     assert [path.name for path in place.iterdir()] == [SENT]
     (place / SENT).unlink()
     write(1)
-    assert len(ids(place / "w0.1.jsonl")) == 3
+    assert len(ids(place / "current.jsonl")) == 3
 
 
-def test_a_memory_with_a_torn_end_goes_on(spool, write, place):
+def test_a_memory_with_a_torn_end_goes_on(write, place, send):
     write(1)
-    spool.sent(sealed(spool)[0])
+    send()
     with (place / SENT).open("ab") as file:
         file.write(b'{"v":1,"at":"torn')
     write(2)
-    spool.sent(sealed(spool)[0])
-    assert len(ids(place / SENT)) == 5
-
-
-def test_of_a_segment_that_goes_on_where_nothing_is_remembered_nothing_is(spool, write, place):
-    write(1)
-    spool.sent(sealed(spool)[0])
+    send()
+    assert set(history_of(request(2)).links) <= set(ids(place / SENT))
     write(2)
-    (place / SENT).unlink()
-    spool.sent(sealed(spool)[0])
-    assert not (place / SENT).exists()
-    write(3)
-    assert len(ids(place / "w0.1.jsonl")) == 7
+    assert sum(path.stat().st_size for path in list_files(place)) == 0
 
 
-def test_a_memory_that_is_not_believed_any_more_begins_anew_with_its_conversation(spool, write, place):
+def test_a_memory_that_is_too_old_begins_again_with_its_conversation(write, place, send):
     write(1)
-    spool.sent(sealed(spool)[0])
+    send()
     with (place / SENT).open("ab") as file:
         file.write(b'{"v":1,"at":"long-ago"}\n')
     os.utime(place / SENT, (0, 0))
     write(2)
-    (segment,) = sealed(spool)
-    assert len(ids(segment)) == 5
-    spool.sent(segment)
-    assert {*ids(place / SENT)} == ids_of(2)
+    assert len(ids(place / "current.jsonl")) == 5
+    send()
+    assert {*ids(place / SENT)} == set(history_of(request(2)).links)
 
 
-def ids_of(turn):
-    pieces = [piece for each in range(turn) for piece in (says("Hm."), user(f"{each}"))]
-    return set(history_of(chat(user("Hello"), *pieces)).chain)
+def test_of_what_waited_longer_than_a_memory_is_believed_nothing_is_remembered(write, place, send):
+    """Meanwhile another machine may have removed from the store what it goes on from."""
+    write(1)
+    send()
+    write(2)
+    long_ago = time.time() - 3700
+    os.utime(place / "current.jsonl", (long_ago, long_ago))
+    os.utime(place / SENT, (long_ago, long_ago))
+    send()
+    write(3)
+    assert len(ids(place / "current.jsonl")) == 7
 
 
-def test_what_is_nothing_but_a_torn_line_is_nothing(spool, place):
+def test_a_torn_line_alone_is_nothing(place, shelf, send):
     place.mkdir(parents=True)
-    (place / "w0.1.jsonl").write_bytes(b'{"v":1,"at":"torn')
-    assert sealed(spool) == []
-    assert list(place.glob("*.jsonl")) == []
+    (place / "current.jsonl").write_bytes(b'{"v":1,"at":"torn')
+    send()
+    assert shelf.objects == {}
+    assert list_files(place) == []
 
 
-def test_one_process_has_the_lock_until_it_leaves(tmp_path):
-    one, other = (Spool(tmp_path, 5.0, 10_000, "rotate") for _ in range(2))
-    assert one.take()
-    assert one.take()
-    assert not other.take()
-    one.leave()
-    assert other.take()
-    other.leave()
+def test_only_one_process_sends_at_a_time(tmp_path):
+    with module._lock_spool(tmp_path) as one, module._lock_spool(tmp_path) as other:
+        assert (one, other) == (True, False)
+    with module._lock_spool(tmp_path) as again:
+        assert again
+
+
+# --- as version 0.1.0 left it ----------------------------------------------------------------------------------------
+
+
+def test_the_files_of_0_1_0_are_read_and_go_on(tmp_path, write, place):
+    write(2)
+    lines = (place / "current.jsonl").read_bytes().splitlines(keepends=True)
+    (place / "current.jsonl").unlink()
+    (place / "w0.1.jsonl").write_bytes(b"".join(lines[:2]))
+    (place / "w1.12.jsonl").write_bytes(b"".join(lines[2:]))
+    write(3)
+    assert len(ids(place / "current.jsonl")) == 2
+    (found,) = map(read_transcript, Archive(tmp_path).find())
+    assert (len(found.messages), found.duplicates) == (7, 0)
+
+
+def test_the_spool_of_0_1_0_is_sent_and_what_it_had_sent_is_known(write, place, shelf, send):
+    write(3)
+    lines = (place / "current.jsonl").read_bytes().splitlines(keepends=True)
+    (place / "current.jsonl").unlink()
+    (place / SENT).write_bytes(b"".join(b'{"v":1,"at":"%s"}\n' % each.encode() for each in ids_in(lines[:2])))
+    sealed = "20261121T090000123Z-w0-1a2b3c4d5e6f7081.jsonl"
+    (place / sealed).write_bytes(b"".join(lines[2:4]))
+    (place / "w0.2.jsonl").write_bytes(b"".join(lines[4:]) + b'{"v":1,"at":"torn')
+    write(3)
+    assert sum(path.stat().st_size for path in list_files(place) if path.name == "current.jsonl") == 0
+    send()
+    assert f"team-a/{place.name}/{sealed}" in shelf.objects
+    assert b"".join(shelf.objects.values()) == b"".join(lines[2:])

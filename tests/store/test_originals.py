@@ -1,20 +1,27 @@
 """The originals: whole, once, and never in the way of a request."""
 
 import asyncio
+import gc
 import hashlib
 import json
+import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from collections import Counter
 
 import pytest
+from asking import until
 
-from proxy.store.originals import History, Keeping, Originals
-from proxy.store.transcripts import files as module
-from proxy.store.transcripts.files import Files
+from proxy.store import originals as originals_module
+from proxy.store.originals import History, Originals, OriginalsSettings
+from proxy.store.transcripts import folder as module
+from proxy.store.transcripts.folder import TranscriptFolder
 
 
 def said(*texts):
@@ -40,8 +47,8 @@ def warnings():
 def writer(tmp_path, warnings):
     made = []
 
-    def start(name="w0", now=time.time, waiting=1 << 26, **keeping):
-        made.append(Originals(tmp_path, name, Keeping(**keeping), warnings.append, now=now, waiting=waiting))
+    def start(now=time.time, **settings):
+        made.append(Originals(tmp_path, OriginalsSettings(**settings), warnings.append, now=now))
         return made[-1]
 
     yield start
@@ -77,7 +84,7 @@ def test_from_any_line_one_walks_back_to_the_first_and_forks_share_their_trunk(t
     keep(writer(), history("one", "two", "three"), fork)
     at = {line["at"]: line for line in lines(tmp_path)}
     assert len(at) == 5
-    walked, here = [], fork.chain[-1]
+    walked, here = [], fork.links[-1]
     while here in at:
         walked.append(at[here]["message"]["content"])
         here = at[here]["after"]
@@ -113,11 +120,13 @@ def test_after_a_restart_only_what_is_new_is_written(tmp_path, writer):
     assert texts(tmp_path) == ["one", "two", "three"]
 
 
-def test_processes_write_to_files_of_their_own_and_see_what_the_others_wrote(tmp_path, writer):
-    keep(writer("w0"), history("one", "two"))
-    keep(writer("w1"), history("one", "two", "three"))
-    assert len(list(tmp_path.rglob("*.jsonl"))) == 2
-    assert texts(tmp_path) == ["one", "two", "three"]
+def test_processes_share_a_file_and_write_only_what_the_others_did_not(tmp_path, writer):
+    one, other = writer(), writer()
+    keep(one, history("one", "two"))
+    keep(other, history("one", "two", "three"))
+    keep(one, history("one", "two", "three", "four"))
+    assert len(list(tmp_path.rglob("*.jsonl"))) == 1
+    assert texts(tmp_path) == ["one", "two", "three", "four"]
 
 
 def test_a_torn_last_line_is_repaired(tmp_path, writer):
@@ -146,7 +155,7 @@ def test_originals_are_for_this_user_only(tmp_path, writer):
 @pytest.mark.parametrize("tenant", ["..", "../../etc", "/etc", "", ".", "a/b", "x" * 300, "tëam", "a\0b"])
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
-    originals = Originals(folder, "w0")
+    originals = Originals(folder)
     assert keep(originals, History(tenant, tenant, ["h1"], said("one"))) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
@@ -160,22 +169,131 @@ def test_tenants_have_folders_of_their_own(tmp_path, writer):
 
 
 def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED", 10)
+    monkeypatch.setattr(module, "REMEMBERED_IDS", 10)
     originals = writer()
     many = [history(f"conversation {number}", "two", "three") for number in range(20)]
     keep(originals, *many, *many)
     assert len(texts(tmp_path)) == 60
-    assert sum(len(standing.ids) for standing in originals._files._standing.values()) <= 12
+    assert sum(len(known.ids) for known in originals._folder._known.values()) <= 12
+
+
+# --- what an append costs ---
+
+
+def count_calls(monkeypatch, act):
+    """How often this asks the system about files and folders."""
+    calls = []
+    with monkeypatch.context() as patched:
+        for name in ("stat", "lstat", "fstat", "scandir", "listdir", "open"):
+            real = getattr(os, name)
+            patched.setattr(
+                os, name, lambda *args, _real=real, _name=name, **more: calls.append(_name) or _real(*args, **more)
+            )
+        act()
+    return Counter(calls)
+
+
+def test_an_append_asks_no_more_of_the_system_among_many_conversations_and_files(tmp_path, writer, monkeypatch):
+    originals = writer(rotate_bytes=200)
+    keep(originals, history("one"), history("one", "two"))
+    among_few = count_calls(monkeypatch, lambda: keep(originals, history("one", "two", "three")))
+    for number in range(10_000):
+        place = tmp_path / "team-a" / f"{number:040}"
+        place.mkdir()
+        (place / "current.jsonl").write_bytes(b"")
+    keep(originals, *(history(*(f"{word}" for word in range(length))) for length in range(1, 100)))
+    many = [f"{word}" for word in range(100)]
+    assert len(list((tmp_path / "team-a" / history("0").conversation).glob("*.jsonl"))) > 30
+    assert count_calls(monkeypatch, lambda: keep(originals, history(*many))) <= among_few
+    assert among_few["scandir"] + among_few["listdir"] == 0
+
+
+def test_while_the_disk_is_slow_a_turn_takes_room_for_what_is_new_only(tmp_path, writer, monkeypatch):
+    long = "x" * 20_000
+    originals = writer(queue_bytes=100_000)
+    keep(originals, *(history(f"{number}", long) for number in range(64)))
+    released, write = threading.Event(), TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and write(*line))
+    waiting = [originals.keep(history(f"{number}", long, "and more")).done for number in range(64)]
+    released.set()
+    assert [done.result(timeout=10) for done in waiting] == [True] * 64
+    assert originals.faults == 0
+
+
+def test_what_waits_for_a_slow_disk_does_not_hold_the_whole_history(tmp_path, writer, monkeypatch):
+    originals = writer()
+    keep(originals, history("one"))
+    released, write = threading.Event(), TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and write(*line))
+    second = history("one", "two")
+    held, done = weakref.ref(second), originals.keep(second).done
+    del second
+    gc.collect()
+    assert held() is None
+    released.set()
+    assert done.result(timeout=10)
+    assert texts(tmp_path) == ["one", "two"]
+
+
+def test_what_follows_a_turn_that_was_not_written_is_written_with_it(tmp_path, writer, monkeypatch):
+    originals = writer()
+    keep(originals, history("one"))
+    write, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
+    released = threading.Event()
+
+    def fails_once(*line):
+        released.wait(10)
+        if full:
+            raise full.pop()
+        write(*line)
+
+    monkeypatch.setattr(TranscriptFolder, "_write", fails_once)
+    second, third = originals.keep(history("one", "two")), originals.keep(history("one", "two", "three"))
+    released.set()
+    assert (second.done.result(timeout=10), third.done.result(timeout=10)) == (False, True)
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
+def test_a_conversation_removed_while_its_client_was_away_is_whole_after_the_turn_after_next(
+    tmp_path, writer, monkeypatch
+):
+    originals = writer()
+    keep(originals, history("one"))
+    released, write = threading.Event(), TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and write(*line))
+    in_the_way, done = originals.keep(history("other")), originals.keep(history("one", "two")).done
+    gc.collect()  # its request is over before the disk gets to it
+    shutil.rmtree(tmp_path / "team-a" / history("one").conversation)
+    released.set()
+    assert in_the_way.done.result(timeout=10)
+    assert not done.result(timeout=10)
+    assert keep(originals, history("one", "two", "three")) == [True]
+    assert sorted(texts(tmp_path)) == ["one", "other", "three", "two"]
 
 
 # --- a disk that does not do its part ---
 
 
+async def test_what_is_wrong_is_told_until_the_disk_is_back(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr(originals_module, "PROBE_SECONDS", 0.02)
+    originals = writer()
+    assert originals.problem == ""
+    place = tmp_path / "team-a"
+    place.write_bytes(b"")  # no folder can be made where a file stands
+    with monkeypatch.context() as patched:
+        patched.setattr(TranscriptFolder, "check_writable", lambda _: (_ for _ in ()).throw(OSError("still full")))
+        assert keep(originals, history("one")) == [False]
+        assert "File exists" in originals.problem or "Not a directory" in originals.problem
+        await asyncio.sleep(0.1)
+        assert originals.problem
+    await until(lambda: not originals.problem)
+
+
 async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warnings):
     released = threading.Event()
-    append = Files._append
-    monkeypatch.setattr(Files, "_append", lambda *line: released.wait(10) and append(*line))
-    originals = writer(waiting=3_000)
+    append = TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and append(*line))
+    originals = writer(queue_bytes=4_000)
     began = asyncio.get_running_loop().time()
     kept = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
     assert asyncio.get_running_loop().time() - began < 0.5
@@ -187,20 +305,20 @@ async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warn
 
 
 async def test_what_was_missed_is_written_with_the_next_turn(tmp_path, writer, monkeypatch):
-    append = Files._append
-    monkeypatch.setattr(Files, "_append", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    append = TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     originals = writer()
     assert keep(originals, history("one", "two")) == [False]
     assert originals.faults == 1
-    monkeypatch.setattr(Files, "_append", append)
+    monkeypatch.setattr(TranscriptFolder, "_write", append)
     assert keep(originals, history("one", "two", "three")) == [True]
     assert texts(tmp_path) == ["one", "two", "three"]
 
 
 async def test_a_client_that_stops_waiting_does_not_undo_the_writing(tmp_path, writer, monkeypatch):
     released = threading.Event()
-    append = Files._append
-    monkeypatch.setattr(Files, "_append", lambda *line: released.wait(10) and append(*line))
+    append = TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and append(*line))
     originals = writer()
     first = originals.keep(history("in the way"))
     second = originals.keep(history("one"))
@@ -218,7 +336,7 @@ from proxy.store.originals import History, Originals
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-originals = Originals(Path(sys.argv[1]), "w0")
+originals = Originals(Path(sys.argv[1]))
 messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
 chain = [f"h{number}" for number in range(300)]
 full = originals.keep(History("t", "c", chain, messages)).done.result()
@@ -238,7 +356,7 @@ import sys
 from pathlib import Path
 from proxy.store.originals import History, Originals
 
-originals, messages, chain = Originals(Path(sys.argv[1]), "w0"), [], []
+originals, messages, chain = Originals(Path(sys.argv[1])), [], []
 for number in range(100_000):
     messages.append(b'{"role":"user","content":"%d %s"}' % (number, b"x" * 5000))
     chain.append(f"h{number}")

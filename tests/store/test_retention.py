@@ -9,8 +9,8 @@ from chat import chat, says, user
 from transcribed import heard, keep, only, originals, texts, transcripts
 
 from proxy.store.originals import Retention
-from proxy.store.transcripts import retention
-from proxy.store.transcripts.retention import beyond, remove, stored_in
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.folder import open_locked
 
 DAY = 24 * 3600.0
 NOW = 1_000 * DAY
@@ -32,31 +32,31 @@ def days(stored):
 
 
 def test_what_was_silent_too_long_goes_the_oldest_first(folder):
-    assert days(beyond(stored_in(folder), Retention(days=2.5), NOW)) == [5, 4, 3]
-    assert days(beyond(stored_in(folder), Retention(days=9), NOW)) == []
+    assert days(Archive(folder).find_expired(Retention(days=2.5), NOW)) == [5, 4, 3]
+    assert days(Archive(folder).find_expired(Retention(days=9), NOW)) == []
 
 
 def test_what_is_too_much_goes_the_oldest_first(folder):
-    assert days(beyond(stored_in(folder), Retention(bytes=25_000), NOW)) == [5, 4, 3]
-    assert days(beyond(stored_in(folder), Retention(bytes=1), NOW)) == [5, 4, 3, 2, 1]
+    assert days(Archive(folder).find_expired(Retention(bytes=25_000), NOW)) == [5, 4, 3]
+    assert days(Archive(folder).find_expired(Retention(bytes=1), NOW)) == [5, 4, 3, 2, 1]
 
 
 def test_without_bounds_nothing_goes(folder):
-    assert beyond(stored_in(folder), Retention(), NOW) == []
+    assert Archive(folder).find_expired(Retention(), NOW) == []
 
 
 def test_what_goes_is_gone_with_its_folder(folder):
-    for one in beyond(stored_in(folder), Retention(days=2.5), NOW):
-        assert remove(one) == one.bytes
-    assert sorted(days(stored_in(folder))) == [1, 2]
+    for one in Archive(folder).find_expired(Retention(days=2.5), NOW):
+        assert one.remove() == one.bytes
+    assert sorted(days(Archive(folder).find())) == [1, 2]
     assert len(list(folder.glob("*/*"))) == 2
 
 
 def test_whoever_is_written_to_meanwhile_stays(folder):
-    (oldest,) = beyond(stored_in(folder), Retention(days=4.5), NOW)
+    (oldest,) = Archive(folder).find_expired(Retention(days=4.5), NOW)
     with originals(folder) as kept:
         keep(kept, heard(chat(user("5 days ago" + "x" * 10_000), says("Yes?"), user("I am back."))))
-    assert remove(oldest) == 0
+    assert oldest.remove() == 0
     assert oldest.place.exists()
 
 
@@ -64,8 +64,8 @@ def test_a_conversation_that_comes_back_is_written_whole_again(tmp_path):
     talk = chat(user("hi")), chat(user("hi"), says("Hello."), user("And now?"))
     with originals(tmp_path) as kept:
         keep(kept, heard(talk[0]))
-        for one in list(stored_in(tmp_path)):
-            remove(one)
+        for one in list(Archive(tmp_path).find()):
+            one.remove()
         keep(kept, heard(talk[1]))
     assert texts(only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
 
@@ -74,10 +74,12 @@ def test_a_writer_that_waits_while_its_file_is_removed_begins_it_anew(tmp_path, 
     with originals(tmp_path) as kept:
         keep(kept, heard(chat(user("hi"))))
         (path,) = tmp_path.rglob("*.jsonl")
-        with retention.locked(path, os.O_RDWR):
-            waiting = kept.keep(heard(chat(user("hi"), says("Hello."))).history).done
-            time.sleep(0.1)
-            path.unlink()
+        file = open_locked(path, os.O_RDWR)
+        more = heard(chat(user("hi"), says("Hello."))).history
+        waiting = kept.keep(more).done
+        time.sleep(0.1)
+        path.unlink()
+        os.close(file)
         assert waiting.result(timeout=10)
         keep(kept, heard(chat(user("hi"), says("Hello."))))
     assert sorted(texts(only(tmp_path).messages.values())) == ["Hello.", "hi"]
@@ -85,18 +87,18 @@ def test_a_writer_that_waits_while_its_file_is_removed_begins_it_anew(tmp_path, 
 
 async def test_the_writer_itself_sees_to_it_when_it_begins(folder):
     with originals(folder, retention=Retention(days=2.5), now=lambda: NOW):
-        await until(lambda: len(list(stored_in(folder))) == 2)
+        await until(lambda: len(list(Archive(folder).find())) == 2)
 
 
 async def test_and_while_it_writes_so_that_the_bound_holds(tmp_path):
     with originals(tmp_path, retention=Retention(bytes=100_000)) as kept:
         for number in range(40):
             keep(kept, heard(chat(user(f"{number} " + "x" * 10_000))))
-        await until(lambda: sum(one.bytes for one in stored_in(tmp_path)) <= 100_000)
+        await until(lambda: sum(one.bytes for one in Archive(tmp_path).find()) <= 100_000)
     assert len(transcripts(tmp_path)) >= 5
 
 
 def test_another_process_is_left_to_see_to_it(folder):
     with originals(folder, retention=None) as kept:
         keep(kept, heard(chat(user("new"))))
-    assert len(list(stored_in(folder))) == 6
+    assert len(list(Archive(folder).find())) == 6

@@ -14,8 +14,8 @@ from completions import calls, delta, finish
 from completions import says as tells
 from transcribed import heard, history_of, keep, only, originals, texts, transcripts
 
-from proxy.store.transcripts.files import Files
-from proxy.store.transcripts.proof import proven
+from proxy.store.transcripts.folder import TranscriptFolder
+from proxy.store.transcripts.reading import verify
 from proxy.wire.answers import Assembly
 from proxy.wire.redaction import redaction
 
@@ -48,20 +48,20 @@ def raw(folder):
 
 
 def test_a_file_that_is_large_enough_is_followed_by_the_next(tmp_path):
-    with originals(tmp_path, rotate=2_000) as kept:
+    with originals(tmp_path, rotate_bytes=2_000) as kept:
         keep(kept, *growing(12))
-    assert paths(tmp_path) == ["w0.1.jsonl", "w0.2.jsonl", "w0.3.jsonl", "w0.4.jsonl"]
+    *closed, current = paths(tmp_path)
+    assert (len(closed), current) == (3, "current.jsonl")
     assert max(path.stat().st_size for path in tmp_path.rglob("*.jsonl")) < 3_500
     assert len(only(tmp_path).messages) == 25
-    assert proven(only(tmp_path), KEY).faults == ()
+    assert verify(only(tmp_path), KEY).faults == ()
 
 
-def test_a_file_goes_on_after_a_restart_and_the_tenth_follows_the_ninth(tmp_path):
+def test_a_file_goes_on_after_a_restart(tmp_path):
     for turns in range(1, 24):
-        with originals(tmp_path, rotate=1_000) as kept:
+        with originals(tmp_path, rotate_bytes=1_000) as kept:
             keep(kept, *growing(turns))
-    assert {"w0.9.jsonl", "w0.10.jsonl"} <= {*paths(tmp_path)}
-    assert (only(tmp_path).twice, len(only(tmp_path).messages)) == (0, 47)
+    assert (only(tmp_path).duplicates, len(only(tmp_path).messages)) == (0, 47)
 
 
 @pytest.mark.parametrize(("sync", "synced"), [("never", 0), ("rotate", 1), ("always", 3)])
@@ -83,7 +83,7 @@ def test_what_was_synced_always_is_synced_before_it_counts_as_written(tmp_path, 
         assert not kept.keep(history_of(HELLO)).done.result(timeout=10)
         monkeypatch.undo()
         assert kept.keep(history_of(HELLO)).done.result(timeout=10)
-    assert only(tmp_path).twice == 0
+    assert only(tmp_path).duplicates == 0
 
 
 def test_every_folder_is_for_this_user_only(tmp_path):
@@ -96,30 +96,21 @@ def test_every_folder_is_for_this_user_only(tmp_path):
 
 def test_what_the_others_wrote_is_not_written_again_though_they_wrote_it_meanwhile(tmp_path):
     turns = list(growing(12))
-    with originals(tmp_path, "w0") as one, originals(tmp_path, "w1") as other:
+    with originals(tmp_path) as one, originals(tmp_path) as other:
         for number, turn in enumerate(turns):
             keep((one, other)[number % 2], turn)
     found = only(tmp_path)
-    assert (found.twice, len(found.messages), paths(tmp_path)) == (0, 25, ["w0.1.jsonl", "w1.1.jsonl"])
+    assert (found.duplicates, len(found.messages), paths(tmp_path)) == (0, 25, ["current.jsonl"])
 
 
-def test_two_at_once_may_write_the_same_and_readers_take_it_once(tmp_path):
-    with originals(tmp_path, "w0") as one, originals(tmp_path, "w1") as other:
+def test_two_at_once_do_not_write_the_same(tmp_path):
+    with originals(tmp_path) as one, originals(tmp_path) as other:
         waiting = [kept.keep(turn.history).done for turn in growing(30) for kept in (one, other)]
         assert all(done.result(timeout=10) for done in waiting)
     found = only(tmp_path)
-    assert len(found.messages) == 61
+    assert (len(found.messages), found.duplicates) == (61, 0)
     assert len(texts(found.path(found.leaves()[0]))) == 61
-    assert proven(found, KEY).faults == ()
-
-
-def test_two_processes_of_one_name_do_not_tear_each_others_lines(tmp_path):
-    """While a proxy still drains, the one that follows it has begun."""
-    with originals(tmp_path, "w0") as old, originals(tmp_path, "w0") as new:
-        waiting = [kept.keep(turn.history).done for turn in growing(40, 20_000) for kept in (old, new)]
-        assert all(done.result(timeout=20) for done in waiting)
-    report = proven(only(tmp_path), KEY)
-    assert (report.faults, report.transcript.torn, len(report.transcript.messages)) == ((), 0, 81)
+    assert verify(found, KEY).faults == ()
 
 
 def test_a_writer_waits_for_the_lock_of_another(tmp_path):
@@ -184,8 +175,8 @@ def test_a_secret_in_a_message_reaches_no_file_and_its_link_stands_for_the_origi
     assert CANARY.encode() not in raw(tmp_path)
     assert raw(tmp_path).count(b"[redacted: api-key]") == 6
     assert [said.altered for said in found.messages.values()] == [("api-key",)] * 3 + [()]
-    assert found.leaves() == [history_of(talk).chain[-1]]
-    report = proven(found, KEY)
+    assert found.leaves() == [history_of(talk).links[-1]]
+    report = verify(found, KEY)
     assert (report.faults, report.altered, report.derived) == ((), 4, 1)
 
 
@@ -193,7 +184,7 @@ def test_without_redaction_everything_stays(tmp_path):
     with originals(tmp_path) as kept:
         keep(kept, heard(chat(user(CANARY))))
     assert texts(only(tmp_path).messages.values()) == [CANARY]
-    assert proven(only(tmp_path), KEY).altered == 0
+    assert verify(only(tmp_path), KEY).altered == 0
 
 
 def test_a_message_on_several_lines_says_that_its_link_stands_for_those(tmp_path):
@@ -202,7 +193,7 @@ def test_a_message_on_several_lines_says_that_its_link_stands_for_those(tmp_path
         keep(kept, heard(pretty))
     (said,) = only(tmp_path).messages.values()
     assert said.altered == ("line-breaks",)
-    report = proven(only(tmp_path), KEY)
+    report = verify(only(tmp_path), KEY)
     assert (report.faults, report.derived, report.altered) == ((), 0, 1)
 
 
@@ -211,7 +202,7 @@ def test_an_answer_stands_after_what_it_answers_with_its_usage(tmp_path):
     with originals(tmp_path, now=lambda: 0) as kept:
         keep(kept, heard(HELLO, answer))
     found = only(tmp_path)
-    (said,) = found.answers_to(history_of(HELLO).chain[-1])
+    (said,) = found.answers_to(history_of(HELLO).links[-1])
     assert json.loads(said.message) == answer.message
     assert (said.usage, said.model, said.finish, said.cut) == (answer.usage, "scripted-1", "tool_calls", False)
     assert said.seen == "1970-01-01T00:00:00.000Z"
@@ -249,8 +240,8 @@ def test_an_error_within_an_answer_stands_beside_it_without_its_secrets(tmp_path
 
 def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, monkeypatch):
     with originals(tmp_path) as kept:
-        append, full = Files._append, [OSError(28, "No space left on device")]
-        monkeypatch.setattr(Files, "_append", lambda *line: _raise(full.pop()) if full else append(*line))
+        append, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
+        monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: _raise(full.pop()) if full else append(*line))
         recording = kept.record(kept.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(finish())
         assert not recording.end(ended=True).result(timeout=10)
@@ -312,7 +303,7 @@ def test_conversations_and_tenants_are_told_apart(tmp_path):
         keep(kept, heard(HELLO), heard(chat(user("other"))), heard(HELLO, tenant="a team/ö"))
     found = transcripts(tmp_path)
     assert sorted(one.tenant for one in found) == ["a team/ö", "team-a", "team-a"]
-    assert all(proven(one, KEY).faults == () and proven(one, KEY).derived == 1 for one in found)
+    assert all(verify(one, KEY).faults == () and verify(one, KEY).derived == 1 for one in found)
 
 
 def lines_of(folder):
@@ -321,38 +312,38 @@ def lines_of(folder):
 
 
 def test_a_clean_transcript_is_derived_link_by_link(forked):
-    report = proven(only(forked), KEY)
-    assert (report.faults, report.derived, report.altered, report.orphans, report.other_key) == ((), 4, 0, 0, False)
-    assert proven(only(forked), None).derived == 0
+    report = verify(only(forked), KEY)
+    assert (report.faults, report.derived, report.altered, report.other_key) == ((), 4, 0, False)
+    assert verify(only(forked), None).derived == 0
 
 
 def test_a_message_that_was_changed_is_found(forked):
     path, lines = lines_of(forked)
     path.write_bytes(b"".join(lines).replace(b"And now?", b"And then?"))
-    report = proven(only(forked), KEY)
-    assert report.faults == (f"message {history_of(MORE).chain[-1][:16]} is not what it was",)
-    assert proven(only(forked), None).faults == ()
+    report = verify(only(forked), KEY)
+    assert report.faults == (f"message {history_of(MORE).links[-1][:16]} is not what it was",)
+    assert verify(only(forked), None).faults == ()
 
 
 def test_a_line_that_is_missing_is_found_with_and_without_the_key(forked):
     path, lines = lines_of(forked)
     path.write_bytes(b"".join(line for line in lines if b'"Hello."' not in line))
     for key in (KEY, None):
-        assert len(proven(only(forked), key).faults) == 2
-        assert all("which is in no file" in fault for fault in proven(only(forked), key).faults)
+        assert len(verify(only(forked), key).faults) == 2
+        assert all("which is in no file" in fault for fault in verify(only(forked), key).faults)
 
 
 @pytest.mark.parametrize("harm", [b"\0\0\0\0\n", b'{"v":1,"at":"x"}\n', b"{}\n", b'{"v":9,"at":"x","message":{}}\n'])
 def test_a_line_that_nobody_can_read_is_found(forked, harm):
     path, lines = lines_of(forked)
     path.write_bytes(b"".join([*lines[:2], harm, *lines[2:]]))
-    assert proven(only(forked), KEY).faults == ("1 lines cannot be read",)
+    assert verify(only(forked), KEY).faults == ("1 lines cannot be read",)
 
 
 def test_a_message_that_is_no_json_any_more_is_found_without_the_key(forked):
     path, lines = lines_of(forked)
     path.write_bytes(b"".join(lines).replace(b'"And now?"', b'"And now'))
-    assert "cannot be read" in proven(only(forked), None).faults[0]
+    assert "cannot be read" in verify(only(forked), None).faults[0]
 
 
 def test_a_system_prompt_that_was_changed_or_lost_is_found(tmp_path):
@@ -360,18 +351,18 @@ def test_a_system_prompt_that_was_changed_or_lost_is_found(tmp_path):
         keep(kept, heard(chat(system("Be kind."), user("hi"))))
     path, (head, said) = lines_of(tmp_path)
     path.write_bytes(head.replace(b"kind", b"rude") + said)
-    assert "system prompt" in proven(only(tmp_path), KEY).faults[0]
+    assert "system prompt" in verify(only(tmp_path), KEY).faults[0]
     path.write_bytes(said)
-    assert "under a system prompt that is in no file" in proven(only(tmp_path), KEY).faults[0]
+    assert "under a system prompt that is in no file" in verify(only(tmp_path), KEY).faults[0]
 
 
 def test_a_torn_line_is_told_and_is_no_fault(forked):
     path, lines = lines_of(forked)
     path.write_bytes(b"".join(lines)[:-20])
-    report = proven(only(forked), KEY)
+    report = verify(only(forked), KEY)
     assert (report.faults, report.transcript.torn) == ((), 1)
 
 
 def test_where_no_link_can_be_derived_the_key_is_another(forked):
-    report = proven(only(forked), b"another key")
+    report = verify(only(forked), b"another key")
     assert (report.faults, report.other_key, report.derived) == ((), True, 0)

@@ -1,108 +1,166 @@
-"""A conversation put together again from its lines, whoever wrote them.
+"""A conversation put together again from its lines, and the check that nothing of it is missing or changed.
 
 Several processes may have written the same message; the first one counts. A line whose newline is missing was torn
-and does not count. What nobody can read is counted and left out: a transcript with a hole in it is of use still.
+and does not count. What cannot be read is counted and left out: a transcript with a hole in it is still of use.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.store.transcripts.lines import Answered, Head, Said, read
-from proxy.store.transcripts.retention import Stored
-
-_GLANCE = re.compile(rb'\{"v":1,"(at|head|answer)":(?:"([^"]*)")?.{0,400}?"seen":"([^"]*)"')
-_TENANT = re.compile(rb'"tenant":"([^"\\]*)"')
-_START = 1000
+from proxy.core.identity import follow
+from proxy.core.messages import understood
+from proxy.store.transcripts.archive import SavedConversation
+from proxy.store.transcripts.lines import AnswerLine, HeadLine, MessageLine, hash_head, parse
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """All that was said in a conversation, forks included."""
+    """All messages of a conversation, forks included, and the answers to them."""
 
-    stored: Stored
-    messages: Mapping[str, Said]
-    heads: Mapping[str, Head]
-    answers: Sequence[Answered]
-    twice: int = 0
+    saved: SavedConversation
+    messages: Mapping[str, MessageLine]
+    heads: Mapping[str, HeadLine]
+    answers: Sequence[AnswerLine]
+    duplicates: int = 0
     torn: int = 0
-    unread: int = 0
+    unreadable: int = 0
 
     @property
     def tenant(self) -> str:
-        return next((said.tenant for said in self.messages.values() if said.tenant), self.stored.tenant)
+        return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
+
+    @property
+    def first_seen(self) -> str:
+        return min(self._times(), default="")
+
+    @property
+    def last_seen(self) -> str:
+        return max(self._times(), default="")
 
     def leaves(self) -> list[str]:
         """The messages that nothing follows, the newest first."""
-        followed = {said.after for said in self.messages.values()}
-        leaves = [said for said in self.messages.values() if said.at not in followed]
-        return [said.at for said in sorted(leaves, key=lambda said: said.seen, reverse=True)]
+        followed = {line.after for line in self.messages.values()}
+        leaves = [line for line in self.messages.values() if line.at not in followed]
+        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
 
-    def path(self, leaf: str) -> list[Said]:
+    def path(self, leaf: str) -> list[MessageLine]:
         """From the first message to this one, as far back as the lines reach."""
-        walked, seen, here = [], set(), leaf
-        while here in self.messages and here not in seen:
-            seen.add(here)
-            walked.append(self.messages[here])
-            here = self.messages[here].after
-        return walked[::-1]
+        path, seen, at = [], set(), leaf
+        while at in self.messages and at not in seen:
+            seen.add(at)
+            path.append(self.messages[at])
+            at = self.messages[at].after
+        return path[::-1]
 
-    def head_of(self, said: Said) -> list[Head]:
-        """The system prompts that led the request which first carried this message."""
-        return [self.heads[name] for name in said.under if name in self.heads]
+    def head_of(self, line: MessageLine) -> list[HeadLine]:
+        """The system prompts of the request that first carried this message."""
+        return [self.heads[name] for name in line.under if name in self.heads]
 
-    def answers_to(self, at: str) -> list[Answered]:
+    def answers_to(self, at: str) -> list[AnswerLine]:
         return [answer for answer in self.answers if answer.to == at]
+
+    def texts(self) -> Iterator[tuple[str, str, str, str]]:
+        """Everything in it: at which link, by which role, when, and the text. System prompts have no link."""
+        for head in self.heads.values():
+            role, text = role_and_text(head.message)
+            yield "", role, head.seen, text
+        for line in self.messages.values():
+            role, text = role_and_text(line.message)
+            yield line.at, role, line.seen, text
+        for answer in self.answers:
+            yield answer.to, "answer", answer.seen, role_and_text(answer.message)[1]
+
+    def _times(self) -> Iterator[str]:
+        for lines in (self.messages.values(), self.heads.values(), self.answers):
+            yield from (line.seen for line in lines)
+
+
+def read_transcript(saved: SavedConversation) -> Transcript:
+    messages: dict[str, MessageLine] = {}
+    heads: dict[str, HeadLine] = {}
+    answers: list[AnswerLine] = []
+    duplicates = torn = unreadable = 0
+    for raw in saved.lines():
+        if not raw.endswith(b"\n"):
+            torn += 1
+            continue
+        match parse(raw):
+            case MessageLine() as line:
+                duplicates += line.at in messages
+                messages.setdefault(line.at, line)
+            case HeadLine() as head:
+                duplicates += head.name in heads
+                heads.setdefault(head.name, head)
+            case AnswerLine() as answer:
+                answers.append(answer)
+            case None:
+                unreadable += 1
+    return Transcript(saved, messages, heads, answers, duplicates, torn, unreadable)
+
+
+def role_and_text(raw: bytes) -> tuple[str, str]:
+    """The role of a message, and its text with its calls. What cannot be read is shown as it stands."""
+    try:
+        message = understood(json.loads(raw), raw)
+        calls = [f"{call.name}({call.arguments})" for call in message.calls]
+        return message.role, "\n".join(filter(None, [message.text, *calls]))
+    except (ValueError, RecursionError):
+        return "?", raw.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """What a list shows of a conversation: read from the beginnings of its lines."""
+class Verification:
+    """Result of checking a transcript. Only `faults` are wrong; the rest is worth knowing."""
 
-    stored: Stored
-    tenant: str
-    first: str
-    last: str
-    links: Sequence[str]
-    answers: int
-
-
-def transcript(stored: Stored) -> Transcript:
-    messages: dict[str, Said] = {}
-    heads: dict[str, Head] = {}
-    answers: list[Answered] = []
-    twice = torn = unread = 0
-    for line in stored.lines():
-        if not line.endswith(b"\n"):
-            torn += 1
-            continue
-        match read(line):
-            case Said() as said:
-                twice += said.at in messages
-                messages.setdefault(said.at, said)
-            case Head() as head:
-                twice += head.name in heads
-                heads.setdefault(head.name, head)
-            case Answered() as answer:
-                answers.append(answer)
-            case None:
-                unread += 1
-    return Transcript(stored, messages, heads, answers, twice, torn, unread)
+    transcript: Transcript
+    derived: int = 0
+    """Links that were computed again from their message, and are right."""
+    altered: int = 0
+    """Lines that were changed before they were written (secrets): their links stand for the original."""
+    other_key: bool = False
+    """Not one link could be derived: the store that held their key is gone."""
+    faults: tuple[str, ...] = ()
 
 
-def glance(stored: Stored) -> Glance:
-    links: dict[str, None] = {}
-    seen: list[str] = []
-    answers, tenant = 0, stored.tenant
-    for line in stored.lines():
-        start = line[:_START]
-        found = _GLANCE.match(start)
-        if not found or not line.endswith(b"\n"):
-            continue
-        seen.append(found[3].decode())
-        answers += found[1] == b"answer"
-        if found[1] == b"at":
-            links[found[2].decode()] = None
-        if named := _TENANT.search(start, 0, found.end()):
-            tenant = named[1].decode()
-    return Glance(stored, tenant, min(seen, default=""), max(seen, default=""), list(links), answers)
+def verify(transcript: Transcript, key: bytes | None) -> Verification:
+    """Check that every message follows the one before, and with the key of the chain that none was changed."""
+    unaltered = [line for line in transcript.messages.values() if not line.altered]
+    altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
+    changed = [line for line in unaltered if key and _derive_link(line, key) != line.at]
+    derived = len(unaltered) - len(changed) if key else 0
+    other_key = bool(changed) and not derived
+    faults = [*_find_holes(transcript)]
+    if not other_key:
+        faults += [f"message {line.at[:16]} is not what it was" for line in changed]
+    return Verification(transcript, derived, altered, other_key, tuple(faults))
+
+
+def _find_holes(transcript: Transcript) -> Iterator[str]:
+    if transcript.unreadable:
+        yield f"{transcript.unreadable} lines cannot be read"
+    for line in transcript.messages.values():
+        if not _is_json(line.message):
+            yield f"message {line.at[:16]} cannot be read"
+        if line.after not in transcript.messages and not line.tenant:
+            yield f"message {line.at[:16]} follows {line.after[:16]}, which is in no file"
+        if any(name not in transcript.heads for name in line.under):
+            yield f"message {line.at[:16]} came under a system prompt that is in no file"
+    for head in transcript.heads.values():
+        if not head.altered and hash_head(head.message) != head.name:
+            yield f"system prompt {head.name[:16]} is not what it was"
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _derive_link(line: MessageLine, key: bytes) -> str:
+    try:
+        return follow(bytes.fromhex(line.after), understood(json.loads(line.message), line.message), key).hex()
+    except (ValueError, RecursionError):
+        return ""

@@ -1,35 +1,49 @@
-"""On their way to an object store: segments of the spool, sent by threads that nobody waits for.
+"""Uploads of closed transcript files to an object store, by a thread that no request waits for.
 
-One thread looks at the spool once a second: it seals what is old or large enough and deals out the conversations that
-have something to send; a few others send, each conversation in the order of its segments. When the store fails, all
-pause, longer with every failure; what could not be sent stays where it is, for this process or the next one on this
-disk. A fault is told once, and once more when it is another one.
+Once a second it looks at the spool (folder.py): it closes files that are old or large enough and sends the closed ones,
+several conversations at a time, each in the order of its files. Of all processes that share a spool one does so at a
+time, under a lock, for the others too and for those that died. The name of a file in the spool is also its name in the
+store, so that sending it again changes nothing.
 
-What is too much for the spool is not taken any more (`SpoolFull`): that is a full disk, and treated like one.
+While the store fails, files stay where they are, for this process or the next one; it is tried again after longer and
+longer pauses. A failure is reported once. What is too much for the spool is not taken any more (`SpoolFull`): that is
+treated like a full disk.
 """
 
-import queue
+import fcntl
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from itertools import groupby
 from pathlib import Path
 
-from proxy.store.transcripts import objects
-from proxy.store.transcripts.files import MEBIBYTE, Sync
-from proxy.store.transcripts.retention import Retention
-from proxy.store.transcripts.s3 import Bucket, StoreFault
-from proxy.store.transcripts.spool import Spool, intact, reseal, sealed_in
+from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
+from proxy.store.transcripts.folder import (
+    MEBIBYTE,
+    SENT,
+    SENT_SECONDS,
+    SUFFIX,
+    Sync,
+    close_file,
+    is_closed,
+    make_folder,
+    open_locked,
+    whole_lines_end,
+)
+from proxy.store.transcripts.lines import ids_in
 
+LOCK = "sending.lock"
 LOOK_SECONDS = 1.0
-LOOK_SHARE = 20  # a look takes at most this part of the time
-LONGEST_WAIT = 60.0
+LOOK_SHARE = 20  # listing the spool takes at most this part of the time
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
-FIRST_SWEEP_SECONDS = 60.0  # by then it is known whether the store answers
-QUIET_SECONDS = 60.0  # after which a fault that comes and goes is told again
-HANDOVER_SECONDS = 1.0  # that one who leaves waits for another to send, or to leave the sending to it
-DISK = "disk"
+FIRST_SWEEP_SECONDS = 60.0
+# A fault of a kind that was not seen for so long is reported again. Longer than the longest pause between two tries.
+QUIET_SECONDS = 300.0
 
 
 class SpoolFull(OSError):
@@ -37,237 +51,306 @@ class SpoolFull(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """How segments are sent. Without a retention somebody else sees to the age of what is in the store."""
+class UploadSettings:
+    """When files are sent, and how much may wait. Without a retention nothing is removed from the store."""
 
     seconds: float = 5.0
-    """Age at which a segment goes."""
-    rotate: int = 8 * MEBIBYTE
-    """Size at which it goes at once."""
-    room: int = 1024 * MEBIBYTE
-    """How much may wait on this disk, of all processes together."""
+    rotate_bytes: int = 8 * MEBIBYTE
+    spool_bytes: int = 1024 * MEBIBYTE
     sync: Sync = "rotate"
-    lanes: int = 4
-    """How many are sent at once."""
+    parallel: int = 4
     retention: Retention | None = None
 
 
-def _silent(_words: str) -> None:
-    """Nobody listens."""
+@dataclass(frozen=True, slots=True)
+class _SpooledFile:
+    path: Path
+    bytes: int
+
+
+def ignore(_text: str) -> None:
+    """Default callback: do nothing."""
 
 
 class Uploads:
-    """Takes what stands in the spool to a bucket. `warn` and `tell` are called from any thread, with a sentence."""
+    """The uploads of one process. `warn` and `report` are called from any thread, with a sentence."""
 
     def __init__(
         self,
-        bucket: Bucket,
-        folder: Path,
-        sending: Sending | None = None,
-        warn: Callable[[str], None] = _silent,
-        tell: Callable[[str], None] = _silent,
+        store: ObjectStore,
+        spool: Path,
+        settings: UploadSettings | None = None,
+        warn: Callable[[str], None] = ignore,
+        report: Callable[[str], None] = ignore,
     ) -> None:
         self.faults = 0
         self.sent = 0
-        self._bucket = bucket
-        self._sending = sending or Sending()
-        self._spool = Spool(folder, self._sending.seconds, self._sending.rotate, self._sending.sync)
+        self.waiting_bytes = 0
+        self._store = store
+        self._spool = spool
+        self._settings = settings or UploadSettings()
         self._warn = warn
-        self._tell = tell
+        self._report = report
         self._lock = threading.Lock()
-        self._waiting = 0
-        self._busy: dict[Path, None] = {}
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._pause = _Pause()
-        self._stubborn: dict[Path, int] = {}
-        self._swept_at = time.monotonic() + FIRST_SWEEP_SECONDS - SWEEP_SECONDS
+        self._first_seen: dict[Path, float] = {}
+        self._failures: dict[Path, int] = {}
+        self._outage = _Outage()
+        self._listing_seconds = 0.0
+        self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
         self._leaving = threading.Event()
-        self._looker = self._begun(self._look_on)
-        self._lanes = [self._begun(self._send_on) for _ in range(self._sending.lanes)]
+        self._thread = self._start()
 
-    @property
-    def waiting(self) -> int:
-        """Bytes in the spool, as far as is known."""
-        return self._waiting
+    def check_room(self) -> None:
+        """Called before something is written. SpoolFull: it may not be."""
+        if self.waiting_bytes >= self._settings.spool_bytes:
+            problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
+            raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
-    def admit(self) -> None:
-        """Called before something is written. SpoolFull: it cannot be."""
-        if self._waiting >= self._sending.room:
-            said = f"{self._waiting // MEBIBYTE} MiB wait in {self._spool.folder} for the object store already"
-            raise SpoolFull(f"{said}: see why it does not take them, or raise `transcripts.spool_mib`")
-
-    def wrote(self, added: int) -> None:
+    def add_waiting(self, written: int) -> None:
         with self._lock:
-            self._waiting += added
+            self.waiting_bytes += written
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Send what waits, for so long. False: something stays here for the next process."""
+        """Send what waits, for at most so long. False: something stays here for the next process."""
         end = time.monotonic() + seconds
         self._leaving.set()
-        self._looker.join(seconds)
-        self._pause.forget()
-        gone = self._sent_all(end)
-        for _ in self._lanes:
-            self._jobs.put(None)
-        for lane in self._lanes:
-            lane.join(max(0.0, end - time.monotonic()))
-        self._spool.leave()
-        self._bucket.close()
-        return gone
-
-    # --- one thread looks ---
-
-    def _look_on(self, wait: float = 0.0) -> None:
-        try:
-            while not self._leaving.wait(wait):
-                began = time.monotonic()
-                self._look()
-                wait = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - began))
-        finally:
-            if not self._leaving.is_set():  # a fault of ours takes the thread with it, and no more than that
-                self._looker = self._begun(partial(self._look_on, LOOK_SECONDS))
-
-    def _look(self, *, every: bool = False) -> None:
-        try:
-            found = self._spool.look()
-            with self._lock:
-                self._waiting = sum(one.bytes for one in found)
-            if self._pause.over:
-                self._sweep_when_due()
-                if self._spool.take():
-                    self._deal_out(self._spool.ready(found, every=every))
-        except OSError as fault:
-            self._failed(fault)
-
-    def _deal_out(self, places: list[Path]) -> None:
-        for place in sorted(places, key=lambda place: self._stubborn.get(place, 0)):
-            if place not in self._busy:
-                self._busy[place] = None
-                self._jobs.put(partial(self._send, place))
-
-    def _sent_all(self, end: float) -> bool:
-        patience = time.monotonic() + HANDOVER_SECONDS
-        while True:
-            self._look(every=True)
-            while self._busy and time.monotonic() < end:
-                time.sleep(0.01)
-            left = sum(one.bytes for one in self._spool.look())
-            if not left or time.monotonic() >= min(end, patience) or not self._pause.over:
-                break
-            time.sleep(0.05)  # another process sends for all, and may be leaving, too
+        self._thread.join(seconds)
+        self._outage.end_pause()
+        last = threading.Thread(target=self._send_all, args=[end], name="uploads", daemon=True)
+        last.start()
+        last.join(max(0.0, end - time.monotonic()))
+        left = sum(file.bytes for file in self._list_spool())
         if left:
-            self._tell(f"{left} bytes of transcripts wait in {self._spool.folder} for the next start")
+            self._report(f"{left} bytes of transcripts wait in {self._spool} for the next start")
         return not left
 
-    def _sweep_when_due(self) -> None:
-        now = time.monotonic()
-        if now - self._swept_at >= SWEEP_SECONDS:
-            self._swept_at = now
-            self._spool.tidy()
-            if self._sending.retention is not None:
-                self._jobs.put(partial(self._sweep, self._sending.retention))
+    def _send_all(self, end: float) -> None:
+        while time.monotonic() < end and self._outage.is_over and any(file.bytes for file in self._list_spool()):
+            self._look(everything=True)
+            time.sleep(0.01)  # another process may be sending, or writing its last lines
 
-    # --- and the others send ---
+    # --- in the thread ---
 
-    def _send_on(self) -> None:
-        left = False
-        try:
-            while (job := self._jobs.get()) is not None:
-                job()
-            left = True
-        finally:
-            if not left:  # likewise
-                self._lanes.append(self._begun(self._send_on))
-
-    def _send(self, place: Path) -> None:
-        well = False
-        try:
-            for path in sealed_in(place):
-                if not self._pause.over:
-                    break
-                self._send_one(path)
-            well = True
-        except OSError as fault:
-            self._failed(fault)
-        finally:
-            self._stubborn[place] = 0 if well else self._stubborn.get(place, 0) + 1
-            self._busy.pop(place, None)
-
-    def _send_one(self, path: Path) -> None:
-        if not intact(path):
-            reseal(path)
-            return
-        size = path.stat().st_size
-        try:
-            with path.open("rb") as file:
-                self._bucket.put(self._spool.name(path), file)
-        except StoreFault:
-            self._spool.waits_on(path)
-            raise
-        self._spool.sent(path)
-        self._succeeded(size)
-
-    def _sweep(self, bounds: Retention) -> None:
-        try:
-            objects.prune(self._bucket, self._spool.folder, bounds, time.time())
-        except OSError as fault:
-            self._warn(f"old transcripts could not be removed: {fault}")
-
-    def _succeeded(self, size: int) -> None:
-        with self._lock:
-            self.sent += 1
-            self._waiting -= size
-            silent = self._pause.end()
-        if silent:
-            self._tell(f"the object store takes transcripts again, after {silent:.0f} seconds")
-
-    def _failed(self, fault: OSError) -> None:
-        with self._lock:
-            self.faults += 1
-            news = self._pause.begin(fault.kind if isinstance(fault, StoreFault) else DISK)
-        if news:
-            self._warn(f"transcripts wait in {self._spool.folder}: {fault}")
-
-    def _begun(self, work: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=work, name="uploads", daemon=True)
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="uploads", daemon=True)
         thread.start()
         return thread
 
+    def _run(self) -> None:
+        pause = 0.0
+        try:
+            while not self._leaving.wait(pause):
+                self._look()
+                pause = max(LOOK_SECONDS, LOOK_SHARE * self._listing_seconds)
+        finally:
+            if not self._leaving.is_set():  # an unexpected exception ends this thread, and another takes its place
+                time.sleep(LOOK_SECONDS)
+                self._thread = self._start()
 
-class _Pause:
-    """While a store fails: how long to wait, and what was told of it."""
+    def _look(self, *, everything: bool = False) -> None:
+        try:
+            began = time.monotonic()
+            files = self._list_spool()
+            self._listing_seconds = time.monotonic() - began
+            with self._lock:
+                self.waiting_bytes = sum(file.bytes for file in files)
+            if self._outage.is_over:
+                with _lock_spool(self._spool) as alone:
+                    if alone:
+                        self._send(self._close_due(files, everything=everything))
+                        self._sweep_when_due()
+        except OSError as fault:
+            self._note_failure(fault)
+
+    def _list_spool(self) -> list[_SpooledFile]:
+        files = []
+        for place in _list_places(self._spool):
+            for entry in _scan(place.path):
+                with suppress(FileNotFoundError):
+                    if entry.name.endswith(SUFFIX):
+                        files.append(_SpooledFile(Path(entry.path), entry.stat().st_size))
+        return files
+
+    def _close_due(self, files: list[_SpooledFile], *, everything: bool) -> list[Path]:
+        """The closed files in the order in which they are to be sent; files that are due are closed first."""
+        now = time.monotonic()
+        opened = {file.path: file.bytes for file in files if not is_closed(file.path)}
+        self._first_seen = {path: self._first_seen.get(path, now) for path in opened}
+        closed = [file.path for file in files if is_closed(file.path)]
+        for path, size in opened.items():
+            old = now - self._first_seen[path] >= self._settings.seconds
+            if (old or everything or size >= self._settings.rotate_bytes) and (made := self._close(path)):
+                closed.append(made)
+        # A conversation whose file was refused comes last, or it would hold up all the others.
+        return sorted(closed, key=lambda path: (self._failures.get(path.parent, 0), path.parent, path.name))
+
+    def _close(self, path: Path) -> Path | None:
+        self._first_seen.pop(path, None)
+        with suppress(FileNotFoundError):
+            file = open_locked(path, os.O_RDWR)
+            try:
+                end = whole_lines_end(file)
+                if end < os.fstat(file).st_size:  # only then: it would count as written to just now
+                    os.ftruncate(file, end)
+                if end:
+                    return close_file(path, self._settings.sync)
+                path.unlink()
+            finally:
+                os.close(file)
+        return None
+
+    def _send(self, files: list[Path]) -> None:
+        """Send all of them, several conversations at a time; the first failure ends it for now."""
+        waiting = iter([list(group) for _, group in groupby(files, key=lambda path: path.parent)])
+        stop = threading.Event()
+
+        def send_conversations() -> None:
+            for paths in waiting:  # shared by all of these threads
+                try:
+                    for path in paths:
+                        if stop.is_set():
+                            return
+                        self._send_file(path)
+                except OSError as fault:
+                    stop.set()
+                    self._failures[paths[0].parent] = self._failures.get(paths[0].parent, 0) + 1
+                    self._note_failure(fault)
+                else:
+                    self._failures.pop(paths[0].parent, None)
+
+        # Daemons, for a store that hangs must not keep the process from leaving.
+        senders = [
+            threading.Thread(target=send_conversations, name="uploads", daemon=True)
+            for _ in range(min(self._settings.parallel, len(files)))
+        ]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+
+    def _send_file(self, path: Path) -> None:
+        size = path.stat().st_size
+        self._store.put(path.relative_to(self._spool).as_posix(), path)
+        # Where there is no room left to remember it, its messages are sent once more with the next turn: deleting it is
+        # what makes room.
+        with suppress(OSError):
+            _remember_sent(path)
+        path.unlink()
+        with self._lock:
+            self.sent += 1
+            self.waiting_bytes -= size
+            seconds = self._outage.end()
+        if seconds:
+            self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
+
+    def _sweep_when_due(self) -> None:
+        if time.monotonic() < self._next_sweep:
+            return
+        self._next_sweep = time.monotonic() + SWEEP_SECONDS
+        _forget_old(self._spool)
+        if self._settings.retention is not None:
+            try:
+                Archive(self._spool, self._store).prune(self._settings.retention, time.time())
+            except OSError as fault:
+                self._warn(f"old transcripts could not be removed: {fault}")
+
+    def _note_failure(self, fault: OSError) -> None:
+        with self._lock:
+            self.faults += 1
+            is_news = self._outage.begin(fault.kind if isinstance(fault, StoreFault) else "disk")
+        if is_news:
+            self._warn(f"transcripts wait in {self._spool}: {fault}")
+
+
+class _Outage:
+    """Failures of the store: how long to pause, and which of them were reported."""
 
     def __init__(self) -> None:
         self._failures = 0
-        self._until = 0.0
+        self._pause_until = 0.0
         self._since: float | None = None
-        self._told: dict[str, float] = {}
-        self._well_at = float("-inf")
+        self._last_seen: dict[str, float] = {}
 
     @property
-    def over(self) -> bool:
-        return time.monotonic() >= self._until
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._pause_until
 
     def begin(self, kind: str) -> bool:
-        """Whether this has to be told. Those that fail at the same time count as one."""
+        """Note a failure; whether it has to be reported. Those at the same time make the pause no longer."""
         now = time.monotonic()
-        if self.over:
+        if self.is_over:
+            pause = FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10)
+            self._pause_until = now + min(LONGEST_PAUSE_SECONDS, pause)
             self._failures += 1
-            self._until = now + min(LONGEST_WAIT, 0.5 * 2**self._failures)
-        last = self._told.get(kind)
-        if last is not None and (last >= self._well_at or now - last < QUIET_SECONDS):
-            return False
-        self._told[kind] = now
         self._since = self._since or now
-        return True
+        is_news = now - self._last_seen.get(kind, float("-inf")) > QUIET_SECONDS
+        self._last_seen[kind] = now
+        return is_news
 
-    def forget(self) -> None:
-        """Try once more, now."""
-        self._until = 0.0
+    def end_pause(self) -> None:
+        self._pause_until = 0.0
 
     def end(self) -> float:
-        """For how long it had failed, if that was told; else 0."""
-        now = time.monotonic()
-        silent = now - self._since if self._since else 0.0
-        self._failures, self._until, self._since, self._well_at = 0, 0.0, None, now
-        return silent
+        """Note a success; for how many seconds the store had failed before."""
+        seconds = time.monotonic() - self._since if self._since else 0.0
+        self._failures, self._pause_until, self._since = 0, 0.0, None
+        return seconds
+
+
+@contextmanager
+def _lock_spool(spool: Path) -> Iterator[bool]:
+    """Whether this process is the one that sends until this ends; a process that dies leaves the lock."""
+    make_folder(spool)
+    lock = os.open(spool / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        yield _try_lock(lock)
+    finally:
+        os.close(lock)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remember_sent(path: Path) -> None:
+    """Add the ids of a file to those that were sent, or replace these where they are too old to be believed.
+
+    Of a file that waited longer nothing is remembered: meanwhile another machine may have removed from the store what
+    it goes on from. The next turn then writes the whole conversation once more.
+    """
+    oldest = time.time() - SENT_SECONDS
+    if path.stat().st_mtime < oldest:
+        return
+    memory = path.with_name(SENT)
+    is_believed = memory.exists() and memory.stat().st_mtime > oldest
+    mode = os.O_CREAT | os.O_WRONLY | (os.O_APPEND if is_believed else os.O_TRUNC)
+    with path.open("rb") as lines, os.fdopen(os.open(memory, mode, 0o600), "ab") as file:
+        # A torn end, of a process that was killed over it, is ended first.
+        file.writelines([b"\n", *(b'{"v":1,"at":"%s"}\n' % each.encode() for each in ids_in(lines))])
+
+
+def _forget_old(spool: Path) -> None:
+    """Remove memories that are not believed any more, and the folders of conversations that are silent."""
+    for place in _list_places(spool):
+        memory = Path(place.path) / SENT
+        with suppress(FileNotFoundError):
+            if memory.stat().st_mtime < time.time() - SENT_SECONDS:
+                memory.unlink()
+        with suppress(OSError):  # something is in it
+            Path(place.path).rmdir()
+            Path(place.path).parent.rmdir()
+
+
+def _list_places(folder: Path) -> Iterator["os.DirEntry[str]"]:
+    return (place for tenant in _scan(folder) if tenant.is_dir() for place in _scan(tenant.path))
+
+
+def _scan(folder: Path | str) -> list["os.DirEntry[str]"]:
+    """Entries of a folder, if it is one. This runs once a second over the whole spool: that is why it is no glob."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
+        return list(found)
+    return []

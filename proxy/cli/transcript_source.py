@@ -1,0 +1,53 @@
+"""Saved conversations for the commands that read them, with the store that knows their blocks and their key."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy import assembly
+from proxy.config import Config
+from proxy.core.identity import promise_key
+from proxy.store import redis, sqlite
+from proxy.store.promises import StoreUnavailable
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.reading import Transcript, read_transcript
+
+
+class NotFoundError(Exception):
+    """What was asked for does not exist; the text says what does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSource:
+    config: Config
+    archive: Archive
+
+    def find_one(self, asked: str) -> Transcript:
+        """The conversation of this id, or the only one that begins like it; `TENANT/ID` picks a tenant."""
+        tenant, _, name = asked.rpartition("/")
+        found = list(self.archive.find(name, tenant))
+        if len({saved.name for saved in found}) > 1 or not found:
+            what = f"{len(found)} conversations begin with" if found else "there is no conversation"
+            raise NotFoundError(f"{what} {name!r} in {self.archive.location}; `transcripts list` shows all")
+        if len(found) > 1:
+            tenants = ", ".join(saved.tenant for saved in found)
+            raise NotFoundError(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
+        return read_transcript(found[0])
+
+    def read_state(self, tenant: str = "", links: tuple[str, ...] = ()) -> tuple[bytes | None, dict[str, bytes]]:
+        """The key of the chain, and the blocks stored for these links."""
+        keys = {promise_key(tenant, bytes.fromhex(link)): link for link in links}
+        try:
+            if url := assembly.state_url(self.config):
+                key, found = asyncio.run(redis.peek(url, list(keys), assembly.state_tls(self.config)))
+            else:
+                key, found = sqlite.peek(Path(self.config.state.dir) / "promises.sqlite", list(keys))
+        except StoreUnavailable as fault:
+            print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
+            return None, {}
+        return key, {keys[promise]: block for promise, block in found.items()}
+
+
+def open_source(config: Config) -> TranscriptSource:
+    return TranscriptSource(config, assembly.archive(config))

@@ -1,0 +1,274 @@
+"""Saved conversations: found, read line by line, and removed, in a folder or in an object store with its spool.
+
+Every name begins with its tenant, then its conversation, in both places: so one conversation is found, read or removed
+without a look at any other. What several processes wrote stands beside one another; readers take each message once.
+"""
+
+import builtins
+import io
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+from pathlib import Path
+from typing import BinaryIO, Protocol, TypeVar
+
+from proxy.store.transcripts.folder import CURRENT, SENT_SECONDS, SUFFIX, file_name, list_files, open_locked
+
+DAY_SECONDS = 24 * 3600.0
+SETTLED_SECONDS = 2 * SENT_SECONDS
+READ_AHEAD = 8
+_NAME_PARTS = 3
+REMOVED = ".removed-"  # no conversation is called so
+T = TypeVar("T")
+
+
+class StoreFault(OSError):
+    """A failure of an object store, which says what to do about it. Equal failures have equal kinds."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class StoredObject(Protocol):
+    """An object as a list shows it; its name is what follows the prefix."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def written(self) -> float: ...
+
+
+class ObjectStore(Protocol):
+    """Four verbs of an object store; each raises StoreFault. `bucket.Bucket` is the real one."""
+
+    @property
+    def url(self) -> str: ...
+    def put(self, name: str, file: Path) -> None: ...
+    def get(self, name: str) -> bytes: ...
+    def delete(self, name: str) -> None: ...
+    def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]: ...
+    def list_folders(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long and how much is kept; 0 is no bound."""
+
+    days: float = 0
+    bytes: int = 0
+
+
+class SavedConversation(Protocol):
+    """A conversation in its place: tenant, size, and when it was last written to."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def written(self) -> float: ...
+    @property
+    def settled_seconds(self) -> float:
+        """How long nothing must have been written to it before it may be removed."""
+
+    def lines(self) -> Iterator[builtins.bytes]: ...
+    def remove(self) -> int:
+        """Remove it and return the bytes this freed. It stays if it was written to since it was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderConversation:
+    """A conversation on a disk."""
+
+    place: Path
+    bytes: int
+    written: float
+    settled_seconds: float = 0.0
+
+    @property
+    def tenant(self) -> str:
+        return self.place.parent.name
+
+    @property
+    def name(self) -> str:
+        return self.place.name
+
+    def lines(self) -> Iterator[builtins.bytes]:
+        with ExitStack() as opened:
+            for file in _open_files(self.place, opened):
+                yield from file
+
+    def remove(self) -> int:
+        try:
+            file = open_locked(self.place / CURRENT, os.O_CREAT | os.O_RDWR)  # no process appends until this is closed
+        except FileNotFoundError:
+            return 0
+        try:
+            if _last_written(self.place) > self.written:
+                return 0
+            # Renamed first: a process that is killed half way leaves no conversation with a hole.
+            removed = self.place.with_name(REMOVED + self.place.name)
+            shutil.rmtree(removed, ignore_errors=True)
+            self.place.rename(removed)
+        finally:
+            os.close(file)
+        shutil.rmtree(removed)
+        with suppress(OSError):  # the tenant has other conversations
+            self.place.parent.rmdir()
+        return self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BucketConversation:
+    """A conversation in an object store, with what of it waits in the spool of this machine."""
+
+    store: ObjectStore
+    tenant: str
+    name: str
+    objects: Sequence[StoredObject] = ()
+    spooled: FolderConversation | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.objects) + (self.spooled.bytes if self.spooled else 0)
+
+    @property
+    def written(self) -> float:
+        return max([each.written for each in self.objects] + ([self.spooled.written] if self.spooled else []))
+
+    @property
+    def settled_seconds(self) -> float:
+        """Until then a process may count on what stands here (see folder.py)."""
+        return SETTLED_SECONDS
+
+    def lines(self) -> Iterator[builtins.bytes]:
+        """What waits is read before the objects are listed again: what is sent meanwhile is among those."""
+        waiting = list(self.spooled.lines()) if self.spooled else []
+        for each in self._list_again() if self.spooled else self.objects:
+            yield from io.BytesIO(self.store.get(each.name))
+        yield from waiting
+
+    def remove(self) -> int:
+        objects = self._list_again()
+        if self.spooled is not None or any(each.written > self.written for each in objects):
+            return 0
+        for each in reversed(objects):  # the newest first: what is left of an interrupted removal has no hole
+            self.store.delete(each.name)
+        return sum(each.bytes for each in objects)
+
+    def _list_again(self) -> list[StoredObject]:
+        return list(self.store.list_objects(f"{self.tenant}/{self.name}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """All saved conversations: below a folder, or in an object store, and then the folder is its spool."""
+
+    folder: Path
+    store: ObjectStore | None = None
+
+    @property
+    def location(self) -> str:
+        return self.store.url if self.store else str(self.folder)
+
+    def find(self, name: str = "", tenant: str = "") -> Iterator[SavedConversation]:
+        """Those whose names begin like this, of one tenant (as it is called in `teams`) or of all."""
+        whose = file_name(tenant) if tenant else ""
+        on_disk = _find_in_folder(self.folder, name, whose)
+        return on_disk if self.store is None else _find_in_store(self.store, on_disk, name, whose)
+
+    def newest_first(self, tenant: str = "") -> list[SavedConversation]:
+        return sorted(self.find("", tenant), key=lambda one: one.written, reverse=True)
+
+    def read_each(self, read: Callable[[SavedConversation], T]) -> Iterator[T]:
+        """All of them, read, in their order. From an object store a few at a time: most of the time is waiting."""
+        if self.store is None:
+            yield from map(read, self.find())
+            return
+        reading: deque[Future[T]] = deque()
+        with ThreadPoolExecutor(READ_AHEAD) as pool:
+            for conversation in self.find():
+                reading.append(pool.submit(read, conversation))
+                if len(reading) >= READ_AHEAD:
+                    yield reading.popleft().result()
+            while reading:
+                yield reading.popleft().result()
+
+    def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
+        """Those that are too old or beyond the size, the one that was silent longest first."""
+        expired, total = [], 0
+        for conversation in self.newest_first():
+            total += conversation.bytes
+            silent = now - conversation.written
+            too_old = bounds.days and silent > bounds.days * DAY_SECONDS
+            if (too_old or (bounds.bytes and total > bounds.bytes)) and silent >= conversation.settled_seconds:
+                expired.append(conversation)
+        return expired[::-1]
+
+    def prune(self, bounds: Retention, now: float) -> int:
+        """Remove what has expired; the bytes this freed. Several processes may do so at the same time."""
+        if not (bounds.days or bounds.bytes):
+            return 0
+        return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
+
+
+def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[FolderConversation]:
+    for place in sorted(folder.glob(f"{tenant or '*'}/*")):
+        if place.name.startswith(name) and not place.name.startswith("."):
+            stats = [stat for path in list_files(place) if (stat := _stat(path)) and stat.st_size]
+            if stats:
+                size, written = sum(stat.st_size for stat in stats), max(stat.st_mtime for stat in stats)
+                yield FolderConversation(place, size, written)
+
+
+def _find_in_store(
+    store: ObjectStore, on_disk: Iterable[FolderConversation], name: str, tenant: str
+) -> Iterator[BucketConversation]:
+    waiting = {(each.tenant, each.name): each for each in on_disk}
+    for key, objects in groupby(_list_transcripts(store, name, tenant), lambda each: tuple(each.name.split("/")[:2])):
+        whose, conversation = key
+        yield BucketConversation(store, whose, conversation, list(objects), waiting.pop((whose, conversation), None))
+    for (whose, conversation), spooled in waiting.items():
+        yield BucketConversation(store, whose, conversation, spooled=spooled)
+
+
+def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
+    """In the order of their names, and only transcripts: a bucket may hold other things, too."""
+    for folder in [tenant] if tenant else store.list_folders() if name else [""]:
+        start = f"{folder}/{name}" if name else ""
+        found: Iterable[StoredObject] = store.list_objects(folder, after=start)
+        if name:
+            found = takewhile(lambda each, start=start: each.name.startswith(start), found)  # type: ignore[misc]
+        for each in found:
+            if each.name.endswith(SUFFIX) and len(each.name.split("/")) == _NAME_PARTS:
+                yield each
+
+
+def _open_files(place: Path, opened: ExitStack) -> list[BinaryIO]:
+    """All files of a conversation as of one moment: they are closed (renamed) and sent by other processes."""
+    while True:
+        with suppress(FileNotFoundError), ExitStack() as files:
+            found: list[BinaryIO] = [files.enter_context(path.open("rb")) for path in list_files(place)]
+            opened.push(files.pop_all())
+            return found
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _last_written(place: Path) -> float:
+    return max((stat.st_mtime for path in list_files(place) if (stat := _stat(path)) and stat.st_size), default=0.0)

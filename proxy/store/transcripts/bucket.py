@@ -1,0 +1,214 @@
+"""Client of an object store, over obstore: S3, Google Cloud Storage and Azure, by the scheme of the URL.
+
+obstore is optional (`pip install compaction-proxy[s3]`), so only the composition root imports this module, and only
+where an object store is configured. Signing, roles, web identity, multipart uploads and proxies are obstore's.
+What stands here: which settings become which option, and a `StoreFault` for every failure, which says what to do.
+
+The text of a failure is never repeated, except for its status and code: a store may quote in it what was signed.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from proxy.store.transcripts.archive import StoreFault
+
+REQUEST_TIMEOUT_SECONDS = 60.0
+READ_RETRIES = 2
+RETRY_FOR_SECONDS = 10.0
+PAGE_OBJECTS = 1000
+_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_REGION = re.compile(r"<Region>([a-z0-9-]{1,64})</Region>")
+# The part of obstore's text that names the cause of a failed connection, from most to least telling.
+_CAUSES = (
+    ("timed out", re.compile(r"TimedOut|timed out|Timeout")),
+    ("certificate not trusted", re.compile(r"UnknownIssuer|certificate", re.IGNORECASE)),
+    ("connection refused", re.compile(r"ConnectionRefused|Connection refused")),
+    ("host not found", re.compile(r"dns error|failed to lookup", re.IGNORECASE)),
+    ("no credentials", re.compile(r"169\.254\.169\.254|Missing\w*Key|MissingAccount|credential", re.IGNORECASE)),
+)
+
+# What the operator can do about a failure, by its code or else its status.
+_CURES = {
+    "AccessDenied": "allow these credentials to put, get, list and delete there",
+    "InvalidAccessKeyId": "correct `transcripts.key`",
+    "SignatureDoesNotMatch": "correct `transcripts.secret`",
+    "ExpiredToken": "renew `transcripts.key` and `transcripts.secret`",
+    "InvalidToken": "correct `transcripts.key` and `transcripts.secret`",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "NoSuchBucket": "create the bucket, or correct `transcripts.dir`",
+    "AuthorizationHeaderMalformed": "correct `transcripts.region`",
+    "redirect": "correct `transcripts.region` or `transcripts.endpoint`",
+    "no credentials": "set `transcripts.key` and `transcripts.secret`, or run where a role gives credentials",
+    "401": "correct `transcripts.key` and `transcripts.secret`",
+    "403": "correct `transcripts.key` and `transcripts.secret`",
+    "404": "correct `transcripts.endpoint` and `transcripts.dir`",
+    "not an object store": "correct `transcripts.endpoint` and `transcripts.dir`",
+}
+_UNREACHABLE = "see that it runs, and that `transcripts.endpoint` is right"
+_TRY_AGAIN = "nothing to set here; it is tried again"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSettings:
+    """Where the objects are, and the credentials. Without a key, those of the environment or of a role are used."""
+
+    url: str
+    endpoint: str = ""
+    region: str = "us-east-1"
+    key: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    ca_file: str | None = None
+    timeout_seconds: float = REQUEST_TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as a list shows it; its name is what follows the prefix."""
+
+    name: str
+    bytes: int
+    written: float
+
+
+class Bucket:
+    """A place in an object store. It may be used from many threads."""
+
+    def __init__(self, settings: BucketSettings) -> None:
+        found = _URL.fullmatch(settings.url)
+        if not found:
+            raise ValueError("not a place in an object store: write s3://bucket/prefix, gs://bucket/prefix or az://…")
+        scheme, self._name, prefix = found.groups()
+        self.url = f"{scheme}://{self._name}/{prefix}".rstrip("/")
+        self._endpoint = settings.endpoint or f"{scheme}://{self._name}"
+        with self._reporting():
+            build = _BUILDERS[scheme]
+            # Uploads are repeated by who uploads, after longer and longer pauses; reads are repeated at once.
+            self._writes = build(settings, self._name, prefix.strip("/"), 0)
+            self._reads = build(settings, self._name, prefix.strip("/"), READ_RETRIES)
+
+    def put(self, name: str, file: Path | bytes) -> None:
+        """Store a whole file under this name. To repeat it changes nothing."""
+        with self._reporting():
+            obstore.put(self._writes, name, file)
+
+    def get(self, name: str) -> bytes:
+        with self._reporting():
+            return bytes(obstore.get(self._reads, name).bytes())
+
+    def delete(self, name: str) -> None:
+        with self._reporting():
+            obstore.delete(self._writes, name)
+
+    def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """All objects in a folder, in the order of their names; `after`: only those whose names follow this one."""
+        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=PAGE_OBJECTS)
+        while True:
+            with self._reporting():
+                page: Sequence[Any] | None = next(pages, None)
+            if page is None:
+                return
+            for each in page:
+                yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
+
+    def list_folders(self) -> list[str]:
+        """The first parts of all names."""
+        with self._reporting():
+            return sorted(obstore.list_with_delimiter(self._reads)["common_prefixes"])
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Turn what obstore raises into a `StoreFault`."""
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as fault:
+            kind, problem, cure = _diagnose(str(fault))
+            text = f"the object store at {self._endpoint} {problem} for {self.url}: {cure}"
+            raise StoreFault(kind, text) from None
+
+
+def _diagnose(text: str) -> tuple[str, str, str]:
+    """The kind of a failure, the problem in words, and what to do."""
+    code, status, region = (found[1] if found else "" for found in map(_search(text), (_CODE, _STATUS, _REGION)))
+    if status:
+        kind = code or status
+        cure = _CURES.get(code) or _CURES.get(status) or _TRY_AGAIN
+        if region:
+            cure = f"the bucket is in another region: set `transcripts.region` to {region}"
+        return kind, f"answers {status} {code}".rstrip(), cure
+    if "redirect" in text:
+        return "redirect", "answers with a redirect", _CURES["redirect"]
+    if any(sign in text for sign in ("Unable to extract metadata", "Got invalid")):
+        return "not an object store", "returned a response that is not an object store's", _CURES["not an object store"]
+    cause = next((name for name, sign in _CAUSES if sign.search(text)), "no connection")
+    return "unreachable", f"cannot be reached ({cause})", _CURES.get(cause, _UNREACHABLE)
+
+
+def _search(text: str) -> Callable[[re.Pattern[str]], re.Match[str] | None]:
+    return lambda pattern: pattern.search(text)
+
+
+def _build_s3(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> S3Store:
+    # At AWS a bucket has a host of its own; elsewhere it leads the path, or the endpoint says `{bucket}`.
+    own_host = "{bucket}" in settings.endpoint if settings.endpoint else "." not in bucket
+    config: dict[str, Any] = {
+        "region": settings.region,
+        "access_key_id": settings.key,
+        "secret_access_key": settings.secret,
+        "session_token": settings.token,
+        "endpoint": settings.endpoint.rstrip("/").replace("{bucket}", bucket),
+        "virtual_hosted_style_request": own_host,
+        # Not every server that speaks S3 can delete many objects in one request.
+        "disable_bulk_delete": True,
+    }
+    return S3Store(bucket, prefix=prefix or None, **_options(settings, config, retries))
+
+
+def _build_gcs(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> GCSStore:
+    config = {"service_account_key": settings.secret, "base_url": settings.endpoint}
+    return GCSStore(bucket, prefix=prefix or None, **_options(settings, config, retries))
+
+
+def _build_azure(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> AzureStore:
+    config = {"account_name": settings.key, "account_key": settings.secret, "endpoint": settings.endpoint}
+    return AzureStore(bucket, prefix=prefix or None, **_options(settings, config, retries))
+
+
+_BUILDERS: dict[str, Callable[[BucketSettings, str, str, int], S3Store | GCSStore | AzureStore]] = {
+    "s3": _build_s3,
+    "gs": _build_gcs,
+    "az": _build_azure,
+}
+
+
+def _options(settings: BucketSettings, config: dict[str, Any], retries: int) -> dict[str, Any]:
+    """Keyword arguments of every store. What is empty is left out: obstore then looks where the vendor's tools do."""
+    client: dict[str, Any] = {
+        "timeout": f"{settings.timeout_seconds}s",
+        "connect_timeout": f"{min(5.0, settings.timeout_seconds)}s",
+        "allow_http": urlsplit(settings.endpoint).scheme == "http",
+    }
+    if settings.ca_file:
+        client["root_certificate"] = Path(settings.ca_file).read_bytes()
+    backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1)}
+    return {
+        "config": {name: value for name, value in config.items() if value != ""},
+        "client_options": client,
+        "retry_config": {
+            "max_retries": retries,
+            "retry_timeout": timedelta(seconds=RETRY_FOR_SECONDS),
+            "backoff": backoff,
+        },
+    }

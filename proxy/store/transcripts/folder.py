@@ -1,0 +1,237 @@
+"""Transcript files on disk: append-only, a folder for each conversation, closed and followed by the next when large.
+
+    originals/<tenant>/<conversation>/current.jsonl                              being written, by all workers
+    originals/<tenant>/<conversation>/20261121T090000123Z-1a2b3c4d5e6f7081.jsonl   closed: it never changes again
+
+All processes of a disk append to the same file, under a lock. What stands in it was read once and is then read on, so
+an append costs the same however many files and conversations there are. A file that is not the one that was read (it
+was closed by another process, or its conversation was removed) makes the next append read the folder again.
+
+A line counts once its newline is there. The next append cuts off a torn end: a process was killed over it, or the disk
+was full.
+
+Where the folder is the spool of an object store, `sent.ids` in it holds the ids of what was sent and deleted here. It
+is believed for an hour, and nothing is removed from a store that was written to within two: so a conversation that was
+removed there is never taken for known, and is written whole again by its next request.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from proxy.store.transcripts.lines import ids_in
+
+Sync = Literal["never", "rotate", "always"]
+MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes] | None]
+
+MEBIBYTE = 1024 * 1024
+SUFFIX = ".jsonl"
+CURRENT = f"current{SUFFIX}"
+SENT = "sent.ids"
+SENT_SECONDS = 3600.0
+REMEMBERED_IDS = 100_000  # about 12 MB; those of other conversations are read from their files again
+UNSYNCED_FILES = 256
+BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
+_CLOSED = re.compile(rf"\d{{8}}T\d{{9}}Z-.+{re.escape(SUFFIX)}")
+
+
+@dataclass(slots=True)
+class _Known:
+    """The ids in a conversation's files, and how far its current file was read for them."""
+
+    beginning: bytes = b""
+    end: int = 0
+    ids: set[str] = field(default_factory=set)
+
+
+class TranscriptFolder:
+    """The files below a folder, for one process. Appending is for one thread."""
+
+    def __init__(self, path: Path, rotate_bytes: int = 64 * MEBIBYTE, sync: Sync = "rotate") -> None:
+        self.path = path
+        self.sync = sync
+        self._rotate_bytes = rotate_bytes
+        self._known: OrderedDict[Path, _Known] = OrderedDict()
+        self._unsynced: dict[Path, None] = {}
+
+    def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int | None:
+        """Write the lines that are made of the ids that are known; how many bytes. None: none could be made."""
+        place = self.path / file_name(tenant) / file_name(conversation)
+        with ExitStack() as held:
+            file = _open_to_append(place)
+            held.callback(os.close, file)
+            known = self._read_on(place, file)
+            lines = make_lines(known.ids)
+            if not lines:
+                return None if lines is None else 0
+            if known.end >= self._rotate_bytes:
+                close_file(place / CURRENT, self.sync)
+                file = _open_to_append(place)
+                held.callback(os.close, file)
+                known.beginning, known.end = b"", 0
+            # Forgotten until all is written: should the disk fill up half way, only the file itself knows how far.
+            del self._known[place]
+            data = b"".join(lines.values())
+            self._write(place, file, known.end, data)
+            known.beginning = known.beginning or data[:BEGINNING_BYTES]
+            known.end += len(data)
+            known.ids.update(lines)
+            self._known[place] = known
+        return len(data)
+
+    def sync_written(self) -> None:
+        """Bring what was written to the disk itself, where that is not left to the system."""
+        waiting, self._unsynced = self._unsynced, {}
+        for path in waiting:
+            with suppress(FileNotFoundError):
+                sync_path(path)
+                sync_path(path.parent)
+
+    def check_writable(self) -> None:
+        """Write and remove a small file. OSError: nothing can be written."""
+        make_folder(self.path)
+        path = self.path / f".writable-{os.getpid()}"
+        try:
+            path.write_bytes(b"\n" * 4096)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _read_on(self, place: Path, file: int) -> _Known:
+        """What is known of this conversation, with what other processes have written since."""
+        size = os.fstat(file).st_size
+        beginning = os.pread(file, BEGINNING_BYTES, 0)
+        known = self._known.pop(place, None)
+        if known is None or not known.beginning or size < known.end or not beginning.startswith(known.beginning):
+            known = _Known(ids=_ids_in_folder(place))
+        if size > known.end:
+            with os.fdopen(file, "rb", closefd=False) as lines:
+                lines.seek(known.end)
+                for line in lines:
+                    if line.endswith(b"\n"):
+                        known.ids.update(ids_in([line]))
+                        known.end += len(line)
+            known.beginning = beginning[: min(known.end, BEGINNING_BYTES)]
+        self._known[place] = known
+        while len(self._known) > 1 and sum(len(each.ids) for each in self._known.values()) > REMEMBERED_IDS:
+            self._known.popitem(last=False)
+        return known
+
+    def _write(self, place: Path, file: int, end: int, data: bytes) -> None:
+        os.ftruncate(file, end)  # what follows the last whole line is a torn one
+        with os.fdopen(file, "ab", closefd=False) as stream:
+            stream.write(data)
+        if self.sync == "always":
+            os.fsync(file)
+            if not end:
+                sync_path(place)
+        elif self.sync == "rotate":
+            self._unsynced[place / CURRENT] = None
+            if len(self._unsynced) > UNSYNCED_FILES:
+                self.sync_written()
+
+
+def _ids_in_folder(place: Path) -> set[str]:
+    """All ids in the closed files, and those of what was sent."""
+    ids: set[str] = set()
+    # A file that vanishes meanwhile was sent: its ids are in `sent.ids` by then, which is therefore read last.
+    for path in [path for path in list_files(place) if path.name != CURRENT] + [place / SENT]:
+        with suppress(FileNotFoundError):
+            if path.name == SENT and path.stat().st_mtime < time.time() - SENT_SECONDS:
+                continue
+            with path.open("rb") as lines:
+                ids.update(ids_in(lines))
+    return ids
+
+
+def file_name(name: str) -> str:
+    """The folder of a tenant or conversation: its name where that is a plain one, or else its hash."""
+    return name if _NAME.fullmatch(name) else blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def list_files(place: Path) -> list[Path]:
+    """The files of a conversation: closed ones in the order of their closing, then those that are being written."""
+    return sorted(place.glob(f"*{SUFFIX}"), key=lambda path: (not is_closed(path), len(path.name), path.name))
+
+
+def is_closed(path: Path) -> bool:
+    return _CLOSED.fullmatch(path.name) is not None
+
+
+def close_file(path: Path, sync: Sync) -> Path:
+    """Give a file, whose lock the caller holds, the name that it keeps for ever."""
+    if sync != "never":
+        sync_path(path)
+    now = time.time_ns() // 1_000_000
+    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 1000)) + f"{now % 1000:03}Z"
+    closed = path.with_name(f"{moment}-{secrets.token_hex(8)}{SUFFIX}")
+    path.rename(closed)
+    if sync != "never":
+        sync_path(path.parent)
+    return closed
+
+
+def open_locked(path: Path, flags: int) -> int:
+    """Open a file that no other process appends to until this is closed, and that still has its name."""
+    while True:
+        file = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_same(file, path):
+                return file
+        except OSError:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _open_to_append(place: Path) -> int:
+    while True:
+        make_folder(place)
+        # The folder may be removed, with the last file in it, right before the file is opened.
+        with suppress(FileNotFoundError):
+            return open_locked(place / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+
+
+def _is_same(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def whole_lines_end(file: int) -> int:
+    """Where the last whole line ends."""
+    end = os.fstat(file).st_size
+    while end > 0:
+        start = max(0, end - 65_536)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def make_folder(folder: Path) -> None:
+    """Create it for this user only, on every level (`parents=True` would leave those above open)."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def sync_path(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,282 @@
+"""The client of an object store: objects are stored, listed and removed, and a failure says what to do about it."""
+
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+import pytest
+import trustme
+from objectstore.weather import clear, down, refusing, telling, weather
+from serving import free_port
+
+from proxy import assembly
+from proxy.config import Config, InvalidConfig
+from proxy.store.transcripts import bucket as module
+from proxy.store.transcripts.archive import StoreFault
+from proxy.store.transcripts.bucket import Bucket, BucketSettings
+
+pytest_plugins = ("objectstore.fixtures",)
+
+
+def open_bucket(url="s3://transcripts", **settings) -> Bucket:
+    return Bucket(BucketSettings(url, **{"key": "AKIAIOSFODNN7EXAMPLE", "secret": "canary-7d1e5a", **settings}))
+
+
+@pytest.fixture
+def absent() -> Bucket:
+    return open_bucket(endpoint=f"http://127.0.0.1:{free_port()}")
+
+
+LENT = b"""<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>
+<AccessKeyId>ASIALENT</AccessKeyId><SecretAccessKey>lent</SecretAccessKey><SessionToken>token</SessionToken>
+<Expiration>2999-01-01T00:00:00Z</Expiration>
+</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    context: ssl.SSLContext
+    ca_file: str
+
+
+@pytest.fixture
+def tls(tmp_path) -> Tls:
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return Tls(context, str(tmp_path / "ca.pem"))
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "kind", "prefix"),
+    [
+        ("s3://bucket/a/prefix", {}, "S3Store", "a/prefix"),
+        ("gs://bucket/a/prefix", {"key": "", "secret": ""}, "GCSStore", "a/prefix"),
+        ("az://container/a/prefix/", {"key": "account", "secret": "c2VjcmV0"}, "AzureStore", "a/prefix"),
+        ("s3://bucket", {}, "S3Store", None),
+    ],
+)
+def test_the_scheme_of_the_url_picks_the_vendor(url, settings, kind, prefix):
+    store = open_bucket(url, **settings)._writes
+    assert (type(store).__name__, store.prefix) == (kind, prefix)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///x", "s3:/bucket", "https://bucket", "bucket"])
+def test_what_is_no_place_is_refused(url):
+    with pytest.raises(ValueError, match="s3://bucket"):
+        open_bucket(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sent_to"),
+    [
+        ("b", {"region": "eu-central-1"}, "https://b.s3.eu-central-1.amazonaws.com"),
+        ("b.c", {}, "https://s3.us-east-1.amazonaws.com/b.c"),
+        ("b", {"endpoint": "http://127.0.0.1:9/"}, "http://127.0.0.1:9/b"),
+        ("b", {"endpoint": "https://{bucket}.example.invalid"}, "https://b.example.invalid"),
+        ("b", {"endpoint": "https://example.invalid/s3"}, "https://example.invalid/s3/b"),
+    ],
+)
+def test_a_bucket_has_a_host_of_its_own_or_leads_the_path(name, settings, sent_to):
+    (url,) = module.obstore.sign(open_bucket(f"s3://{name}", **settings)._writes, "GET", ["x"], module.timedelta(60))
+    assert url.startswith(f"{sent_to}/x?")
+
+
+def test_credentials_are_never_shown():
+    settings = BucketSettings("s3://b", key="key-canary", secret="canary-7d1e5a", token="token-canary")
+    assert "canary" not in f"{settings} {settings!r} {Bucket(settings)!r}"
+
+
+def test_without_a_key_a_role_gives_the_credentials(s3, tmp_path, monkeypatch, tls):
+    """As on a machine in a cloud: a file holds the identity, and a token service gives a temporary key for it."""
+    (tmp_path / "token").write_text("a.web.identity")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/proxy")
+    with weather(s3.url, tls.context) as sky:
+        at = sky.url.replace("http:", "https:")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", at)
+        sky.now = lambda number: None if number else telling(LENT)(number)
+        bucket = Bucket(BucketSettings("s3://transcripts", endpoint=at, ca_file=tls.ca_file))
+        refused = fault(puts(bucket))
+        assert [asked.partition("?")[0] for asked in sky.asked] == ["POST /", "PUT /transcripts/team/one"]
+        assert "Action=AssumeRoleWithWebIdentity" in sky.asked[0]
+    assert refused.kind == "InvalidAccessKeyId"  # it was signed with the temporary key, which this server does not know
+
+
+# --- objects ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_put_is_got_listed_and_deleted(s3, tmp_path):
+    odd = s3.bucket(prefix="a-room/of.one's-own+é")
+    (tmp_path / "large").write_bytes(b"x" * 13_000_000)  # more than one part of a multipart upload
+    odd.put("team/one", b"first")
+    odd.put("team/two", b"")
+    odd.put("other/three", tmp_path / "large")
+    assert [(one.name, one.bytes) for one in odd.list_objects()] == [
+        ("other/three", 13_000_000),
+        ("team/one", 5),
+        ("team/two", 0),
+    ]
+    assert odd.list_folders() == ["other", "team"]
+    assert (odd.get("team/one"), odd.get("team/two"), len(odd.get("other/three"))) == (b"first", b"", 13_000_000)
+    odd.delete("team/one")
+    odd.delete("team/one")
+    odd.delete("other/three")
+    assert [one.name for one in odd.list_objects("team")] == ["team/two"]
+
+
+def test_what_is_put_again_is_there_once(bucket):
+    for _ in range(3):
+        bucket.put("team/one", b"the same")
+    assert [(one.name, one.bytes) for one in bucket.list_objects()] == [("team/one", 8)]
+
+
+def test_a_list_may_begin_after_a_name(bucket):
+    for number in range(8):
+        bucket.put(f"team/{number}", b"")
+        bucket.put(f"team-{number}/x", b"")
+    assert [one.name for one in bucket.list_objects("team")] == [f"team/{number}" for number in range(8)]
+    assert [one.name for one in bucket.list_objects("team", after="team/5")] == ["team/6", "team/7"]
+    assert len(bucket.list_folders()) == 9
+
+
+def test_many_threads_may_use_one_bucket(bucket):
+    def write(number):
+        for turn in range(10):
+            bucket.put(f"{number}/{turn}", b"x" * 1000)
+
+    threads = [threading.Thread(target=write, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(bucket.list_objects())) == 40
+
+
+def test_over_tls_the_store_must_show_a_certificate_that_is_trusted(s3, tls):
+    with weather(s3.url, tls.context) as sky:
+        at = sky.url.replace("http:", "https:")
+        trusting = s3.bucket(at=at, ca_file=tls.ca_file)
+        trusting.put("tls/one", b"x" * 1_000_000)
+        assert len(trusting.get("tls/one")) == 1_000_000
+        trusting.delete("tls/one")
+        assert "certificate not trusted" in str(fault(puts(s3.bucket(at=at))))
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def fault(act) -> StoreFault:
+    with pytest.raises(StoreFault) as caught:
+        act()
+    return caught.value
+
+
+def puts(bucket: Bucket, size: int = 1):
+    return lambda: bucket.put("team/one", b"x" * size)
+
+
+@pytest.mark.parametrize("size", [1, 8_000_000])
+def test_wrong_credentials_are_reported_as_such(s3, size):
+    wrong = fault(puts(s3.bucket(secret="guessed-0000"), size))
+    unknown = fault(puts(s3.bucket(key="guessed-0000"), size))
+    assert (wrong.kind, unknown.kind) == ("SignatureDoesNotMatch", "InvalidAccessKeyId")
+    assert str(wrong).endswith("correct `transcripts.secret`")
+    assert str(unknown).endswith("correct `transcripts.key`")
+    for text in (str(wrong), str(unknown), repr(wrong)):
+        assert not [secret for secret in (s3.key, s3.secret, "guessed-0000") if secret in text]
+
+
+def test_a_bucket_that_is_not_there_is_reported(s3):
+    assert "create the bucket, or correct `transcripts.dir`" in str(fault(puts(s3.bucket(name="no-such-bucket"))))
+    assert fault(lambda: list(s3.bucket(name="no-such-bucket").list_objects())).kind == "NoSuchBucket"
+
+
+def test_a_store_that_is_not_there_is_reported(absent):
+    for act in (puts(absent), lambda: absent.get("x"), lambda: list(absent.list_objects()), lambda: absent.delete("x")):
+        found = fault(act)
+        assert found.kind == "unreachable"
+        assert "cannot be reached (connection refused)" in str(found)
+
+
+def test_a_store_that_does_not_answer_in_time_is_reported():
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        assert "cannot be reached (timed out)" in str(fault(puts(open_bucket(endpoint=endpoint, timeout_seconds=0.1))))
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests")])
+def test_a_store_that_is_busy_is_reported_without_its_own_words(bucket, sky, status, code):
+    sky.now = refusing(status, code)
+    text = str(fault(puts(bucket)))
+    assert f"answers {status} {code}" in text
+    assert "it is tried again" in text
+    assert "never-to-be-told" not in text
+
+
+def test_a_bucket_in_another_region_is_reported(bucket, sky):
+    sky.now = refusing(400, "AuthorizationHeaderMalformed", more="<Region>eu-central-1</Region>")
+    text = "the bucket is in another region: set `transcripts.region` to eu-central-1"
+    assert str(fault(puts(bucket))).endswith(text)
+    sky.now = refusing(301, "PermanentRedirect", ("x-amz-bucket-region", "eu-central-1"))
+    assert str(fault(puts(bucket))).endswith("correct `transcripts.region` or `transcripts.endpoint`")
+
+
+def test_a_clock_that_is_wrong_is_reported(bucket, sky):
+    sky.now = refusing(403, "RequestTimeTooSkewed")
+    assert str(fault(puts(bucket))).endswith("set this machine's clock")
+
+
+@pytest.mark.parametrize("stumble", [down, refusing(503, "SlowDown")], ids=["cut off", "busy"])
+def test_a_read_is_tried_again(bucket, sky, stumble):
+    bucket.put("team/one", b"x")
+    sky.asked.clear()
+    sky.now = lambda number: stumble(number) if number < 2 else clear(number)
+    assert [one.name for one in bucket.list_objects()] == ["team/one"]
+    assert len(sky.asked) == 3
+
+
+def test_what_is_no_object_store_is_reported(bucket, sky):
+    """A friendly web server answers 200 to everything, and what it was sent is nowhere."""
+    sky.now = refusing(200, "Hello")
+    assert fault(puts(bucket)).kind == "not an object store"
+    sky.now = refusing(404, "<html>")
+    assert "correct `transcripts.endpoint`" in str(fault(lambda: list(bucket.list_objects())))
+
+
+# --- the extra -------------------------------------------------------------------------------------------------------
+
+WITHOUT = """
+import sys
+sys.modules["obstore"] = None
+from proxy.cli import main
+sys.exit(main(["serve", "--port", "0", "--config", sys.argv[1]]))
+"""
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path):
+    (tmp_path / "proxy.yaml").write_text("transcripts: {dir: 's3://bucket'}\n")
+    command = [sys.executable, "-c", WITHOUT, str(tmp_path / "proxy.yaml")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "transcripts.dir" in ended.stderr
+    assert "pip install 'compaction-proxy[s3]'" in ended.stderr
+
+
+def test_without_an_object_store_the_library_is_not_imported():
+    loaded = "import sys, proxy.server.worker, proxy.cli.transcripts; sys.exit('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], timeout=30, check=False).returncode == 0
+
+
+def test_a_store_that_cannot_be_opened_is_a_fault_of_the_configuration(monkeypatch):
+    for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InvalidConfig, match="no credentials"):
+        assembly.object_store(Config(transcripts={"dir": "az://container"}))
