@@ -10,7 +10,8 @@ what is gathered     wish        what a request asks for, in its headers
                      probe       windows that upstreams were asked for
                      lessons     windows that overflows taught
                      ground      all of it as one value; then what was decided, and how the request leaves
-what is done         judging     the heart at work, in a thread where a history is large
+what is done         judging     the heart at work
+                     history_threads  threads for large histories, so that none holds up the others
                      explicit    what a client asks for by name, answered here
                      recovery    what may be tried once more after a refusal
                      known       whose originals may be kept already

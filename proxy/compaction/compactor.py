@@ -15,7 +15,8 @@ from proxy.compaction.aftermath import Aftermath
 from proxy.compaction.case import Case, Ruled
 from proxy.compaction.facts import tenant_of
 from proxy.compaction.ground import REASON, Decided, Ground, Prepared
-from proxy.compaction.judging import apart, asked, weighing
+from proxy.compaction.history_threads import estimate_work, run_apart
+from proxy.compaction.judging import asked, weighing
 from proxy.compaction.keeping import Keeper
 from proxy.compaction.lessons import Lessons
 from proxy.compaction.offer import Offer, place
@@ -120,7 +121,7 @@ class Compactor:
 
     async def compacted(self, call: Call, body: bytes, client: Client, offer: Offer) -> Prepared:
         """A request for the shortened messages themselves: nothing is sent, and nothing is kept."""
-        request, focus = explicit.asked(body)
+        request, focus = await run_apart(estimate_work(body), partial(explicit.asked, body))
         ruled = offer.only or offer.at(await self._place(call, request))
         wish = Wish.of(call.headers).forced(focus)
         chatting = replace(call, path=paths.CHAT)
@@ -172,8 +173,8 @@ class Compactor:
         request = case.request
         secret = await self._recall.secret()
         tenant = tenant_of(case.call, secret)
-        links, head = await apart(
-            len(request.source),
+        links, head = await run_apart(
+            estimate_work(request.source),
             lambda: (chain(request, tenant, secret, case.wish.conversation), head_digest(request.head, secret)),
         )
         identity = Identity(tenant, links, f"{case.upstream}/{model_family(request.model)}", head)
@@ -224,7 +225,9 @@ class Compactor:
             if decided.case.policy.transcripts and (self._keeper.required or self._knows(decided)):
                 kept = await self._keeper.before_loss(decided.identity, request, decided.case.rules.signed)
                 decided = replace(decided, kept=kept)
-            body = await apart(len(request.source), partial(chat.render, request, ready.view, ready.tools))
+            body = await run_apart(
+                estimate_work(request.source), partial(chat.render, request, ready.view, ready.tools)
+            )
             call = replace(call, body=body)
         case = decided.case
         return _gauged(Prepared(call, decided.notes, decided, case.wish, case, keeps=case.policy.transcripts))
@@ -246,7 +249,7 @@ class Compactor:
 
 
 async def _parsed(body: bytes) -> Request | None:
-    return await apart(len(body), partial(chat.parse, body))
+    return await run_apart(estimate_work(body), partial(chat.parse, body))
 
 
 async def _counted(case: Case, inkling: Window | None) -> Case | None:

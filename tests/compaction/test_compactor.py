@@ -10,7 +10,7 @@ from agent_talk import reading, turns
 from chat import body, says, system, user
 
 from proxy import events
-from proxy.compaction import judging
+from proxy.compaction import history_threads
 from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.ground import Prepared
@@ -200,7 +200,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(hou
         return decide(*grounds, **more)
 
     monkeypatch.setattr(plan, "decide", watched)
-    monkeypatch.setattr(judging, "LARGE", 1_000)
+    monkeypatch.setattr(history_threads, "LARGE_WORK", 1_000)
     assert (await house.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads

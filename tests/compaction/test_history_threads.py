@@ -1,0 +1,72 @@
+"""One large history holds up neither the event loop nor the large histories of others."""
+
+import asyncio
+import threading
+
+import pytest
+
+from proxy.compaction.history_threads import HUGE_WORK, LARGE_WORK, Lane, estimate_work, run_apart
+from proxy.errors import Overloaded
+
+
+@pytest.fixture
+def gate():
+    """Blocks whoever waits for it until the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def test_small_work_is_done_at_once_and_large_work_in_a_thread():
+    here = threading.current_thread()
+    assert await run_apart(LARGE_WORK, threading.current_thread) is here
+    assert await run_apart(LARGE_WORK + 1, threading.current_thread) is not here
+
+
+async def test_one_history_holds_up_no_other(gate):
+    held = asyncio.create_task(run_apart(LARGE_WORK + 1, gate.wait))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert await run_apart(LARGE_WORK + 1, lambda: "done") == "done"
+    gate.set()
+    assert await held
+
+
+async def test_huge_histories_hold_up_only_huge_ones(gate):
+    held = [asyncio.create_task(run_apart(HUGE_WORK + 1, gate.wait)) for _ in range(5)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert await run_apart(HUGE_WORK, lambda: "done") == "done"
+    gate.set()
+    assert all(await asyncio.gather(*held))
+
+
+async def test_no_more_waits_than_may_and_the_next_is_told_so(gate):
+    lane = Lane("test", threads=1, most_waiting=2)
+    held = [asyncio.create_task(lane.run(gate.wait)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await lane.run(lambda: None)
+    gate.set()
+    await asyncio.gather(*held)
+    assert await lane.run(lambda: "room again") == "room again"
+
+
+async def test_what_waits_is_forgotten_when_its_client_leaves(gate):
+    lane, done = Lane("test", threads=1), []
+    running = asyncio.create_task(lane.run(gate.wait))
+    waiting = asyncio.create_task(lane.run(lambda: done.append("for nobody")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    await running
+    assert await lane.run(lambda: "next") == "next"
+    assert not done
+    assert lane._unfinished == 0
+
+
+def test_many_short_messages_are_large_work_too():
+    assert estimate_work(b"x" * LARGE_WORK) == LARGE_WORK
+    assert estimate_work(b'{"messages":[' + b"{}," * 3_000 + b"{}]}") > LARGE_WORK
+    assert estimate_work(b'{"messages":[' + b"{}," * 84_000 + b"{}]}") > HUGE_WORK
