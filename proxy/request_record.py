@@ -27,7 +27,8 @@ class RequestRecord:
     headers_at: float | None = None
     first_byte_at: float | None = None
 
-    def finished(self, now: float) -> events.RequestFinished:
+    def to_event(self, now: float) -> events.RequestFinished:
+        """The event that ends the request. Its overhead is the time that the proxy added before the first byte."""
         overhead = None
         if self.sent_at is not None and self.headers_at is not None and self.first_byte_at is not None:
             overhead = (self.sent_at - self.received_at) + (self.first_byte_at - self.headers_at)

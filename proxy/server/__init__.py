@@ -1,6 +1,7 @@
-"""Sockets and processes: HTTP in and out, the life of a worker, and several of them on one port.
+"""Sockets and processes: HTTP in and out, the life of a worker, and several workers on one port.
 
-intake     a client's request -> a Call           protocol   what the HTTP library answers by itself, in our words
-delivery   an Answer -> the client's socket        app        which path is whose, limits, one event per request
-worker     one process from start to drain         supervisor several of them on one port
+supervisor    several workers on one port        worker        one process, from its start to the end of its drain
+app           which handler serves a path        protocol      aiohttp's connections with errors of this proxy
+intake        a request -> a call                delivery      an answer -> the client's connection
+config_watch  what operators change while it runs
 """

@@ -1,4 +1,4 @@
-"""Which path is whose; limits; and one event for each request, however it ended."""
+"""The application of a worker: which handler serves a path, the limit of requests, one event for each request."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from proxy.wire import paths
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-# What metrics call a path. A closed set: nobody fills the metrics by asking for made-up paths.
+# The label of a path in metrics: a closed set, because clients may ask for any path.
 _ROUTES = {
     f"/v1{path}": f"/v1{path}"
     for path in (paths.CHAT, "/completions", "/embeddings", "/models", "/responses", "/messages")
@@ -30,7 +30,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class App:
-    """Everything a worker answers. A new configuration is a new `gateway`; calls keep the one they began with."""
+    """The aiohttp handler for all requests. A reload replaces `gateway`; requests keep the one they began with."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class App:
         return await (self._answer_api(request) if own is None else self._show_page(own, request))
 
     async def wait_idle(self) -> None:
-        """Returns once nobody is inside."""
+        """Return once no API request is being served."""
         await self._idle.wait()
 
-    # --- the API -------------------------------------------------------------------------------------------------
+    # --- the API -----------------------------------------------------------------------------------------------------
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
         record = RequestRecord(
@@ -90,29 +90,33 @@ class App:
             if not self.in_flight:
                 self._idle.set()
             if record.outcome == "failed" and not record.status:
-                record.status = Internal.status  # the wall around us will answer so
-            self._emit(record.finished(perf_counter()))
+                record.status = Internal.status  # aiohttp's error handler will send this status
+            self._emit(record.to_event(perf_counter()))
 
     async def _relay(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
+        # Leased before the body is read: a reload may come meanwhile, and would close the connections of this gateway.
         gateway = self.gateway
-        with gateway.lease():  # from before the body is read: a reload may come while it is still on its way
+        with gateway.lease():
             return await self._relay_by(gateway, request, record)
 
     async def _relay_by(self, gateway: Gateway, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
         limit = gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
-            raise Overloaded(f"the proxy is busy with {limit} requests, its limit", headers=(("retry-after", "1"),))
+            raise Overloaded(
+                f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
+            )
         call = await intake.receive_call(request, gateway, record)
+        # The block owns the upstream's reply. Leaving it, by a cancellation too, closes the reply and notes the turn.
         async with gateway.handle(call, record) as answer:
             delivery = Delivery(request, answer, record, gateway.config.listen.heartbeat_seconds)
             return await delivery.send(last=self.draining)
 
-    # --- pages of our own ----------------------------------------------------------------------------------------
+    # --- the proxy's own pages ---------------------------------------------------------------------------------------
 
     async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
             return error_response(
-                MethodNotAllowed("this page can only be read (GET)", headers=(("allow", "GET, HEAD"),)),
+                MethodNotAllowed("method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)),
                 new_request_id(),
             )
         return await page(request)
@@ -121,7 +125,7 @@ class App:
         return _json_response(200, {"status": "live"})
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
-        """Not ready only while leaving. A full disk is shown, but a proxy that can relay is of use."""
+        """Readiness: 503 while draining. A full disk is reported only, because requests can still be relayed."""
         state = self.gateway.config.state.dir
         checks = {"status": "draining" if self.draining else "ready", "state_writable": os.access(state, os.W_OK)}
         return _json_response(503 if self.draining else 200, checks)

@@ -1,8 +1,8 @@
-"""What operators change counts soon after, without a restart: the file, keys and switches.
+"""Watching for changes by operators: the configuration file, team keys and switches, without a restart.
 
-Keys and switches are looked up by each request, so to have read them is all it takes. The file makes a new
-configuration, which is handed over whole or not at all; what is wrong with it is told, and the old one goes on. A file
-is read once it has stood still for a moment: not everybody replaces it in one go.
+Each request looks up keys and switches, so reading them is enough. A changed file becomes a new configuration as a
+whole; an invalid one is reported, and the old configuration stays in force. A file is read once it has not changed for
+a moment, because editors do not replace it in one step.
 """
 
 import asyncio
@@ -17,37 +17,38 @@ from proxy.config import Config, InvalidConfig, Loaded
 from proxy.store.promises import Store, StoreUnavailable
 
 _FILE_SECONDS = 0.25
-# What operators switch is in force within a second, on other replicas too.
+# Short, so that a switch is in force within a second, on other replicas too.
 _RECORDS_SECONDS = 0.2
 _SHARE_SECONDS = 0.25
-_FAULT_SECONDS = 1.0  # before what failed is tried, and told, again
+_RETRY_SECONDS = 1.0  # after a failure, which is reported each time
 
 FileStamp = tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """How to read the configuration, now and again later."""
+    """The source of the configuration: the file, if there is one, and how to read it again."""
 
     read: Callable[[], Loaded]
     file: Path | None
 
 
 class ConfigWatch:
-    """`take` is given each new configuration, and answers whether it differed from the one in force."""
+    """A watch on what operators change. `apply` gets each valid configuration, and returns whether it was a change."""
 
     def __init__(
-        self, source: ConfigSource, records: Records, emit: events.Listener, take: Callable[[Config], Awaitable[bool]]
+        self, source: ConfigSource, records: Records, emit: events.Listener, apply: Callable[[Config], Awaitable[bool]]
     ) -> None:
         self.reload_requested = asyncio.Event()
-        """Set: the configuration is read at once."""
+        """Set by SIGHUP: the configuration is read at once."""
         self._source = source
         self._records = records
         self._emit = emit
-        self._apply = take
+        self._apply = apply
         self._last_was_refused = False
 
     async def watch_file(self) -> None:
+        """Apply the configuration file whenever it has changed."""
         in_force = before = _file_stamp(self._source.file)
         while True:
             with suppress(TimeoutError):
@@ -72,23 +73,23 @@ class ConfigWatch:
             self._emit(events.ConfigReloaded())
 
     async def watch_records(self) -> None:
-        """Keys and switches count at once."""
+        """Read keys and switches whenever they have changed."""
         while True:
             await asyncio.sleep(_RECORDS_SECONDS)
             try:
                 self._records.look()
             except (RegistryUnreadable, OSError) as fault:
                 self._emit(events.StoreFailed(str(fault)))
-                await asyncio.sleep(_FAULT_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def sync_records(self, store: Store) -> None:
-        """One worker of a machine sees to it that all machines know the same."""
+        """Exchange keys and switches with the other replicas. One worker of each machine does this."""
         while True:
             try:
                 await synced(self._records, store)
             except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
                 self._emit(events.StoreFailed(str(fault)))
-                await asyncio.sleep(_FAULT_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
             await asyncio.sleep(_SHARE_SECONDS)
 
 

@@ -1,4 +1,7 @@
-"""An answer goes out to the client: chunk for chunk, kept alive in silence, and never ended well when it was not."""
+"""Delivery of an answer to the client: chunk by chunk, with heartbeats, and cut off visibly where the upstream broke.
+
+The answer belongs to the gateway's block that lends it (`Gateway.handle`); here only its body is read and written.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -15,7 +18,7 @@ from proxy.wire.headers import Headers, find
 
 
 class RelayedStream(web.StreamResponse):
-    """Sends the upstream's headers and no others (the HTTP library would add who it is and what it guesses)."""
+    """A response with the upstream's headers only: aiohttp would add `Server` and guess a `Content-Type`."""
 
     async def _prepare_headers(self) -> None:
         headers = self.headers
@@ -28,21 +31,23 @@ class RelayedStream(web.StreamResponse):
 
 
 class RelayedBody(RelayedStream):
-    """An answer that is no stream: its headers wait for its first bytes and leave in one packet with them."""
+    """A response that is no event stream: its headers are sent in one packet with its first bytes."""
 
     _send_headers_immediately = False
 
 
 class Delivery:
-    """One answer on its way to one client."""
+    """The delivery of one answer to one client."""
 
     __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
 
-    def __init__(self, request: web.BaseRequest, answer: Answer, record: RequestRecord, silence: float) -> None:
+    def __init__(
+        self, request: web.BaseRequest, answer: Answer, record: RequestRecord, heartbeat_seconds: float
+    ) -> None:
         self._request = request
         self._answer = answer
         self._record = record
-        self._heartbeat_seconds = silence
+        self._heartbeat_seconds = heartbeat_seconds
         self._last_at = 0.0
         kind = RelayedBody if answer.watch is None else RelayedStream
         self._response = kind(
@@ -51,10 +56,11 @@ class Delivery:
         record.status = answer.reply.status
 
     async def send(self, *, last: bool) -> web.StreamResponse:
-        """Send it; the `last` one on its connection says so, and the client will come back by another."""
+        """Send the answer. `last`: close the connection after it, so that the client goes to another worker."""
         if last:
             self._response.force_close()
         try:
+            # Closed here, not by the garbage collector: what listens to the body must hear its end at once.
             async with aclosing(self._answer.body()) as chunks:
                 await (
                     self._send_body(chunks)
@@ -66,7 +72,11 @@ class Delivery:
         return self._response
 
     async def _send_body(self, chunks: AsyncGenerator[bytes]) -> None:
-        """Where not even a first byte comes, the client can still be told so properly: nothing was sent yet."""
+        """Send an answer that is no stream.
+
+        Its first bytes are awaited before its headers are sent: if the upstream fails until then, the client still gets
+        a proper error.
+        """
         first = await anext(chunks, b"")
         await self._response.prepare(self._request)
         await self._relay(chunks, first)
@@ -92,19 +102,19 @@ class Delivery:
             record.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):
             record.outcome = "upstream-broke"
-            # What is written gets out, but no end mark follows: nobody may take this for a whole answer.
+            # Close without the end of the body: what was written arrives, and no client takes it for a whole answer.
             if self._request.transport is not None:
                 self._request.transport.close()
 
     @contextmanager
     def _keep_alive(self, watch: sse.Watch) -> Iterator[None]:
-        """Comments between the lines while the upstream says nothing. One task per stream, nothing per chunk."""
+        """Send comments between events while the upstream says nothing: one task per stream, no work per chunk."""
         self._last_at = perf_counter()
-        beating = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
+        heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
         try:
             yield
         finally:
-            beating.cancel()
+            heartbeats.cancel()
 
     async def _send_heartbeats(self, watch: sse.Watch) -> None:
         while True:
@@ -112,12 +122,12 @@ class Delivery:
             if perf_counter() - self._last_at >= self._heartbeat_seconds:
                 self._last_at = perf_counter()
                 if beat := watch.heartbeat:
-                    with suppress(ConnectionError):  # whoever relays will notice
+                    with suppress(ConnectionError):  # the relay's next write raises it, too
                         await self._response.write(beat)
 
 
 def _response_headers(request: web.BaseRequest, answer: Answer) -> Headers:
-    """Nginx asks by HTTP/1.0, and collects what ends with its connection unless the answer asks it not to."""
+    """The headers of a response. An HTTP/1.0 client is probably nginx, which buffers streams unless told not to."""
     if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
         return answer.headers
     return (*answer.headers, ("X-Accel-Buffering", "no"))

@@ -1,4 +1,7 @@
-"""A client's request becomes a Call: its path in normal form, its body whole or as a stream, opened if compressed."""
+"""Intake of a request: a normal path, checked headers, the body whole or as a stream, decompressed where it is read.
+
+Everything that a client can get wrong before a call exists is refused here.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +17,7 @@ from proxy.wire import bodies, paths
 from proxy.wire.headers import Headers, are_text
 
 MIB = 1024 * 1024
-_NOT_AS_ANNOUNCED = "the request's body is not what its headers announce"
+_BROKEN_BODY = "malformed request body: it does not match its Content-Length or Transfer-Encoding"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A body that is read whole must come at this rate at least, `body_silence_seconds` aside: else a few clients that send
 # a byte now and then would hold every place of `max_in_flight`.
@@ -22,14 +25,15 @@ LEAST_BYTES_PER_SECOND = 1024
 
 
 async def receive_call(request: web.BaseRequest, gateway: Gateway, record: RequestRecord) -> Call:
+    """Read a request as a call. The caller is authenticated before anything of the body is read."""
     path, query = split_target(request)
     headers = tuple(request.headers.items())
     if not are_text(headers):
-        raise BadRequest("a header holds bytes that are not UTF-8: which one stays unsaid, it may be a secret")
+        raise BadRequest("a request header is not valid UTF-8 (name withheld: it may be a credential)")
     admitted = gateway.admit(headers, request.remote or "", record)
     headers = admitted.headers
     body = await _receive_body(request, path, headers, gateway, record)
-    if isinstance(body, bytes) and "Content-Encoding" in request.headers:  # it was opened
+    if isinstance(body, bytes) and "Content-Encoding" in request.headers:  # decompressed
         headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
     return Call(request.method, path, query, headers, body, admitted.caller, gateway.credential_of(admitted.caller))
 
@@ -51,7 +55,7 @@ async def _receive_body(
 
 
 def _send_continue(request: web.BaseRequest) -> None:
-    """Clients with a large body ask first. Whoever reads the body has to say yes."""
+    """Answer `Expect: 100-continue`. aiohttp leaves that to the handler, and the client waits for it."""
     if request.transport is not None:
         request.transport.write(_CONTINUE)
 
@@ -62,7 +66,7 @@ def split_target(request: web.BaseRequest) -> tuple[str, str]:
     path = paths.normal(raw)
     below = paths.below_v1(path) if path else None
     if below is None:
-        raise NotFound("there is nothing here: the API is below /v1, the proxy's own pages are /health and /metrics")
+        raise NotFound("not found: API paths start with /v1; the proxy itself serves /health and /metrics")
     return below, query
 
 
@@ -82,7 +86,7 @@ async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: flo
             if request.content.at_eof():
                 break
     except web.RequestPayloadError:
-        raise BadRequest(_NOT_AS_ANNOUNCED) from None
+        raise BadRequest(_BROKEN_BODY) from None
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -92,11 +96,11 @@ async def _stream_body(request: web.BaseRequest, record: RequestRecord, silence_
             record.bytes_in += len(piece)
             yield piece
     except web.RequestPayloadError:
-        raise BadRequest(_NOT_AS_ANNOUNCED) from None
+        raise BadRequest(_BROKEN_BODY) from None
 
 
 async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes:
-    """What has come of the body since the last time; nothing at its end."""
+    """The bytes of the body that have arrived since the last piece; empty at its end."""
     try:
         async with asyncio.timeout(silence_seconds):
             return await request.content.readany()
@@ -106,13 +110,13 @@ async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes
 
 async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
     if not bodies.known(encoding):
-        raise UnsupportedEncoding("the request's Content-Encoding is none of gzip, deflate, zstd, br, identity")
+        raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
     try:
         return await asyncio.to_thread(bodies.decoded, body, encoding, limit)
     except bodies.TooLarge:
         raise _too_large(limit) from None
     except bodies.Unreadable:
-        raise BadRequest("the request's body is not compressed in the way its Content-Encoding says") from None
+        raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
 
 def _too_slow(silence_seconds: float) -> BodyTimeout:

@@ -1,7 +1,7 @@
-"""What the HTTP library answers by itself, in our words: OpenAI error objects that echo nothing.
+"""The HTTP server and its client connections: aiohttp's, but their errors are OpenAI error objects that quote nothing.
 
-A request that cannot even be parsed never reaches the application, and the library's own answer would quote the line it
-stumbled over, which may be the one with the key.
+A request that cannot be parsed never reaches the application. aiohttp's own error page would quote the offending line,
+which may be the one with the key.
 """
 
 from os import urandom
@@ -15,7 +15,7 @@ from proxy import errors, events
 from proxy.request_record import RequestRecord
 
 JSON = "application/json"
-# Where a request keeps the id under which it is logged.
+# The key under which a request carries the id that it is logged with.
 REQUEST_ID = web.RequestKey("request_id", str)
 
 
@@ -33,23 +33,24 @@ def error_response(fault: errors.ProxyError, request_id: str) -> web.Response:
 
 
 class ClientConnection(web_protocol.RequestHandler):
-    """One client connection."""
+    """One connection of a client."""
 
     __slots__ = ("_emit",)
 
-    def __init__(self, door: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
-        super().__init__(door, **settings)
+    def __init__(self, server: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(server, **settings)
         self._emit = emit
 
     def data_received(self, data: bytes) -> None:
-        """A body that turns out to be broken on its way must be told to whoever reads it: the library leaves him
-        waiting, for as long as the client stays.
+        """Pass bytes to the parser. A body that turns out malformed ends for its reader, too.
+
+        aiohttp would leave the handler waiting for the rest of that body until the client hangs up.
         """
         super().data_received(data)
         if self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo):  # noqa: SLF001
             body = self._messages[-2][1] if len(self._messages) > 1 else self._current_body()
             if body is not None and not body.is_eof():
-                body.set_exception(web.RequestPayloadError("the request's body is not well-formed"))
+                body.set_exception(web.RequestPayloadError("malformed request body"))
 
     def _current_body(self) -> StreamReader | None:
         return None if self._current_request is None else self._current_request.content
@@ -62,23 +63,25 @@ class ClientConnection(web_protocol.RequestHandler):
         message: str | None = None,  # noqa: ARG002 (it quotes the request)
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun already")
+            raise ConnectionError("the response has already begun")
         fault, request_id = _as_proxy_error(exc), request.get(REQUEST_ID) or new_request_id()
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.OurFault(request_id, *events.kind_and_place(exc)))
-        if status < errors.Internal.status:  # the parser's own: nobody else has seen this request
+        if status < errors.Internal.status:  # the parser's own: the application has not seen this request
             self._emit(_refusal_event(request_id, fault))
         response = error_response(fault, request_id)
         response.force_close()
         return response
 
     def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_more: Any) -> None:  # noqa: ANN401
-        if exc_info is not None and not isinstance(exc_info, web.RequestPayloadError):  # that one is the client's
+        if exc_info is not None and not isinstance(
+            exc_info, web.RequestPayloadError
+        ):  # the client's fault, and answered
             self._emit(events.OurFault("none", *events.kind_and_place(exc_info)))
 
 
 class HttpServer(web.Server):
-    """Makes a Protocol of ours for each connection."""
+    """The HTTP server: makes a `ClientConnection` for each connection."""
 
     def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(handler, **settings)
@@ -91,16 +94,14 @@ class HttpServer(web.Server):
 def _refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
     now = perf_counter()
     record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
-    return record.finished(now)
+    return record.to_event(now)
 
 
 def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
     match exc:
         case LineTooLong():
-            return errors.HeadersTooLarge("a line of the request's head is longer than this proxy reads (64 KiB)")
+            return errors.HeadersTooLarge("request line or header longer than 64 KiB")
         case BadHttpMessage():
-            return errors.BadRequest(
-                "the request is not well-formed HTTP; what is wrong stays unsaid, it may be a secret"
-            )
+            return errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
         case _:
-            return errors.Internal("a fault of the proxy's own; its log says where")
+            return errors.Internal("internal error of the proxy: its log says where, by this request id")

@@ -1,7 +1,7 @@
-"""Several workers on one port, each with a socket of its own: the kernel deals out the connections.
+"""The supervisor of several workers on one port, each with a socket of its own: the kernel distributes connections.
 
-The supervisor only starts, restarts and stops; it serves nothing and reads no request. With one worker there
-is none: the process is the worker.
+It starts, restarts and stops workers, and serves nothing itself. With one worker there is no supervisor: the process is
+the worker.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def serve(source: ConfigSource, config: Config, sock: socket.socket) -> int:
-    """Serve until told to stop. The socket is bound; with several workers it only holds the port for them."""
+    """Serve until stopped by a signal. With several workers the bound socket only reserves the port for them."""
     if config.listen.workers == 1:
         return _serve_until_stopped(source, config, sock, None)
     return Supervisor(source, config, sock).run()
 
 
 def clear_snapshots(config: Config) -> None:
-    """Make an empty folder for the metrics that workers leave for one another. OSError: the state is not writable."""
+    """Make an empty folder for the metrics that workers share. OSError: the state folder is not writable."""
     if config.listen.workers > 1:
         shutil.rmtree(board_folder(config), ignore_errors=True)
         board_folder(config).mkdir(parents=True, exist_ok=True)
 
 
 def bind_socket(config: Config) -> socket.socket:
-    """A socket on the configured address. OSError: somebody else has it."""
+    """A socket bound to the configured address. OSError: it is in use."""
     family = socket.AF_INET6 if ":" in config.listen.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,6 +55,8 @@ def bind_socket(config: Config) -> socket.socket:
 
 
 class Supervisor:
+    """The parent process of several workers."""
+
     def __init__(self, source: ConfigSource, config: Config, sock: socket.socket) -> None:
         self._source = source
         self._address = config.model_copy(
@@ -79,14 +81,14 @@ class Supervisor:
 
     def _start(self, slot: int) -> None:
         worker = _fork.Process(target=_run_worker, args=(self._source, self._address, slot), name=f"worker-{slot}")
-        # A signal meanwhile would find the child with the supervisor's handlers, or miss it.
+        # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
         self._workers[slot] = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _restart(self, slot: int) -> None:
-        time.sleep(_RESTART_SECONDS)  # a worker that dies at once must not spin
+        time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
         if not self._is_stopping:
             self._start(slot)
 
@@ -104,7 +106,7 @@ class Supervisor:
 
 
 def _run_worker(source: ConfigSource, config: Config, slot: int) -> None:
-    """Until the worker hears signals itself, told to stop it just stops; its configuration is read anew anyhow."""
+    """The main function of a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -113,7 +115,7 @@ def _run_worker(source: ConfigSource, config: Config, slot: int) -> None:
 
 
 def _read_current_config(source: ConfigSource, config: Config) -> Config:
-    """What the other workers may have reloaded since the start; a file that is no good now was refused by them, too."""
+    """The configuration that the other workers have by now. They have refused an invalid file, so this one does."""
     try:
         read = source.read().config
     except InvalidConfig:
@@ -123,8 +125,8 @@ def _read_current_config(source: ConfigSource, config: Config) -> Config:
 
 
 def _serve_until_stopped(source: ConfigSource, config: Config, sock: socket.socket, slot: int | None) -> int:
-    async def life() -> None:
-        await Worker(source, config, slot).run(sock)
+    async def run() -> None:
+        await Worker(source, config, slot).run(sock)  # made within the loop that it runs in
 
-    asyncio.run(life())
+    asyncio.run(run())
     return 0

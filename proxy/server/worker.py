@@ -1,4 +1,8 @@
-"""One worker process from start to drain: open the door, do what goes on beside the requests, leave politely."""
+"""One worker process: it builds what serves requests, runs periodic jobs beside them, and drains on SIGTERM.
+
+The worker owns everything that outlives a request. Its end gives each of them a bounded time, in the order in which
+they need one another: requests, notes after answers, summary calls, connections, listeners.
+"""
 
 import asyncio
 import contextlib
@@ -31,14 +35,14 @@ from proxy.telemetry.witness import Witness
 
 _LAG_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0
-_JOB_RESTART_SECONDS = 1.0  # of what has failed, before it begins again
-# A thread that works on a large history lets the loop have its turn after so long; by default it is 0.005.
+_JOB_RESTART_SECONDS = 1.0  # after a job has failed
+# How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005.
 _THREAD_SWITCH_SECONDS = 0.002
-# For those who are still inside when the drain is over; the library would give them a minute more.
+# How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute.
 _CANCEL_SECONDS = 0.1
-# Turns that wait to be noted after their answers: more would mean that the store or an upstream does not keep up.
-_MOST_NOTES_TASKS = 1_000
-# How long the notes of the last answers may take once the drain is over.
+# Notes after answers that may be under way at once. More means that the store or an upstream does not keep up.
+_MOST_NOTE_TASKS = 1_000
+# How long the notes after the last answers may take once the drain is over.
 _NOTES_SECONDS = 5.0
 _HEAD_LIMIT_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 256 * 1024
@@ -48,7 +52,7 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Worker:
-    """Owns the event loop's life: everything that runs beside requests."""
+    """One worker: the owner of all that outlives a request."""
 
     def __init__(self, source: ConfigSource, config: Config, slot: int | None) -> None:
         self._source = source
@@ -68,7 +72,7 @@ class Worker:
         self._records = assembly.records(config)
         self._records.look()
         self._shares = bool(config.state.url) and not slot
-        self._notes = BackgroundTasks(_MOST_NOTES_TASKS)
+        self._notes = BackgroundTasks(_MOST_NOTE_TASKS)
         gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(gateway, self._emit, self._metrics, self._snapshots, Admin(self._admin_context(config)))
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
@@ -89,7 +93,7 @@ class Worker:
         return name in self._app.gateway.config.teams
 
     def _admin_context(self, config: Config) -> AdminContext:
-        """What the admin pages work with."""
+        """The parts of this worker that the admin pages need."""
         return AdminContext(
             config=lambda: self._app.gateway.config,
             read=self._source.read,
@@ -103,6 +107,7 @@ class Worker:
         )
 
     async def run(self, sock: socket.socket) -> None:
+        """Serve on this socket until SIGTERM or SIGINT, then drain."""
         try:
             await self._serve(sock)
         finally:
@@ -122,13 +127,13 @@ class Worker:
         await runner.setup()
         await web.SockSite(runner, sock, ssl_context=_tls_context(self._app.gateway.config), backlog=1024).start()
         self._emit(_listening(self._app.gateway.config, sock))
-        for work in self._periodic_jobs():
-            self._start_job(work)
+        for job in self._periodic_jobs():
+            self._start_job(job)
         await self._stop_requested.wait()
         await self._drain(runner)
         for task in tuple(self._jobs):
             task.cancel()
-        # In this order: notes of the last answers may call an upstream, count tokens and begin a summary call.
+        # In this order: notes after the last answers may call an upstream, count tokens and begin a summary call.
         await self._notes.close(_NOTES_SECONDS)
         await self._compactor.close()
         await self._close_clients()
@@ -148,7 +153,7 @@ class Worker:
         )
 
     async def _drain(self, runner: web.ServerRunner) -> None:
-        """Not ready at once; the door stays open until what is inside has left, or its time is up."""
+        """Wait for open requests, then cancel the rest. Until then connections are accepted: balancers notice late."""
         self._app.draining = True
         seconds = self._app.gateway.config.listen.drain_seconds
         self._emit(events.Lifecycle("draining", (("in_flight", self._app.in_flight), ("seconds", seconds))))
@@ -160,34 +165,37 @@ class Worker:
     async def _close_clients(self) -> None:
         gateway = self._app.gateway
         gateway.retire()
-        with contextlib.suppress(TimeoutError):  # a note that does not end must not keep the process
+        with contextlib.suppress(TimeoutError):  # a lease that is not returned must not keep the process alive
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
     def _periodic_jobs(self) -> Iterator[Job]:
-        """What goes on beside the requests, for as long as they come."""
+        """The jobs that run beside requests until the drain is over."""
         yield from (self._watch.watch_file, self._watch.watch_records, self._measure_lag)
         if self._shares:
             yield partial(self._watch.sync_records, self._store)
         if self._snapshots is not None:
             yield partial(self._write_snapshots, self._snapshots)
 
-    def _start_job(self, work: Job) -> None:
-        task = self._loop.create_task(work())
+    def _start_job(self, job: Job) -> None:
+        task = self._loop.create_task(job())
         self._jobs.add(task)
-        task.add_done_callback(partial(self._restart_if_failed, work))
+        task.add_done_callback(partial(self._restart_if_failed, job))
 
-    def _restart_if_failed(self, work: Job, task: asyncio.Task[None]) -> None:
-        """A fault of ours is told and costs one turn: nobody else would do this work."""
+    def _restart_if_failed(self, job: Job, task: asyncio.Task[None]) -> None:
+        """Report a job that failed, and start it again after a rest."""
         self._jobs.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._emit(events.OurFault("none", *events.kind_and_place(fault)))
-            self._loop.call_later(_JOB_RESTART_SECONDS, self._start_job, work)
+            self._loop.call_later(_JOB_RESTART_SECONDS, self._start_job, job)
 
-    # --- beside the requests -------------------------------------------------------------------------------------
+    # --- periodic jobs -----------------------------------------------------------------------------------------------
 
     async def _apply_config(self, config: Config) -> bool:
-        """Whether it is another one: then requests that come from now on go by it."""
+        """Put a configuration in force for the requests from now on. Returns whether it differs from the one before.
+
+        The old gateway keeps its connections until the last request and note that began with it.
+        """
         before = self._app.gateway
         if config == before.config:
             return False
@@ -209,19 +217,19 @@ class Worker:
             await asyncio.sleep(_SNAPSHOT_SECONDS)
 
     def _report_store_failure(self, why: str) -> None:
-        """The store and the disk warn from threads of their own."""
+        """Report from any thread that the store or the disk failed."""
         self._emit_from_thread(events.StoreFailed(why))
 
     def _report_store_recovery(self, what: str) -> None:
-        """Good news, from the same threads."""
+        """Report from any thread that the store or the disk works again."""
         self._emit_from_thread(events.StoreBack(what))
 
     def _report_hook_failure(self, why: str) -> None:
-        """Of a hook, from its thread."""
+        """Report from a hook's thread that the hook failed."""
         self._emit_from_thread(events.HookFailed(why))
 
     def _report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
-        """What Python would print of a thread that fails is told by kind and place only, too."""
+        """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""
         if thread.exc_value is not None:
             self._emit_from_thread(events.OurFault("none", *events.kind_and_place(thread.exc_value)))
 
@@ -231,7 +239,7 @@ class Worker:
             self._loop.call_soon_threadsafe(self._emit, event)
 
     def _report_loop_error(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-        """What asyncio would print with all its values is told by kind and place only."""
+        """Report asyncio's uncaught exceptions by kind and place only: their values may hold credentials."""
         exc = context.get("exception")
         if isinstance(exc, BaseException):
             self._emit(events.OurFault("none", *events.kind_and_place(exc)))
