@@ -9,6 +9,7 @@ ARG PYTHON=3.13.18-slim-trixie
 FROM python:${PYTHON} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends binutils
 WORKDIR /src
+# The optional libraries are part of the lock, so that the image can use any kind of shared state.
 COPY requirements.lock ./
 RUN python -m venv /opt/proxy \
  && /opt/proxy/bin/pip install --no-cache-dir --no-compile --require-hashes --only-binary :all: -r requirements.lock

@@ -1,19 +1,20 @@
 """What a worker keeps things in, as the configuration says: promises, originals, and what operators have said."""
 
-import ssl
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from proxy.access.records import Records
 from proxy.compaction.keeping import Keeper
 from proxy.config import Config, Fault, InvalidConfig, Secret
+from proxy.store import sqlite
 from proxy.store.meanwhile import HELD, Meanwhile
 from proxy.store.memory import MemoryStore
 from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.promises import MEBIBYTE, Bounds, Store
-from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
@@ -32,9 +33,23 @@ def state_url(config: Config) -> str:
     return url.value if isinstance(url, Secret) else url
 
 
-def state_tls(config: Config) -> ssl.SSLContext | None:
-    ca_file = config.state.ca_file
-    return ssl.create_default_context(cafile=ca_file) if ca_file else None
+def check_extras(config: Config) -> None:
+    """InvalidConfig where a setting needs an optional library that is not installed. To call before workers start."""
+    if state_url(config):
+        _import_redis_store()
+    object_store(config)
+
+
+def _import_redis_store() -> ModuleType:
+    """Only here, and only where `state.url` is set: redis-py takes 0.3 s and 25 MB of every process that imports it."""
+    try:
+        from proxy.store import redis  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "redis":
+            raise
+        why = "shared state needs an optional library: pip install 'compaction-proxy[redis]'"
+        raise InvalidConfig([Fault("state.url", "configuration", why)]) from None
+    return redis
 
 
 def records(config: Config) -> Records:
@@ -45,20 +60,25 @@ def store(config: Config, warn: Warn) -> Store:
     bounds = Bounds(promises=config.state.mib * MEBIBYTE, seconds=config.state.days * 24 * 3600)
     if url := state_url(config):
         held = replace(HELD, seconds=bounds.seconds)
-        return Meanwhile(RedisStore(url, bounds, warn, tls=state_tls(config)), held)
+        shared: Store = _import_redis_store().RedisStore(url, bounds, warn, ca_file=config.state.ca_file)
+        return Meanwhile(shared, held)
     if config.state.store == "memory":
         return MemoryStore(bounds)
     return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)
 
 
+def peek(config: Config, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
+    """The key of the chain, and the blocks under these keys, for commands that only look. StoreUnavailable."""
+    if url := state_url(config):
+        looked: Coroutine[Any, Any, tuple[bytes | None, dict[str, bytes]]]
+        looked = _import_redis_store().peek(url, keys, config.state.ca_file)
+        return asyncio.run(looked)
+    return sqlite.peek(Path(config.state.dir) / "promises.sqlite", keys)
+
+
 def redacting(config: Config) -> Redaction:
     told = config.transcripts
     return redaction(told.patterns) if told.redact else Redaction()
-
-
-def check_extras(config: Config) -> None:
-    """InvalidConfig where a setting needs an optional library that is not installed. To call before workers start."""
-    object_store(config)
 
 
 def _import_object_store() -> ModuleType:

@@ -25,6 +25,8 @@ from serving import free_port
 PROGRAM = next(filter(None, map(shutil.which, ("redis-server", "valkey-server"))), None)
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="no redis-server and no valkey-server is installed")
 PATIENCE = 10.0
+RIGHTS = "+eval +evalsha +get +set +del +exists +setrange +pexpire +time +ping +select"
+"""Of a user with which the store can do everything, as docs/shared-state.md lists them."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,8 @@ class RedisServer:
     options: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     process: subprocess.Popen | None = None
+    config: Path | None = None
+    """Given to a Sentinel: it writes what it finds out there."""
 
     @property
     def url(self) -> str:
@@ -43,10 +47,21 @@ class RedisServer:
 
     def start(self, *options: str) -> None:
         """Without persistence, unless the options say otherwise."""
-        plain = ("--bind", "127.0.0.1", "--databases", "512", "--save", "", "--appendonly", "no")
+        config = () if self.config is None else (self.config,)
+        plain = ("--databases", "512", "--save", "", "--appendonly", "no") if self.config is None else ("--sentinel",)
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [PROGRAM, "--port", str(self.port), "--dir", self.folder, *plain, *self.options, *options],
+                [
+                    PROGRAM,
+                    *config,
+                    "--port",
+                    str(self.port),
+                    "--dir",
+                    self.folder,
+                    *plain,
+                    *self.options,
+                    *options,
+                ],
                 stdout=log,
                 stderr=log,
             )
@@ -75,6 +90,9 @@ class RedisServer:
     def resume(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
 
+    def let_in(self, user: str, password: str, rights: str = RIGHTS, keys: str = "~cp/*") -> None:
+        assert self.says("ACL", "SETUSER", user, "on", f">{password}", keys, *rights.split()) == "+OK"
+
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Somebody else holds a connection."""
@@ -88,9 +106,18 @@ class RedisServer:
         with self._asked(*words) as heard:
             return heard.readline().decode().strip()
 
+    def told(self, *words: str) -> str:
+        """What it answers, where that is one string."""
+        with self._asked(*words) as heard:
+            return heard.read(int(heard.readline()[1:])).decode()
+
     def get(self, key: str) -> bytes:
         with self._asked("GET", key) as heard:
             return heard.read(int(heard.readline()[1:]))
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._asked("SET", key, value) as heard:
+            assert heard.readline() == b"+OK\r\n"
 
     def keys(self, pattern: str) -> list[str]:
         with self._asked("KEYS", pattern) as heard:
@@ -100,17 +127,17 @@ class RedisServer:
 
     def info(self, section: str) -> dict[str, str]:
         """What it says of itself."""
-        with self._asked("INFO", section) as heard:
-            told = heard.read(int(heard.readline()[1:])).decode()
+        told = self.told("INFO", section)
         return dict(pair.split(":", 1) for pair in told.splitlines() if ":" in pair)
 
     def flush(self) -> None:
         assert self.says("FLUSHALL") == "+OK"
 
     @contextmanager
-    def _asked(self, *words: str) -> Iterator[BinaryIO]:
+    def _asked(self, *words: str | bytes) -> Iterator[BinaryIO]:
+        told = [word if isinstance(word, bytes) else word.encode() for word in words]
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
-            line.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in words))
+            line.sendall(b"*%d\r\n" % len(told) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in told))
             with line.makefile("rb") as heard:
                 yield heard
 

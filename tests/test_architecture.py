@@ -49,6 +49,7 @@ DOORS = {
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
+    "redis": ("store/redis_client.py",),
     "brotli": ("wire/bodies.py",),
     "zstandard": ("wire/bodies.py",),
     "argparse": ("cli/", "lab/commands/"),

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from proxy import assembly
 from proxy.cli import options
 from proxy.config import as_yaml, doubts
 from proxy.windows import find_bundled_window
@@ -23,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
         print(as_yaml(), end="")  # noqa: T201
         return 0
     config = options.loaded(args, options.state(args)).config
+    assembly.check_extras(config)
     for where, why in doubts(config, _is_known):
         print(f"warning: {where}: {why}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)

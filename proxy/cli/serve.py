@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         return options.loaded(args, given)
 
     config = read().config
-    assembly.check_extras(config)
+    assembly.check_extras(config)  # before any worker starts: each of them would fail with a traceback, again and again
     try:
         sock = supervisor.bind_socket(config)
     except OSError as fault:

@@ -1,14 +1,11 @@
 """Saved conversations for the commands that read them, with the store that knows their blocks and their key."""
 
-import asyncio
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from proxy import assembly
 from proxy.config import Config
 from proxy.core.identity import promise_key
-from proxy.store import redis, sqlite
 from proxy.store.promises import StoreUnavailable
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.reading import Transcript, read_transcript
@@ -39,10 +36,7 @@ class TranscriptSource:
         """The key of the chain, and the blocks stored for these links."""
         keys = {promise_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
-            if url := assembly.state_url(self.config):
-                key, found = asyncio.run(redis.peek(url, list(keys), assembly.state_tls(self.config)))
-            else:
-                key, found = sqlite.peek(Path(self.config.state.dir) / "promises.sqlite", list(keys))
+            key, found = assembly.peek(self.config, list(keys))
         except StoreUnavailable as fault:
             print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
             return None, {}

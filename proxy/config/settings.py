@@ -18,10 +18,10 @@ from proxy.config.block import Block
 from proxy.config.hooks import Hook
 from proxy.config.policies import DEFAULT, Policy, lineage, resolved
 from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
+from proxy.config.state_url import parse_state_url
 from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices, is_team
 from proxy.wire import redaction
 
-_STATE_URL = re.compile(r"rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?(/\d*)?")
 _REMOTE = ("s3://", "gs://", "az://")
 _BUCKET = re.compile(r"(s3|gs|az)://([^/]+)(/.*)?")
 _OF_AWS = {
@@ -50,10 +50,8 @@ def _base_url(url: str) -> str:
 def _state_url(value: Secret | str) -> Secret | str:
     if not value:
         return value
-    parts = urlsplit(value.value if isinstance(value, Secret) else value)
-    if not _STATE_URL.fullmatch(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()):
-        raise ValueError("not a URL of the form redis://HOST:6379/0 (with TLS: rediss://HOST:6379/0)")
-    if parts.password and isinstance(value, str):
+    url = parse_state_url(value.value if isinstance(value, Secret) else value)
+    if url.has_password and isinstance(value, str):
         raise ValueError("a secret is named, not written: say env:NAME or file:PATH for a URL with a password")
     return value
 
@@ -207,7 +205,9 @@ class State(Block):
 
     dir: str = Field("./state", min_length=1, description="Directory for everything the proxy keeps.")
     url: StateUrl = Field(
-        "", description="redis:// or rediss:// of a state that replicas share, as env:NAME if it holds a password."
+        "",
+        description="State that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or"
+        " redis+cluster://HOST:6379 (rediss for TLS), as env:NAME if it holds a password.",
     )
     ca_file: TrustedFile = Field(None, description="Certificates (PEM) to trust for rediss:// instead of the system's.")
     store: Literal["sqlite", "memory"] = Field(

@@ -14,11 +14,17 @@ if not now then
   now = time[1] + time[2] / 1000000
 end
 
+-- A value of another type or without a plausible deadline was written by no script of ours: it counts as nothing, and
+-- the next write replaces it. Any other error is raised.
 local function standing(key)
-  local kept = redis.call('GET', key)
-  if kept then
+  local kept = redis.pcall('GET', key)
+  if type(kept) == 'table' then
+    if string.find(kept.err, 'WRONGTYPE', 1, true) then return nil end
+    kept = redis.call('GET', key)
+  end
+  if kept and #kept >= 8 then
     local deadline = struct.unpack('>d', kept)
-    if deadline > now then return string.sub(kept, 9), deadline end
+    if deadline > now and deadline < now + 1e11 then return string.sub(kept, 9), deadline end
   end
 end
 
@@ -43,10 +49,11 @@ class Script:
         object.__setattr__(self, "sha", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
-# ARGV: now, seconds a promise lives, grain, and lists of keys, the first one of promises. A list may have thousands of
-# keys, nearly all of them of nothing, and to read them takes longer than to look: so it comes in stretches, wider and
-# wider ones, each read only while nothing was found, and an empty one is its end. Of each list comes the place of the
-# first key that stands, and its value (and what the script itself wants to know of it).
+# KEYS: one of the keys, by which a Cluster finds the node. ARGV: now, seconds a block lives, grain, and lists of keys,
+# the first one of blocks. A list may have thousands of keys, nearly all of them of nothing, and to unpack them takes
+# longer than to look: so it comes in batches, wider and wider ones, each unpacked only while nothing was found, and an
+# empty one is its end. Of each list comes the place of the first key that stands, and its value (and what the script
+# itself needs of it).
 LONGEST = Script(
     _PRELUDE
     + """
@@ -63,14 +70,14 @@ local function among(keys)
   end
 end
 
-local stretch = 3
+local batch = 3
 local function first()
   local before, found = 0, false
   while true do
-    stretch = stretch + 1
-    if ARGV[stretch] == '' then return found end
+    batch = batch + 1
+    if ARGV[batch] == '' then return found end
     if not found then
-      local keys = cmsgpack.unpack(ARGV[stretch])
+      local keys = cmsgpack.unpack(ARGV[batch])
       local place, value, deadline = among(keys)
       if place then found = {before + place, value, deadline, keys[place]} end
       before = before + #keys
@@ -88,7 +95,7 @@ end
 
 local found = {first()}
 if found[1] then used(unpack(found[1])) end
-while stretch < #ARGV do table.insert(found, first()) end
+while batch < #ARGV do table.insert(found, first()) end
 return found
 """
 )
@@ -114,8 +121,11 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """)
 
-# KEYS: key. ARGV: what is to stand where nothing does. What stands.
+# KEYS: key. ARGV: what is to stand where nothing that can key a hash does (BLAKE2 takes 1 to 64 bytes). What stands.
 SECRET = Script("""
-redis.call('SET', KEYS[1], ARGV[1], 'NX')
-return redis.call('GET', KEYS[1])
+local stands = redis.pcall('GET', KEYS[1])
+if type(stands) == 'table' and not string.find(stands.err, 'WRONGTYPE', 1, true) then return stands end
+if type(stands) == 'string' and #stands > 0 and #stands <= 64 then return stands end
+redis.call('SET', KEYS[1], ARGV[1])
+return ARGV[1]
 """)

@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 from kept import BOUNDED, KINDS, SHARED, Place
+from redis_groups import ClusterNodes, cluster
 from redis_server import PROGRAM, RedisServer, running
 
 from proxy.store.redis import RedisStore
@@ -25,14 +26,21 @@ def databases():
     return count(1)
 
 
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory) -> Iterator[ClusterNodes]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
+
+
 @pytest.fixture
-def place(redis, databases, tmp_path) -> Callable[[], Place]:
+def place(request, redis, databases, tmp_path) -> Callable[[], Place]:
     """A place for one state; each call gives another."""
 
     def made() -> Place:
         number = next(databases)
         (tmp_path / str(number)).mkdir()
-        return Place(tmp_path / str(number), redis.database(number) if redis else "", redis)
+        url = redis.database(number) if redis else ""
+        return Place(tmp_path / str(number), url, redis, lambda: request.getfixturevalue("redis_cluster"))
 
     return made
 

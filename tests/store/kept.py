@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from redis_groups import ClusterNodes
 from redis_server import RedisServer, needs_redis
 
 from proxy.store.meanwhile import Meanwhile
@@ -61,6 +62,8 @@ class Place:
     folder: Path
     url: str
     server: RedisServer | None
+    cluster: Callable[[], ClusterNodes]
+    """Started when a test first asks for it; all places share it, one after the other."""
 
     def empty(self) -> None:
         self.server.says("FLUSHALL")
@@ -80,7 +83,7 @@ def in_redis(place):
     clock = Clock()
 
     def opened(bounds):
-        return RedisStore(place.url, bounds, clock=clock, patience=PATIENT)
+        return RedisStore(place.url, bounds, clock=clock, timeout=PATIENT)
 
     return Kept(opened, clock.forward, place.empty)
 
@@ -89,12 +92,23 @@ def in_redis_and_in_mind(place):
     clock = Clock()
 
     def opened(bounds):
-        return Meanwhile(RedisStore(place.url, bounds, clock=clock, patience=PATIENT), bounds, clock)
+        return Meanwhile(RedisStore(place.url, bounds, clock=clock, timeout=PATIENT), bounds, clock)
 
     return Kept(opened, clock.forward, place.empty)
 
 
-REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind)]
+def in_a_redis_cluster(place):
+    clock, nodes = Clock(), place.cluster()
+    nodes.flush()
+
+    def opened(bounds):
+        return RedisStore(nodes.url, bounds, clock=clock, timeout=PATIENT)
+
+    return Kept(opened, clock.forward, nodes.flush)
+
+
+REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind, in_a_redis_cluster)]
 BOUNDED = [in_memory, in_sqlite]
 SHARED = [in_sqlite, *REDIS]
 KINDS = [in_memory, *SHARED]
+APART = [in_memory, in_sqlite, *REDIS[:2]]  # a Cluster has one database

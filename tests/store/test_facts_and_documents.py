@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from kept import KINDS
+from kept import APART
 
 from proxy.store.promises import SECRET_BYTES, Found
 
@@ -180,7 +180,7 @@ async def test_the_secret_is_made_once(kept):
     assert await store.secret() == secret
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", APART)
 async def test_two_states_have_two_secrets(kind, place):
     one, two = kind(place()), kind(place())
     assert await one.store().secret() != await two.store().secret()

@@ -13,10 +13,10 @@ from serving import free_port
 from proxy import assembly
 from proxy.config import Config
 from proxy.store.promises import Bounds, Found, StoreUnavailable
-from proxy.store.redis import AGAIN, peek
+from proxy.store.redis import peek
+from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
 
 pytestmark = needs_redis
-PATIENCE = 0.25
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def timed(act):
     return None
 
 
-async def back(store, within=3 * AGAIN):
+async def back(store, within=3 * CHECK_INTERVAL_SECONDS):
     """Until it answers again: so long it took."""
     began = time.monotonic()
     while await timed(store.fact("t/any")) is not None:
@@ -66,7 +66,7 @@ async def test_a_stuck_server_is_waited_for_once_and_by_nobody_after_that(server
     await store.put("t/h1", b"block")
     server.pause()
     first = await timed(longest(store, "t/h1"))
-    assert PATIENCE <= first < 2 * PATIENCE
+    assert STORE_TIMEOUT_SECONDS <= first < 2 * STORE_TIMEOUT_SECONDS
     assert [await timed(longest(store, "t/h1")) < 0.05 for _ in range(20)] == [True] * 20
     server.resume()
     await back(store)
@@ -77,14 +77,24 @@ async def test_all_who_wait_for_a_stuck_server_are_let_go_with_the_first(server,
     await store.put("t/h1", b"block")
     server.pause()
     waited = await asyncio.gather(*(timed(longest(store, "t/h1")) for _ in range(50)))
-    assert max(waited) < 2 * PATIENCE
+    assert max(waited) < 2 * STORE_TIMEOUT_SECONDS
     server.resume()
+
+
+async def test_a_reply_that_came_while_the_loop_stood_still_is_not_too_late(server, store, warnings):
+    await store.put("t/h1", b"block")
+    for _ in range(5):
+        asked = asyncio.ensure_future(longest(store, "t/h1"))
+        await asyncio.sleep(0)
+        time.sleep(STORE_TIMEOUT_SECONDS * 1.2)  # noqa: ASYNC251 (as a large body that is parsed)
+        assert await asked == Found("t/h1", b"block")
+    assert warnings == []
 
 
 async def test_a_server_that_is_stuck_from_the_start_is_waited_for_once(server, opened):
     server.pause()
     store = opened(server.url)
-    assert await timed(store.secret()) < 2 * PATIENCE
+    assert await timed(store.secret()) < 2 * STORE_TIMEOUT_SECONDS
     assert await timed(store.secret()) < 0.05
     server.resume()
     await back(store)
@@ -104,9 +114,9 @@ async def test_no_answer_is_ever_taken_for_that_to_another_question(server, stor
     async def stutters():
         await asyncio.sleep(0.1)
         server.pause()
-        await asyncio.sleep(PATIENCE * 1.2)
+        await asyncio.sleep(STORE_TIMEOUT_SECONDS * 1.2)
         server.resume()
-        await asyncio.sleep(AGAIN * 1.2)
+        await asyncio.sleep(CHECK_INTERVAL_SECONDS * 1.2)
 
     stuttering = asyncio.create_task(stutters())
     right = []
@@ -191,7 +201,7 @@ async def test_a_cluster_is_told_that_it_is_one(tmp_path, opened):
         part.says("CLUSTER", "ADDSLOTSRANGE", "0", "1")
         store = opened(part.url)
         for act in (store.secret(), store.longest(["t/h1"]), store.put("t/h1", b"block"), store.document("keys")):
-            with pytest.raises(StoreUnavailable, match="a cluster: the state needs a single primary"):
+            with pytest.raises(StoreUnavailable, match=r"redis\+cluster://"):
                 await act
 
 
@@ -203,8 +213,6 @@ async def test_a_server_with_too_many_clients_is_told_so(server, opened):
 
 async def test_an_answer_that_breaks_off_is_no_answer(opened, warnings):
     async def stammers(reader, writer):
-        await reader.readuntil(b"PING\r\n")
-        writer.write(b"+PONG\r\n")
         await reader.readuntil(b"\r\n")
         writer.write(b"$32\r\nhalf of a ")
         await writer.drain()
@@ -212,7 +220,7 @@ async def test_an_answer_that_breaks_off_is_no_answer(opened, warnings):
 
     async with await asyncio.start_server(stammers, "127.0.0.1", 0) as server:
         store = opened(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        with pytest.raises(StoreUnavailable, match="hung up"):
+        with pytest.raises(StoreUnavailable, match="closed the connection"):
             await store.secret()
     assert len(warnings) == 1
 
@@ -229,7 +237,7 @@ async def test_a_line_that_is_silent_is_tried_before_anybody_has_to_wait_in_vain
     await store.secret()
     ((kind, seconds),) = timers(server)
     assert kind == "02"  # keep-alive
-    assert 0 < seconds <= 15
+    assert 0 < seconds <= 30
 
 
 async def test_something_that_is_no_redis_is_told_so(opened):
@@ -270,7 +278,7 @@ async def dribbling(server):
 
 async def test_answers_that_come_in_pieces_are_read_whole(server, opened):
     async with dribbling(server) as url:
-        store, value = opened(url, patience=10.0), bytes(range(256)) * 8 + b"\r\n$-1\r\n"
+        store, value = opened(url, timeout=10.0), bytes(range(256)) * 8 + b"\r\n$-1\r\n"
         await store.put("t/h1", value)
         await store.note("t/a", b"", 60)
         found = await store.longest(["t/h2", "t/h1"], ["t/none"], ["t/a"])
@@ -299,10 +307,13 @@ async def test_a_look_up_is_one_round_trip_and_brings_the_first_of_each_list_onl
     assert after[1] - before[1] == 1
 
 
-async def test_any_number_of_requests_share_one_connection(server, store):
+@pytest.mark.parametrize(("option", "most"), [("", MAX_CONNECTIONS), ("?max_connections=3", 3)])
+async def test_any_number_of_requests_share_a_few_connections(server, opened, option, most):
+    store = opened(server.url + option, timeout=10.0)
     before = int(server.info("stats")["total_connections_received"])
     await asyncio.gather(*(store.put(f"t/{number}", b"block") for number in range(200)))
-    assert int(server.info("stats")["total_connections_received"]) == before + 2  # the other one asks about them
+    told = int(server.info("stats")["total_connections_received"]) - before - 1  # one asks about them
+    assert 1 <= told <= most
 
 
 # --- how long, and how much ---

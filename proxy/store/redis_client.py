@@ -1,0 +1,391 @@
+"""A redis-py client whose calls never hold a request up: one server, Sentinel or Cluster.
+
+A call waits `STORE_TIMEOUT_SECONDS` at most. After the first one that failed, every further call fails at once, until
+a check in the background has reached the server again. In a Cluster this holds for each node by itself.
+
+redis-py connects, speaks the protocol and follows failovers. What it raises is translated here: a store that cannot be
+used is `StoreUnavailable`, with a sentence for operators that never quotes what was sent, which may be a password.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, cast
+
+from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import (
+    MasterNotFoundError,
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+)
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    InvalidResponse,
+    NoScriptError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
+)
+
+from proxy.config.state_url import StateUrl
+from proxy.store.lua import Script
+from proxy.store.promises import StoreUnavailable
+
+Argument = str | bytes | int | float
+Client = Redis | RedisCluster
+
+STORE_TIMEOUT_SECONDS = 0.25
+TICKS = 5
+"""In which the time-out is counted: see `_Limit`."""
+CHECK_TIMEOUT_SECONDS = 5.0
+CHECK_INTERVAL_SECONDS = 1.0
+NODE_TIMEOUT_SECONDS = 1.0
+"""For one Sentinel, or one node of a Cluster: past it the next one is asked."""
+MAX_CONNECTIONS, NO_LIMIT = 16, 1 << 16
+
+_PROMOTED_ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN"}
+"""Errors after which another server may have taken the name or the slots: all connections are opened again."""
+_SLOTS = "this server is part of a Cluster: write redis+cluster:// in state.url"
+_RIGHTS = "this user lacks a right: docs/shared-state.md lists them"
+_HINTS = {
+    "LOADING": "it is still reading its data",
+    "MASTERDOWN": "it is a replica without its primary",
+    "READONLY": "it is a replica: the URL must name the primary",
+    "NOAUTH": "it wants a password: put user and password into the URL",
+    "WRONGPASS": "it does not accept this user or this password",
+    "NOPERM": _RIGHTS,
+    "OOM": "it is full: raise its maxmemory, or set its maxmemory-policy to volatile-lru",
+    "BUSY": "it is running somebody else's script",
+    "MISCONF": "it cannot write its data to its disk: see its log",
+    "NOREPLICAS": "it has fewer replicas than its min-replicas-to-write asks for",
+    "CLUSTERDOWN": "some hash slots have no node that serves them (a Cluster needs redis+cluster:// in state.url)",
+    "MOVED": _SLOTS,
+    "WRONGTYPE": "a key below cp/ holds a value that another program wrote: delete it",
+    "ERR": "is it a Redis 7 or a Valkey?",
+    "ERR ACL failure in script": _RIGHTS,
+    "ERR The user executing the script can't": _RIGHTS,
+    "ERR AUTH <password> called without any password configured": "it has no password: take it out of the URL",
+    "ERR DB index is out of range": "the URL ends in the number of a database: 0 always exists",
+    "ERR max number of clients": "raise its maxclients",
+    "ERR Script attempted to access a": _SLOTS,
+    "ERR unknown command": "is it a Redis 7 or a Valkey? A Sentinel needs redis+sentinel:// in state.url",
+    "ERR This instance has cluster support disabled": "it is no Cluster: write redis:// in state.url",
+}
+_QUOTABLE = tuple(hint for hint in _HINTS if hint.startswith("ERR "))
+"""Beginnings of errors that repeat nothing of what the server was sent."""
+
+_REASONS: dict[type[BaseException], str] = {
+    RedisTimeoutError: "cannot be reached: no reply",
+    RedisConnectionError: "closed the connection",
+    RedisClusterException: "cannot be reached: no node of the Cluster answers as one, or some hash slots have no node",
+}
+_ODD_REPLY = (
+    InvalidResponse, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What redis-py raises while it reads what is not Redis, such as a RecursionError for a thousand nested lists."""
+_FAULTS = (RedisError, RedisClusterException, OSError, EOFError, *_ODD_REPLY)
+
+
+class _TlsConnection(SSLConnection):
+    """An encrypted connection whose certificates are read once, not for each connection again.
+
+    redis-py reads them within the event loop, 20 ms each time, and trusts the system's beside those of `ca_file`.
+    """
+
+    def __init__(self, *, tls: ssl.SSLContext, **options: Any) -> None:  # noqa: ANN401 (redis-py's own)
+        super().__init__(**options)
+        self.ssl_context.context = tls
+
+
+class _SentinelTlsConnection(SentinelManagedConnection, _TlsConnection):
+    """An encrypted connection to the primary that the Sentinels name."""
+
+
+def _tls_context(url: StateUrl, ca_file: str | None) -> ssl.SSLContext:
+    ca_file = ca_file or cast("str | None", url.options.get("ssl_ca_certs"))
+    context = ssl.create_default_context(cafile=ca_file)
+    check = url.options.get("ssl_cert_reqs", "required")
+    if check == "none" or not url.options.get("ssl_check_hostname", True):
+        context.check_hostname = False
+    context.verify_mode = {
+        "none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED
+    }[str(check)]  # fmt: skip
+    if (certificate := url.options.get("ssl_certfile")) is not None:
+        context.load_cert_chain(str(certificate), cast("str | None", url.options.get("ssl_keyfile")))
+    return context
+
+
+def _open_client(url: StateUrl, ca_file: str | None) -> tuple[Client, Sentinel | None]:
+    """A client that has not connected yet, and the Sentinels it asks for the primary."""
+    tls = {"tls": _tls_context(url, ca_file)} if url.tls else {}
+    plain = {name: value for name, value in url.options.items() if not name.startswith(("ssl_", "sentinel_"))}
+    options: dict[str, Any] = {
+        "socket_connect_timeout": CHECK_TIMEOUT_SECONDS,
+        "socket_timeout": None,
+        **plain,
+        "username": url.user or None,
+        "password": url.password or None,
+        "protocol": 2,  # of RESP3 nothing is needed, and older servers and some proxies do not speak it
+        "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
+    }
+    # GuardedClient bounds how many are in use. A limit here would raise an error where waiting a moment is enough.
+    pool = {**options, **tls, "max_connections": NO_LIMIT}
+    if url.topology == "cluster":
+        return _open_cluster(url, pool), None
+    pool |= {"db": url.database, "retry": Retry(NoBackoff(), 0)}
+    if url.topology == "sentinel":
+        return _open_sentinel(url, pool)
+    ((host, port),) = url.nodes
+    kind = _TlsConnection if url.tls else Connection
+    return Redis.from_pool(ConnectionPool(kind, host=host, port=port, **pool)), None
+
+
+def _open_sentinel(url: StateUrl, options: dict[str, Any]) -> tuple[Redis, Sentinel]:
+    """Sentinels have users and passwords of their own, and are asked one after the other: each for a short time."""
+    asking = {
+        **options,
+        "username": url.options.get("sentinel_username"),
+        "password": url.options.get("sentinel_password"),
+        "db": 0,
+        "socket_connect_timeout": NODE_TIMEOUT_SECONDS,
+        "socket_timeout": NODE_TIMEOUT_SECONDS,
+    }
+    kind = _TlsConnection if url.tls else Connection
+    sentinel = Sentinel([])  # type: ignore[no-untyped-call]
+    sentinel.sentinels = [
+        Redis.from_pool(ConnectionPool(kind, host=host, port=port, **asking)) for host, port in url.nodes
+    ]
+    managed = _SentinelTlsConnection if url.tls else SentinelManagedConnection
+    pool = SentinelConnectionPool(url.service, sentinel, connection_class=managed, **options)  # type: ignore[no-untyped-call]
+    return Redis.from_pool(pool), sentinel
+
+
+def _open_cluster(url: StateUrl, options: dict[str, Any]) -> RedisCluster:
+    """A client for all nodes. A node that does not answer is passed over."""
+    tls = {name: options.pop(name) for name in ("tls",) if name in options}
+    client = RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
+        retry=Retry(NoBackoff(), 0),
+        reinitialize_steps=0,  # else every fifth redirection closes all connections, also those in use
+        **{**options, "socket_timeout": options["socket_timeout"] or NODE_TIMEOUT_SECONDS},
+    )
+    if tls:  # the class of the connections is no parameter of RedisCluster
+        tls["connection_class"] = _TlsConnection
+        client.connection_kwargs |= tls
+        client.nodes_manager.connection_kwargs |= tls
+        client.nodes_manager.startup_nodes = {
+            node.name: ClusterNode(node.host, node.port, **client.connection_kwargs)
+            for node in client.nodes_manager.startup_nodes.values()
+        }
+    return client
+
+
+@dataclass(slots=True)
+class _Health:
+    """Whether a server may be asked."""
+
+    fault: str = ""
+    """Why it may not."""
+    check: asyncio.Task[None] | None = None
+
+
+class GuardedClient:
+    """The servers behind a URL. `warn` is called with a sentence for operators, at most once a second."""
+
+    def __init__(self, url: StateUrl, ca_file: str | None, timeout: float, warn: Callable[[str], None]) -> None:
+        self.url = url
+        self._client, self._sentinel = _open_client(url, ca_file)
+        self._places = asyncio.Semaphore(int(url.options.get("max_connections", MAX_CONNECTIONS)))
+        self._timeout = timeout
+        self._warn = warn
+        self._warned = 0.0
+        self._health: dict[str, _Health] = {}
+
+    async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
+        """What a script returns. A server that was restarted or replaced has to be sent its text again."""
+        try:
+            return await self.ask(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self.ask(keys[0], "EVAL", script.text, len(keys), *keys, *arguments)
+
+    async def ask(self, key: str, *command: Argument) -> object:
+        """What the server that holds this key replies. StoreUnavailable, or NoScriptError."""
+        server = self._server_of(key)
+        health = self._health.setdefault(server, _Health())
+        if health.fault:
+            raise StoreUnavailable(health.fault)
+        try:
+            async with _Limit(self._timeout), self._places:
+                return await self._execute(key, command)
+        except NoScriptError:
+            raise
+        except ResponseError as refusal:
+            raise StoreUnavailable(self._refused(server, refusal)) from None
+        except TimeoutError:
+            why = f"connection or reply timed out after {self._timeout} s"
+        except _FAULTS as fault:
+            why = _explain(fault)
+        raise StoreUnavailable(self._suspend(server, why))
+
+    def odd_reply(self) -> StoreUnavailable:
+        """The fault of a server whose reply has a form that no script of ours returns."""
+        return StoreUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
+
+    async def close(self) -> None:
+        checks = [health.check for health in self._health.values() if health.check is not None]
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
+        with suppress(TimeoutError, *_FAULTS):  # a server that is stuck says no good-bye
+            async with asyncio.timeout(self._timeout):
+                await self._client.aclose()
+                if isinstance(self._client, RedisCluster):  # after a fault its aclose() closes nothing
+                    await self._client.nodes_manager.aclose()
+                    await self._client.nodes_manager.aclose("startup_nodes")
+                if self._sentinel is not None:
+                    await self._sentinel.aclose()
+
+    async def _execute(self, key: str, command: tuple[Argument, ...]) -> object:
+        if isinstance(self._client, Redis):
+            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        await self._client.initialize()
+        # Told which node: redis-py 8.1 sends EVALSHA to any, and is redirected each time.
+        node = self._client.get_node_from_key(key)
+        try:
+            return await self._client.execute_command(*command, target_nodes=node)
+        except RedisConnectionError:  # dropped while it was idle, which is not looked at as it is on a single server
+            await self._client.initialize()
+            return await self._client.execute_command(*command, target_nodes=self._client.get_node_from_key(key))
+
+    def _server_of(self, key: str) -> str:
+        """The node that serves the key's hash slot, once the Cluster is known; else the whole of it."""
+        if isinstance(self._client, RedisCluster) and self._client.nodes_manager.slots_cache:
+            with suppress(RedisClusterException):
+                node = self._client.get_node_from_key(key)
+                return node.name if node is not None else ""
+        return ""
+
+    def _refused(self, server: str, refusal: ResponseError) -> str:
+        kind = _kind(refusal)
+        if kind in _PROMOTED_ELSEWHERE:
+            return self._suspend(server, _refusal(kind))
+        return self._complain(_refusal(kind))
+
+    def _suspend(self, server: str, why: str) -> str:
+        """From now on no request waits for this server; whether it is well again is looked for at once."""
+        health = self._health[server]
+        health.fault = self._complain(why)
+        if health.check is None or health.check.done():
+            health.check = asyncio.get_running_loop().create_task(self._check(server, health))
+        return health.fault
+
+    async def _check(self, server: str, health: _Health) -> None:
+        while health.fault:
+            try:
+                async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+                    await self._reach(server)
+            except TimeoutError:
+                health.fault = self._complain(f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s")
+            except _FAULTS as fault:
+                health.fault = self._complain(_explain(fault))
+            else:
+                health.fault = ""
+                return
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+
+    async def _reach(self, server: str) -> None:
+        """Over fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
+        if isinstance(self._client, Redis):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+            await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
+            return
+        await self._client.initialize()
+        await self._client.nodes_manager.initialize()  # who serves which slot, after a failover
+        node = self._client.get_node(node_name=server) if server else self._client.get_random_primary_node()
+        if node is not None:  # else it left the Cluster, and no key leads to it any more
+            await self._client.execute_command("PING", target_nodes=node)
+
+    def _complain(self, why: str) -> str:
+        if time.monotonic() - self._warned >= CHECK_INTERVAL_SECONDS:
+            self._warned = time.monotonic()
+            self._warn(f"{self.url} {why}; requests go on without it")
+        return f"{self.url} {why}"
+
+
+class _Limit:
+    """TimeoutError after so many seconds in which the event loop had time to read a reply.
+
+    A worker that parses a large body stands still for a while, and would otherwise take its Redis to be out. So the
+    time is counted in ticks: however long the loop stood still, it counts as one.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._tick_seconds = seconds / TICKS
+        self._ticks_left = TICKS
+        self._timeout = asyncio.timeout(None)
+        self._alarm: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._tick()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        await self._timeout.__aexit__(kind, fault, trace)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._ticks_left:
+            self._ticks_left -= 1
+            self._alarm = loop.call_later(self._tick_seconds, self._tick)
+        else:
+            self._timeout.reschedule(loop.time())
+
+
+def _explain(fault: BaseException) -> str:
+    """Why a server cannot be used, without a word of what it sent: that may repeat what it was sent."""
+    if isinstance(fault, MasterNotFoundError):
+        return "no Sentinel that answers knows a primary of this name that is up"
+    for cause in _causes(fault):
+        if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
+            return _refusal(_kind(cause))
+        if isinstance(cause, OSError):
+            reason = getattr(cause, "verify_message", "") or cause.strerror or type(cause).__name__
+            return f"cannot be reached: {reason}"
+    return next((why for kind, why in _REASONS.items() if isinstance(fault, kind)), "speaks another protocol")
+
+
+def _causes(fault: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = fault
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _kind(fault: BaseException) -> str:
+    """The first word of an error, or a known beginning that quotes nothing."""
+    code = getattr(fault, "status_code", None)
+    text = f"{code} {fault}" if code else str(fault)
+    word = text.split(" ", 1)[0]
+    return next((known for known in _QUOTABLE if text.startswith(known)), word if word.isupper() else "ERR")
+
+
+def _refusal(kind: str) -> str:
+    hint = _HINTS.get(kind)
+    return f"refused a command ({kind})" + (f": {hint}" if hint else "")

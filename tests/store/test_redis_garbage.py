@@ -1,0 +1,120 @@
+"""Values that no script has written, and replies that no Redis sends: nothing is found, or the store is out."""
+
+import asyncio
+import os
+import time
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from redis_server import needs_redis
+
+from proxy.store.promises import Found, StoreUnavailable
+
+pytestmark = needs_redis
+GARBAGE = {
+    "plausible-looking": b"garbage that is no deadline",
+    "negative": b"\xff" * 40,
+    "short": b"xyz",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+async def test_a_value_without_a_deadline_is_nothing_and_is_overwritten(server, opened, garbage):
+    store = opened(server.url)
+    await store.put("t/h1", b"block")
+    for key in ("promise/t/h1", "promise/t/h2", "fact/t/a"):
+        server.set(f"cp/1/{key}", garbage)
+    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (None, None)
+    assert await store.put("t/h1", b"again") == b"again"
+    assert await store.claim("t/a", b"mine", 60)
+    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"again"), Found("t/a", b"mine"))
+
+
+async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, opened):
+    store = opened(server.url)
+    await store.put("t/h1", b"older")
+    for key in ("promise/t/h2", "fact/t/a", "secret"):
+        server.says("DEL", f"cp/1/{key}")
+        server.says("LPUSH", f"cp/1/{key}", "x")
+    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"older"), None)
+    assert await store.put("t/h2", b"block") == b"block"
+    await store.note("t/a", b"fact", 60)
+    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h2", b"block"), Found("t/a", b"fact"))
+    assert len(await store.secret()) == 32
+
+
+@pytest.mark.parametrize("garbage", [b"", b"x" * 1_000])
+async def test_a_secret_that_no_hash_takes_is_replaced_by_the_one_in_use(server, opened, garbage):
+    store = opened(server.url)
+    server.set("cp/1/secret", garbage)
+    assert await store.secret(b"h" * 32) == b"h" * 32
+    assert await store.secret() == b"h" * 32
+
+
+async def test_a_document_of_another_type_is_left_alone_and_said(server, opened):
+    store = opened(server.url)
+    server.says("LPUSH", "cp/1/document/keys", "x")
+    for act in (store.document, lambda key: store.swap(key, None, b"new")):
+        with pytest.raises(StoreUnavailable, match=r"WRONGTYPE.*delete it"):
+            await act("keys")
+    assert server.says("TYPE", "cp/1/document/keys") == "+list"
+
+
+ODD = {
+    "HTTP": b"HTTP/1.1 200 OK\r\n\r\nhello",
+    "random": os.urandom(4096),
+    "endless list": b"*1000000000\r\n",
+    "endless string": b"$1000000000\r\n" + b"a" * 65536,
+    "nested lists": b"*1\r\n" * 5000,
+    "negative": b"*-5\r\n$-7\r\n:9\r\n",
+    "huge number": b":" + b"9" * 5000 + b"\r\n",
+    "no number": b":nine\r\n",
+    "no length": b"$nine\r\n",
+    "silence": b"",
+    "PONG": b"+PONG\r\n",
+    "nil": b"$-1\r\n",
+    "numbers": b":1\r\n",
+    "errors": b"-ERR no\r\n",
+    "error without a word": b"-\r\n",
+    "redirection that leads nowhere": b"-MOVED 1 nowhere\r\n",
+    "numbers in a list": b"*3\r\n:1\r\n:2\r\n:3\r\n",
+    "lists of numbers": b"*2\r\n*2\r\n:1\r\n:1\r\n*2\r\n:1\r\n:1\r\n",
+    "a place that is not there": b"*2\r\n*2\r\n:7\r\n$1\r\nx\r\n$-1\r\n",
+}
+
+
+@asynccontextmanager
+async def answering(reply):
+    async def serves(reader, writer):
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                for _ in range(max(1, data.count(b"*"))):
+                    writer.write(reply)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serves, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+sentinel", "redis+cluster"])
+@pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
+async def test_a_server_that_replies_oddly_is_out_and_nothing_else(opened, scheme, reply):
+    async with answering(reply) as address:
+        store = opened(f"{scheme}://{address}" + ("/name" if "sentinel" in scheme else ""))
+        for _ in range(2):
+            for act in (
+                store.longest(["t/h2", "t/h1"], ["t/a"]),
+                store.put("t/h1", b"block"),
+                store.claim("t/a", b"mine", 60),
+                store.note("t/a", b"fact", 60),
+                store.secret(),
+                store.document("keys"),
+                store.swap("keys", None, b"new"),
+            ):
+                began = time.monotonic()
+                with suppress(StoreUnavailable):  # a value that a server might have sent is believed
+                    await act
+                assert time.monotonic() - began < 1
+        await store.close()

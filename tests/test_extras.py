@@ -1,0 +1,56 @@
+"""Optional libraries: imported only where a setting needs them, and named where one is missing."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+BLOCKED = "import sys; sys.modules[{library!r}] = None; from proxy.cli import main; sys.exit(main(sys.argv[1:]))"
+LOADED = "import sys; from proxy.cli import main; main(sys.argv[1:]); print(sorted({'redis'} & sys.modules.keys()))"
+
+
+def run(code, place, config, *arguments):
+    file = place / "proxy.yaml"
+    file.write_text(yaml.safe_dump(config))
+    arguments = [str(each).replace("FILE", str(file)) for each in arguments]
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+ROOT = Path(__file__).parent.parent
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("extra", EXTRAS.keys() - {"dev"})
+def test_the_image_has_every_optional_library(extra):
+    locked = (ROOT / "requirements.lock").read_text()
+    assert f"--extra {extra}" in locked.splitlines()[1]
+    for requirement in map(Requirement, EXTRAS[extra]):
+        version = re.search(rf"^{requirement.name}==(\S+)", locked, re.MULTILINE)
+        assert version, requirement.name
+        assert requirement.specifier.contains(version[1])
+
+
+@pytest.mark.parametrize("command", [("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")])
+def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, command):
+    config = {"state": {"url": "redis://127.0.0.1:1/0"}}
+    done = run(BLOCKED.format(library="redis"), tmp_path, config, *command)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("state.url: shared state needs an optional library: pip install 'compaction-proxy[redis]'")
+
+
+def test_without_shared_state_no_library_for_it_is_needed_or_imported(tmp_path):
+    assert run(BLOCKED.format(library="redis"), tmp_path, {}, "check", "FILE").returncode == 0
+    assert run(LOADED, tmp_path, {}, "check", "FILE").stdout.splitlines()[-1] == "[]"
+
+
+def test_with_shared_state_it_is_imported(tmp_path):
+    config = {"state": {"url": "redis://127.0.0.1:1/0"}}
+    assert run(LOADED, tmp_path, config, "check", "FILE").stdout.splitlines()[-1] == "['redis']"
