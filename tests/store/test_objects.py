@@ -114,7 +114,7 @@ async def test_what_leaves_the_spool_while_one_reads_is_not_missed(writing, buck
     with writing(seconds=0.3) as kept:
         keep(kept, heard(TURNS[3]))
         (seen,) = Archive(spool, bucket).find()
-        assert seen.spooled
+        assert seen.is_on_disk
         await sent(spool)
     assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
 

@@ -156,7 +156,7 @@ async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, sky):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("function", ["whole_lines_end", "_remember_sent", "_list_places"])
+@pytest.mark.parametrize("function", ["whole_lines_end", "_remember_sent", "is_closed"])
 async def test_a_fault_of_our_own_costs_one_thread_and_no_transcript(writing, spool, stored, monkeypatch, function):
     right, tries = getattr(module, function), []
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from itertools import groupby, takewhile
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -21,8 +21,8 @@ from proxy.store.transcripts.folder import CURRENT, SENT_SECONDS, SUFFIX, file_n
 
 DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * SENT_SECONDS
-READ_AHEAD = 8
-_NAME_PARTS = 3
+READ_AHEAD_CONVERSATIONS = 8
+PARTS_OF_A_NAME = 3
 REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
 
@@ -35,15 +35,13 @@ class StoreFault(OSError):
         self.kind = kind
 
 
-class StoredObject(Protocol):
+@dataclass(frozen=True, slots=True)
+class StoredObject:
     """An object as a list shows it; its name is what follows the prefix."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def written(self) -> float: ...
+    name: str
+    bytes: int
+    written: float
 
 
 class ObjectStore(Protocol):
@@ -66,34 +64,16 @@ class Retention:
     bytes: int = 0
 
 
-class SavedConversation(Protocol):
-    """A conversation in its place: tenant, size, and when it was last written to."""
-
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def written(self) -> float: ...
-    @property
-    def settled_seconds(self) -> float:
-        """How long nothing must have been written to it before it may be removed."""
-
-    def lines(self) -> Iterator[builtins.bytes]: ...
-    def remove(self) -> int:
-        """Remove it and return the bytes this freed. It stays if it was written to since it was found."""
-
-
 @dataclass(frozen=True, slots=True)
-class FolderConversation:
-    """A conversation on a disk."""
+class SavedConversation:
+    """A conversation as it was found: its folder on this disk, and its objects where there is an object store."""
 
     place: Path
     bytes: int
     written: float
-    settled_seconds: float = 0.0
+    store: ObjectStore | None = None
+    objects: Sequence[StoredObject] = ()
+    is_on_disk: bool = True
 
     @property
     def tenant(self) -> str:
@@ -105,10 +85,21 @@ class FolderConversation:
 
     def lines(self) -> Iterator[builtins.bytes]:
         with ExitStack() as opened:
-            for file in _open_files(self.place, opened):
-                yield from file
+            on_disk = chain.from_iterable(_open_files(self.place, opened))
+            if self.store is None:
+                yield from on_disk
+                return
+            # Read before the objects are listed again: what is sent meanwhile is among those.
+            waiting = list(on_disk)
+            for each in self._list_again() if self.is_on_disk else self.objects:
+                yield from io.BytesIO(self.store.get(each.name))
+            yield from waiting
 
     def remove(self) -> int:
+        """Remove it and return the bytes this freed. It stays if it was written to since it was found."""
+        return self._remove_folder() if self.store is None else self._remove_objects(self.store)
+
+    def _remove_folder(self) -> int:
         try:
             file = open_locked(self.place / CURRENT, os.O_CREAT | os.O_RDWR)  # no process appends until this is closed
         except FileNotFoundError:
@@ -127,47 +118,16 @@ class FolderConversation:
             self.place.parent.rmdir()
         return self.bytes
 
-
-@dataclass(frozen=True, slots=True)
-class BucketConversation:
-    """A conversation in an object store, with what of it waits in the spool of this machine."""
-
-    store: ObjectStore
-    tenant: str
-    name: str
-    objects: Sequence[StoredObject] = ()
-    spooled: FolderConversation | None = None
-
-    @property
-    def bytes(self) -> int:
-        return sum(each.bytes for each in self.objects) + (self.spooled.bytes if self.spooled else 0)
-
-    @property
-    def written(self) -> float:
-        return max([each.written for each in self.objects] + ([self.spooled.written] if self.spooled else []))
-
-    @property
-    def settled_seconds(self) -> float:
-        """Until then a process may count on what stands here (see folder.py)."""
-        return SETTLED_SECONDS
-
-    def lines(self) -> Iterator[builtins.bytes]:
-        """What waits is read before the objects are listed again: what is sent meanwhile is among those."""
-        waiting = list(self.spooled.lines()) if self.spooled else []
-        for each in self._list_again() if self.spooled else self.objects:
-            yield from io.BytesIO(self.store.get(each.name))
-        yield from waiting
-
-    def remove(self) -> int:
+    def _remove_objects(self, store: ObjectStore) -> int:
         objects = self._list_again()
-        if self.spooled is not None or any(each.written > self.written for each in objects):
+        if self.is_on_disk or any(each.written > self.written for each in objects):
             return 0
         for each in reversed(objects):  # the newest first: what is left of an interrupted removal has no hole
-            self.store.delete(each.name)
+            store.delete(each.name)
         return sum(each.bytes for each in objects)
 
     def _list_again(self) -> list[StoredObject]:
-        return list(self.store.list_objects(f"{self.tenant}/{self.name}"))
+        return list(self.store.list_objects(f"{self.tenant}/{self.name}")) if self.store else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +145,7 @@ class Archive:
         """Those whose names begin like this, of one tenant (as it is called in `teams`) or of all."""
         whose = file_name(tenant) if tenant else ""
         on_disk = _find_in_folder(self.folder, name, whose)
-        return on_disk if self.store is None else _find_in_store(self.store, on_disk, name, whose)
+        return on_disk if self.store is None else _find_in_store(self.store, self.folder, on_disk, name, whose)
 
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
         return sorted(self.find("", tenant), key=lambda one: one.written, reverse=True)
@@ -196,22 +156,24 @@ class Archive:
             yield from map(read, self.find())
             return
         reading: deque[Future[T]] = deque()
-        with ThreadPoolExecutor(READ_AHEAD) as pool:
+        with ThreadPoolExecutor(READ_AHEAD_CONVERSATIONS) as pool:
             for conversation in self.find():
                 reading.append(pool.submit(read, conversation))
-                if len(reading) >= READ_AHEAD:
+                if len(reading) >= READ_AHEAD_CONVERSATIONS:
                     yield reading.popleft().result()
             while reading:
                 yield reading.popleft().result()
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Those that are too old or beyond the size, the one that was silent longest first."""
+        # In an object store, a process may count on what was written within this time (see folder.py).
+        settled = SETTLED_SECONDS if self.store else 0.0
         expired, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes
             silent = now - conversation.written
             too_old = bounds.days and silent > bounds.days * DAY_SECONDS
-            if (too_old or (bounds.bytes and total > bounds.bytes)) and silent >= conversation.settled_seconds:
+            if (too_old or (bounds.bytes and total > bounds.bytes)) and silent >= settled:
                 expired.append(conversation)
         return expired[::-1]
 
@@ -222,24 +184,26 @@ class Archive:
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
 
 
-def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[FolderConversation]:
+def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConversation]:
     for place in sorted(folder.glob(f"{tenant or '*'}/*")):
         if place.name.startswith(name) and not place.name.startswith("."):
             stats = [stat for path in list_files(place) if (stat := _stat(path)) and stat.st_size]
             if stats:
                 size, written = sum(stat.st_size for stat in stats), max(stat.st_mtime for stat in stats)
-                yield FolderConversation(place, size, written)
+                yield SavedConversation(place, size, written)
 
 
 def _find_in_store(
-    store: ObjectStore, on_disk: Iterable[FolderConversation], name: str, tenant: str
-) -> Iterator[BucketConversation]:
-    waiting = {(each.tenant, each.name): each for each in on_disk}
-    for key, objects in groupby(_list_transcripts(store, name, tenant), lambda each: tuple(each.name.split("/")[:2])):
-        whose, conversation = key
-        yield BucketConversation(store, whose, conversation, list(objects), waiting.pop((whose, conversation), None))
-    for (whose, conversation), spooled in waiting.items():
-        yield BucketConversation(store, whose, conversation, spooled=spooled)
+    store: ObjectStore, spool: Path, on_disk: Iterable[SavedConversation], name: str, tenant: str
+) -> Iterator[SavedConversation]:
+    waiting = {each.place: each for each in on_disk}
+    for place, objects in groupby(_list_transcripts(store, name, tenant), lambda each: (spool / each.name).parent):
+        found, spooled = list(objects), waiting.pop(place, None)
+        size = sum(each.bytes for each in found) + (spooled.bytes if spooled else 0)
+        written = max([each.written for each in found] + ([spooled.written] if spooled else []))
+        yield SavedConversation(place, size, written, store, found, spooled is not None)
+    for each in waiting.values():
+        yield replace(each, store=store)
 
 
 def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
@@ -250,7 +214,7 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
         if name:
             found = takewhile(lambda each, start=start: each.name.startswith(start), found)  # type: ignore[misc]
         for each in found:
-            if each.name.endswith(SUFFIX) and len(each.name.split("/")) == _NAME_PARTS:
+            if each.name.endswith(SUFFIX) and len(each.name.split("/")) == PARTS_OF_A_NAME:
                 yield each
 
 

@@ -20,7 +20,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from proxy.store.transcripts.archive import StoreFault
+from proxy.store.transcripts.archive import StoredObject, StoreFault
 
 REQUEST_TIMEOUT_SECONDS = 60.0
 READ_RETRIES = 2
@@ -62,7 +62,7 @@ _TRY_AGAIN = "nothing to set here; it is tried again"
 
 @dataclass(frozen=True, slots=True)
 class BucketSettings:
-    """Where the objects are, and the credentials. Without a key, those of the environment or of a role are used."""
+    """URL and credentials of a bucket. Without a key, the environment or a role gives the credentials."""
 
     url: str
     endpoint: str = ""
@@ -72,15 +72,6 @@ class BucketSettings:
     token: str = field(default="", repr=False)
     ca_file: str | None = None
     timeout_seconds: float = REQUEST_TIMEOUT_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object as a list shows it; its name is what follows the prefix."""
-
-    name: str
-    bytes: int
-    written: float
 
 
 class Bucket:

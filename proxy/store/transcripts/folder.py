@@ -108,7 +108,7 @@ class TranscriptFolder:
             path.unlink(missing_ok=True)
 
     def _read_on(self, place: Path, file: int) -> _Known:
-        """What is known of this conversation, with what other processes have written since."""
+        """The ids in this conversation, with those that other processes have written since the last look."""
         size = os.fstat(file).st_size
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         known = self._known.pop(place, None)
@@ -211,7 +211,7 @@ def _is_same(file: int, path: Path) -> bool:
 
 
 def whole_lines_end(file: int) -> int:
-    """Where the last whole line ends."""
+    """Offset of the end of the last whole line."""
     end = os.fstat(file).st_size
     while end > 0:
         start = max(0, end - 65_536)

@@ -48,7 +48,7 @@ class History:
     """The policy by which it was treated, with its version."""
 
     def part_after(self, links: Container[str] = (), heads: Container[str] = ()) -> "Part":
-        """What follows the newest of these links, with those system prompts that are not among these."""
+        """The messages behind the newest of these links, and the system prompts that are not in `heads`."""
         start = _count_until_known(self.links, links)
         named = {hash_head(message): message for message in self.head}
         return Part(

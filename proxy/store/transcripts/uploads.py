@@ -14,7 +14,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -60,12 +60,6 @@ class UploadSettings:
     sync: Sync = "rotate"
     parallel: int = 4
     retention: Retention | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _SpooledFile:
-    path: Path
-    bytes: int
 
 
 def ignore(_text: str) -> None:
@@ -119,13 +113,13 @@ class Uploads:
         last = threading.Thread(target=self._send_all, args=[end], name="uploads", daemon=True)
         last.start()
         last.join(max(0.0, end - time.monotonic()))
-        left = sum(file.bytes for file in self._list_spool())
+        left = sum(self._list_spool().values())
         if left:
             self._report(f"{left} bytes of transcripts wait in {self._spool} for the next start")
         return not left
 
     def _send_all(self, end: float) -> None:
-        while time.monotonic() < end and self._outage.is_over and any(file.bytes for file in self._list_spool()):
+        while time.monotonic() < end and self._outage.is_over and any(self._list_spool().values()):
             self._look(everything=True)
             time.sleep(0.01)  # another process may be sending, or writing its last lines
 
@@ -153,7 +147,7 @@ class Uploads:
             files = self._list_spool()
             self._listing_seconds = time.monotonic() - began
             with self._lock:
-                self.waiting_bytes = sum(file.bytes for file in files)
+                self.waiting_bytes = sum(files.values())
             if self._outage.is_over:
                 with _lock_spool(self._spool) as alone:
                     if alone:
@@ -162,21 +156,20 @@ class Uploads:
         except OSError as fault:
             self._note_failure(fault)
 
-    def _list_spool(self) -> list[_SpooledFile]:
-        files = []
-        for place in _list_places(self._spool):
-            for entry in _scan(place.path):
-                with suppress(FileNotFoundError):
-                    if entry.name.endswith(SUFFIX):
-                        files.append(_SpooledFile(Path(entry.path), entry.stat().st_size))
-        return files
+    def _list_spool(self) -> dict[Path, int]:
+        """All files, with their sizes."""
+        found = {}
+        for path in self._spool.glob(f"*/*/*{SUFFIX}"):
+            with suppress(FileNotFoundError):
+                found[path] = path.stat().st_size
+        return found
 
-    def _close_due(self, files: list[_SpooledFile], *, everything: bool) -> list[Path]:
+    def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
         """The closed files in the order in which they are to be sent; files that are due are closed first."""
         now = time.monotonic()
-        opened = {file.path: file.bytes for file in files if not is_closed(file.path)}
+        opened = {path: size for path, size in files.items() if not is_closed(path)}
         self._first_seen = {path: self._first_seen.get(path, now) for path in opened}
-        closed = [file.path for file in files if is_closed(file.path)]
+        closed = [path for path in files if path not in opened]
         for path, size in opened.items():
             old = now - self._first_seen[path] >= self._settings.seconds
             if (old or everything or size >= self._settings.rotate_bytes) and (made := self._close(path)):
@@ -299,7 +292,7 @@ class _Outage:
 
 @contextmanager
 def _lock_spool(spool: Path) -> Iterator[bool]:
-    """Whether this process is the one that sends until this ends; a process that dies leaves the lock."""
+    """Try to become the only process that sends, until this ends. The lock of a process that dies is free again."""
     make_folder(spool)
     lock = os.open(spool / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -335,22 +328,10 @@ def _remember_sent(path: Path) -> None:
 
 def _forget_old(spool: Path) -> None:
     """Remove memories that are not believed any more, and the folders of conversations that are silent."""
-    for place in _list_places(spool):
-        memory = Path(place.path) / SENT
+    for place in spool.glob("*/*"):
         with suppress(FileNotFoundError):
-            if memory.stat().st_mtime < time.time() - SENT_SECONDS:
-                memory.unlink()
+            if (place / SENT).stat().st_mtime < time.time() - SENT_SECONDS:
+                (place / SENT).unlink()
         with suppress(OSError):  # something is in it
-            Path(place.path).rmdir()
-            Path(place.path).parent.rmdir()
-
-
-def _list_places(folder: Path) -> Iterator["os.DirEntry[str]"]:
-    return (place for tenant in _scan(folder) if tenant.is_dir() for place in _scan(tenant.path))
-
-
-def _scan(folder: Path | str) -> list["os.DirEntry[str]"]:
-    """Entries of a folder, if it is one. This runs once a second over the whole spool: that is why it is no glob."""
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
-        return list(found)
-    return []
+            place.rmdir()
+            place.parent.rmdir()
