@@ -46,7 +46,7 @@ class PathNotCompacted(msgspec.Struct, frozen=True):
     path: str
 
 
-class OurFault(msgspec.Struct, frozen=True):
+class InternalFault(msgspec.Struct, frozen=True):
     """A fault of ours reached the outermost wall. `where` is file and line, never a value."""
 
     request_id: str
@@ -69,17 +69,17 @@ class TurnEnded(msgspec.Struct, frozen=True):
     model: str
     upstream: str
     policy: str
-    version: str
+    policy_version: str
     action: str
     reason: str
     messages: int
-    before: int
-    after: int
-    prompt: int  # as the upstream counted it; 0: it did not say
-    cached: int | None
-    written: int
-    paid: float | None  # dollars for the prompt as it was read
-    plain: float | None  # ... and for the history as it was sent, had nothing stood in between
+    tokens_before: int
+    tokens_after: int
+    prompt_tokens: int  # as the upstream counted it; 0: it did not say
+    cached_tokens: int | None
+    output_tokens: int
+    paid_dollars: float | None  # dollars for the prompt as it was read
+    plain_dollars: float | None  # ... and for the history as it was sent, had nothing stood in between
 
 
 class AdminActed(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class BreakerOpened(msgspec.Struct, frozen=True):
     policy: str
 
 
-class Refused(msgspec.Struct, frozen=True):
+class SizeRefused(msgspec.Struct, frozen=True):
     """The upstream refused a request for its size (or for a signature); `helped`: a second try was accepted."""
 
     request_id: str
@@ -149,14 +149,14 @@ class Refused(msgspec.Struct, frozen=True):
     helped: bool
 
 
-class CutSilently(msgspec.Struct, frozen=True):
+class PromptTruncated(msgspec.Struct, frozen=True):
     """An upstream answered well to a prompt it had not read whole. `said`: not for the first time."""
 
     conversation: str
     upstream: str
-    counted: int
-    reported: int
-    said: bool
+    tokens_sent: int
+    tokens_read: int
+    is_repeated: bool
 
 
 class FailedOpen(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ class StoreFailed(msgspec.Struct, frozen=True):
     why: str
 
 
-class StoreBack(msgspec.Struct, frozen=True):
+class StoreRecovered(msgspec.Struct, frozen=True):
     """What had failed works again, or says how it leaves things."""
 
     what: str
@@ -208,18 +208,18 @@ Event = (
     RequestFinished
     | UpstreamRetried
     | PathNotCompacted
-    | OurFault
+    | InternalFault
     | TurnEnded
     | AdminActed
     | CompactionStarted
     | CompactionEnded
     | SummaryEnded
     | BreakerOpened
-    | Refused
-    | CutSilently
+    | SizeRefused
+    | PromptTruncated
     | FailedOpen
     | StoreFailed
-    | StoreBack
+    | StoreRecovered
     | HookFailed
     | ConfigReloaded
     | Lifecycle
@@ -253,7 +253,7 @@ class Dispatcher:
         # Once for each place in the code: this event may fail in the same listener again.
         if report not in self._reported:
             self._reported.add(report)
-            self(OurFault("none", *report[1:]))
+            self(InternalFault("none", *report[1:]))
 
 
 def kind_and_place(fault: BaseException) -> tuple[str, str]:

@@ -234,7 +234,7 @@ class Gateway:
             again = await self._or(self._compactor.recover(first, fault), first, record)
             reply = await _accepted(calls, again.call) if again is not first else None
         helped = reply is not None
-        self._emit(events.Refused(record.request_id, calls.client.settings.name, fault.kind, fault.limit, helped))
+        self._emit(events.SizeRefused(record.request_id, calls.client.settings.name, fault.kind, fault.limit, helped))
         if reply is None:
             return first, refused
         record.headers_at = perf_counter()

@@ -101,19 +101,19 @@ TURN = TurnEnded(
     model="m",
     upstream="u",
     policy="default",
-    version="1",
+    policy_version="1",
     action="created",
     reason="stride",
     messages=3,
-    before=100,
-    after=40,
-    prompt=40,
-    cached=30,
-    written=5,
-    paid=0.1,
-    plain=0.2,
+    tokens_before=100,
+    tokens_after=40,
+    prompt_tokens=40,
+    cached_tokens=30,
+    output_tokens=5,
+    paid_dollars=0.1,
+    plain_dollars=0.2,
 )
-"""A request, as the chronicle is told of it."""
+"""A request, as the activity log records it."""
 
 
 async def until_open(proxy: Proxy, text: str) -> None:

@@ -74,7 +74,7 @@ class Served:
         return [event for event in self.heard if type(event).__name__ == "TurnEnded"]
 
     def faults(self):
-        return [event for event in self.heard if type(event).__name__ in {"OurFault", "FailedOpen", "StoreFailed"}]
+        return [event for event in self.heard if type(event).__name__ in {"InternalFault", "FailedOpen", "StoreFailed"}]
 
 
 async def connections_closed(up):
@@ -146,7 +146,7 @@ async def test_the_note_of_an_answer_survives_a_shutdown_right_after_it(up, tmp_
         assert await asyncio.wait_for(proxy.process.wait(), 10) == 0
         assert step.compaction == "created"
     with sqlite3.connect(tmp_path / "state" / "chronicle.sqlite") as db:
-        assert db.execute("select action from turns_1").fetchall() == [("created",)]
+        assert db.execute("select action from turns").fetchall() == [("created",)]
     async with serving(None, place=tmp_path, config=config) as proxy:
         again = await Agent(proxy, up, "sk-a").sends(WORK)
     (recount,) = [request for request in up.requests if json.loads(request.body).get("max_tokens") == 16]

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from proxy.events import Dispatcher, HookFailed, OurFault, StoreFailed
+from proxy.events import Dispatcher, HookFailed, InternalFault, StoreFailed
 
 EVENT = StoreFailed("disk full")
 
@@ -31,7 +31,7 @@ def test_where_a_listener_fails_is_reported_once_without_its_message():
     emit = Dispatcher({"log": fail, "other": heard.append}, lambda _name: None)
     for _ in range(3):
         emit(EVENT)
-    faults = [event for event in heard if isinstance(event, OurFault)]
+    faults = [event for event in heard if isinstance(event, InternalFault)]
     assert [(fault.kind, fault.where.partition(":")[0]) for fault in faults] == [("OSError", "test_events.py")]
     assert "secret" not in repr(heard)
 

@@ -178,7 +178,7 @@ async def test_what_is_too_much_is_left_out_and_told_once_and_nobody_waits():
     for _ in range(1_500):
         hooks(OPENED)
     assert time.monotonic() - began < 1
-    assert told == [f"hook {sys.executable} is slow: 1000 events are waiting, further ones are left out"]
+    assert told == [f"hook {sys.executable} is slow: 1000 events are waiting, further ones are dropped"]
 
 
 async def test_what_is_running_ends_with_us(tmp_path):

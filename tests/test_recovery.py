@@ -163,7 +163,7 @@ async def test_it_is_said_and_counted(house, talk):
     _, proxy = house
     heard = await talk(Provider("gemini"))
     (line,) = await until(lambda: log_of(proxy, "refused-for-size", limit=LIMIT, kind="input", helped=True)[-1:])
-    assert line["effect"] == "sent once more, and accepted"
+    assert line["effect"] == "the second try was accepted"
     (request,) = await until(lambda: log_of(proxy, "request", request_id=line["request_id"]))
     assert (request["status"], request["reason"], request["compaction"]) == (200, "overflow_retry", "created")
     assert request["tokens_after"] == int(heard.says("x-compaction-tokens-after"))

@@ -13,14 +13,14 @@ from msgspec import Meta
 from proxy import __version__
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.config import Config, InvalidConfig
-from proxy.store.chronicle import Chronicle
+from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit as audit_log
 
 ADMIN_ACT = "admin"
 """Name of operators' acts in the activity database; the audit log has them too."""
 SEVERITIES = ("info", "warning", "error")
 _LAST_RELOAD = """
-select name, at, told from happenings_1
+select name, at, details from incidents
 where name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1
 """
 
@@ -37,19 +37,19 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_events(context: AdminContext, request: AdminRequest) -> Json:
     wanted = SEVERITIES[SEVERITIES.index(request.query.least) :]
-    return {"events": await asyncio.to_thread(_events, context.chronicle, wanted, request.query.limit)}
+    return {"events": await asyncio.to_thread(_events, context.activity_log, wanted, request.query.limit)}
 
 
-def _events(chronicle: Chronicle, severities: tuple[str, ...], limit: int) -> list[Json]:
+def _events(activity_log: ActivityLog, severities: tuple[str, ...], limit: int) -> list[Json]:
     marks = ", ".join("?" * len(severities))
-    query = f"select * from happenings_1 where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
-    return [event_of(row) for row in chronicle.rows(query, [*severities, ADMIN_ACT, limit])]
+    query = f"select * from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
+    return [event_of(row) for row in activity_log.query(query, [*severities, ADMIN_ACT, limit])]
 
 
 def event_of(row: dict[str, Any]) -> Json:
     """An event as the API shows it, from its row."""
     shown = {name: row[name] for name in ("at", "severity", "name", "conversation")}
-    return {**shown, "details": json.loads(row["told"])}
+    return {**shown, "details": json.loads(row["details"]), "dollars": row["dollars"]}
 
 
 async def list_acts(context: AdminContext, request: AdminRequest) -> Json:
@@ -86,13 +86,13 @@ def version_of(config: Config) -> str:
 
 def _refused_reload(context: AdminContext) -> Json | None:
     """The last reload, where it was refused and the sources are still not valid."""
-    last = next(iter(context.chronicle.rows(_LAST_RELOAD)), None)
+    last = next(iter(context.activity_log.query(_LAST_RELOAD)), None)
     if last is None or last["name"] != "config-refused":
         return None
     try:
         context.read()
     except InvalidConfig:
-        return {"at": last["at"], "why": json.loads(last["told"])["why"]}
+        return {"at": last["at"], "why": json.loads(last["details"])["why"]}
     return None  # the file was put back as it was: nothing changed, so no event tells of it
 
 

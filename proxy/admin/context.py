@@ -15,7 +15,7 @@ from proxy.access.records import Records
 from proxy.admin.guard import Visitor
 from proxy.config import Config, Loaded
 from proxy.events import AdminActed, Listener
-from proxy.store.chronicle import Chronicle
+from proxy.store.activity_log import ActivityLog
 from proxy.store.promises import Store
 from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditListener
@@ -40,7 +40,7 @@ class AdminContext:
     records: Records
     store: Store
     archive: Archive
-    chronicle: Chronicle
+    activity_log: ActivityLog
     audit: AuditListener
     emit: Listener
 

@@ -18,33 +18,34 @@ from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.admin.history import History, open_history
 from proxy.admin.overview import OPEN_SECONDS
 from proxy.errors import NotFound
-from proxy.store.chronicle import Chronicle
+from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import Archive
 
 MOST_TURNS = 2_000
 MOST_INDEX_DIGITS = 9
 SEARCH_SECONDS = 10.0
 _LIST = """
-select conversation, tenant, team, model, upstream, tag, policy || '@' || version as policy, sums.*,
+select conversation, tenant, team, model, upstream, tag, policy || '@' || policy_version as policy, sums.*,
        round(warm * 1.0 / nullif(read, 0), 4) as cached_share, spent, plain_all - paid_all - spent as saved
 from (select conversation as name, min(at) as first, max(at) as last, count(*) as requests,
-             sum(before) as tokens_raw, sum(after) as tokens_forwarded, max(before) as largest,
-             sum(case when cached is null then 0 else prompt end) as read, sum(cached) as warm,
-             sum(action = 'created') as blocks, sum(paid) as paid_all, sum(plain) as plain_all,
-             (select coalesce(sum(json_extract(told, '$.dollars')), 0) from happenings_1
-              where happenings_1.conversation = turns_1.conversation and name = 'summary-ended') as spent
-      from turns_1 group by conversation) as sums
-join turns_1 as newest on newest.conversation = name and newest.at = last
+             sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
+             sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
+             sum(action = 'created') as blocks, sum(paid_dollars) as paid_all, sum(plain_dollars) as plain_all,
+             (select coalesce(sum(dollars), 0) from incidents
+              where incidents.conversation = turns.conversation) as spent
+      from turns group by conversation) as sums
+join turns as newest on newest.conversation = name and newest.at = last
 where (:team = '' or team = :team) and (:model = '' or model = :model) and (:before = 0 or last < :before)
       and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || newest.policy || ' ' || tag
            || ' ' || key || ' ' || upstream), lower(:text)))
 group by conversation order by last desc limit :limit
 """
 _TURNS = """
-select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || version as policy, model,
-       upstream, before as tokens_raw, after as tokens_forwarded, prompt as tokens_read, cached as tokens_cached,
-       written as tokens_written, paid, plain - paid as saved
-from (select * from turns_1 where conversation = ? order by at desc limit ?) order by at
+select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
+       upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
+       cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
+       plain_dollars - paid_dollars as saved
+from (select * from turns where conversation = ? order by at desc limit ?) order by at
 """
 _OF_LIST = (
     "conversation", "team", "model", "upstream", "tag", "policy", "first", "last", "requests", "tokens_raw",
@@ -83,7 +84,7 @@ async def list_conversations(context: AdminContext, request: AdminRequest) -> Js
 
 
 def _list(context: AdminContext, query: ConversationsQuery) -> Json:
-    rows = context.chronicle.rows(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
+    rows = context.activity_log.query(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
     titles = transcript_search.find_titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
     return {
@@ -97,13 +98,13 @@ def _list(context: AdminContext, query: ConversationsQuery) -> Json:
             for row in shown
         ],
         "next": shown[-1]["last"] if more else None,
-        "teams": _names(context.chronicle, "team"),
-        "models": _names(context.chronicle, "model"),
+        "teams": _names(context.activity_log, "team"),
+        "models": _names(context.activity_log, "model"),
     }
 
 
-def _names(chronicle: Chronicle, column: str) -> list[str]:
-    rows = chronicle.rows(f"select distinct {column} as name from turns_1 order by 1 limit 500")  # noqa: S608
+def _names(activity_log: ActivityLog, column: str) -> list[str]:
+    rows = activity_log.query(f"select distinct {column} as name from turns order by 1 limit 500")  # noqa: S608
     return [row["name"] for row in rows if row["name"]]
 
 
@@ -113,7 +114,7 @@ def _is_open(last: float) -> bool:
 
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
     turns, history = await _look_up(context, request)
-    happened = await asyncio.to_thread(_events, context.chronicle, turns[0]["conversation"])
+    happened = await asyncio.to_thread(_events, context.activity_log, turns[0]["conversation"])
     messages = await asyncio.to_thread(_messages, history)
     last = turns[-1]
     return {
@@ -124,7 +125,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         "at": last["link"],
         "turns": [{name: turn[name] for name in _OF_TURN} for turn in turns],
         "happened": happened,
-        "spent": sum(each["details"].get("dollars", 0.0) for each in happened if each["name"] == "summary-ended"),
+        "spent": sum(each["dollars"] for each in happened),
         **messages,
     }
 
@@ -161,15 +162,15 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[dict[str, Any]], History | str]:
     """The requests of a conversation, and its history as of the one that was asked for, or else the newest."""
     values = [request.names["conversation"], MOST_TURNS]
-    turns = await asyncio.to_thread(context.chronicle.rows, _TURNS, values)
+    turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)
     if not turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     turn = next((each for each in reversed(turns) if each["link"] == request.query.at), turns[-1])
     return turns, await open_history(context, turn, turns)
 
 
-def _events(chronicle: Chronicle, name: str) -> Sequence[Json]:
-    rows = chronicle.rows("select * from happenings_1 where conversation = ? order by at limit ?", [name, MOST_TURNS])
+def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
+    rows = activity_log.query("select * from incidents where conversation = ? order by at limit ?", [name, MOST_TURNS])
     return [event_of(row) for row in rows]
 
 

@@ -28,7 +28,7 @@ from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
 Turn = Mapping[str, Any]
-"""A request, as a row of the chronicle."""
+"""A request, as a row of the activity log."""
 CREATED, OBSERVED = "created", "observed"
 PREVIEW_CHARACTERS = 200
 MOST_FORKS = 50

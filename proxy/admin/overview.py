@@ -12,22 +12,32 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.store.chronicle import DAY, MINUTE, Chronicle
-from proxy.telemetry.witness import MICRO
+from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
+from proxy.telemetry.activity import MICRODOLLARS
 
 HOUR_SECONDS = 3600.0
-STEPS_SECONDS = (MINUTE, 5 * MINUTE, 10 * MINUTE, 1800.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, DAY)
+STEPS_SECONDS = (
+    MINUTE_SECONDS,
+    5 * MINUTE_SECONDS,
+    10 * MINUTE_SECONDS,
+    1800.0,
+    3600.0,
+    3 * 3600.0,
+    6 * 3600.0,
+    12 * 3600.0,
+    DAY_SECONDS,
+)
 """Lengths that a moment of the picture may have: spans that people name."""
 OPEN_SECONDS = 300.0
 """A conversation is open while its last request is not older: so long most providers cache it."""
 MOST_MOMENTS = 60
 _SUMMARIES = """
-select (select team from turns_1 where turns_1.conversation = happenings_1.conversation limit 1) as team,
-       count(*) as many, coalesce(sum(json_extract(told, '$.dollars')), 0) as dollars
-from happenings_1 where name = 'summary-ended' and at >= ? group by 1
+select (select team from turns where turns.conversation = incidents.conversation limit 1) as team,
+       count(*) as many, coalesce(sum(dollars), 0) as dollars
+from incidents where name = 'summary-ended' and at >= ? group by 1
 """
 _MOMENTS = """
-select cast(minute / :every as integer) as place, name, sum(many) as many from minutes_1
+select cast(minute / :every as integer) as place, name, sum(many) as many from minute_counts
 where minute >= :since and name in ('requests', 'raw', 'forwarded', 'plain', 'paid', 'spent') group by place, name
 """
 
@@ -38,48 +48,50 @@ class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def show_overview(context: AdminContext, request: AdminRequest) -> Json:
-    return await asyncio.to_thread(_overview, context.chronicle, request.query.hours * HOUR_SECONDS, time.time())
+    return await asyncio.to_thread(_overview, context.activity_log, request.query.hours * HOUR_SECONDS, time.time())
 
 
-def _overview(chronicle: Chronicle, span: float, now: float) -> Json:
+def _overview(activity_log: ActivityLog, span: float, now: float) -> Json:
     every = float(next(step for step in STEPS_SECONDS if span / step <= MOST_MOMENTS))
     return {
         "now": now,
-        "open": _count_open(chronicle, now),
-        "hour": _period(_count(chronicle, now - HOUR_SECONDS)),
-        "day": _period(_count(chronicle, now - DAY)),
-        "all": _period(_count(chronicle, 0)),
+        "open": _count_open(activity_log, now),
+        "hour": _period(_count(activity_log, now - HOUR_SECONDS)),
+        "day": _period(_count(activity_log, now - DAY_SECONDS)),
+        "all": _period(_count(activity_log, 0)),
         "every": every,  # seconds of a moment
-        "moments": list(_moments(chronicle, now - span, now, every)),
-        "teams": _teams(chronicle, now - DAY),
+        "moments": list(_moments(activity_log, now - span, now, every)),
+        "teams": _teams(activity_log, now - DAY_SECONDS),
     }
 
 
-def _count_open(chronicle: Chronicle, now: float) -> int:
-    query = "select count(distinct conversation) as many from turns_1 where at > ?"
-    return next((row["many"] for row in chronicle.rows(query, [now - OPEN_SECONDS])), 0)
+def _count_open(activity_log: ActivityLog, now: float) -> int:
+    query = "select count(distinct conversation) as many from turns where at > ?"
+    return next((row["many"] for row in activity_log.query(query, [now - OPEN_SECONDS])), 0)
 
 
-def _count(chronicle: Chronicle, since: float) -> dict[str, int]:
-    query = "select name, sum(many) as many from minutes_1 where minute >= ? group by name"
-    return {row["name"]: row["many"] for row in chronicle.rows(query, [since])}
+def _count(activity_log: ActivityLog, since: float) -> dict[str, int]:
+    query = "select name, sum(many) as many from minute_counts where minute >= ? group by name"
+    return {row["name"]: row["many"] for row in activity_log.query(query, [since])}
 
 
-def _teams(chronicle: Chronicle, since: float) -> dict[str, Json]:
+def _teams(activity_log: ActivityLog, since: float) -> dict[str, Json]:
     """The last day by team, with the summaries of its conversations."""
-    query = "select team, name, sum(many) as many from minutes_1 where minute >= ? and team != '' group by team, name"
+    query = """select team, name, sum(many) as many from minute_counts
+               where minute >= ? and team != '' group by team, name"""
     found: dict[str, dict[str, int]] = {}
-    for row in chronicle.rows(query, [since]):
+    for row in activity_log.query(query, [since]):
         found.setdefault(row["team"], {})[row["name"]] = row["many"]
-    for row in chronicle.rows(_SUMMARIES, [since]):
-        found.setdefault(row["team"] or "", {}).update(summaries=row["many"], spent=round(row["dollars"] * MICRO))
+    for row in activity_log.query(_SUMMARIES, [since]):
+        spent = round(row["dollars"] * MICRODOLLARS)
+        found.setdefault(row["team"] or "", {}).update(summaries=row["many"], spent=spent)
     return {team: _period(counts) for team, counts in sorted(found.items()) if team}
 
 
-def _moments(chronicle: Chronicle, since: float, now: float, every: float) -> Iterator[Json]:
+def _moments(activity_log: ActivityLog, since: float, now: float, every: float) -> Iterator[Json]:
     """Every moment of the span, also those in which nothing happened."""
     found: dict[int, dict[str, int]] = {}
-    for row in chronicle.rows(_MOMENTS, {"every": every, "since": since}):
+    for row in activity_log.query(_MOMENTS, {"every": every, "since": since}):
         found.setdefault(row["place"], {})[row["name"]] = row["many"]
     for place in range(int(since // every) + 1, int(now // every) + 1):
         counts = found.get(place, {})
@@ -114,10 +126,10 @@ def _period(counts: Mapping[str, int]) -> Json:
         "blocks": sum_of("blocks"),
         "summaries": sum_of("summaries"),
         "priced": sum_of("priced"),
-        "paid": sum_of("paid") / MICRO,  # for prompts
-        "plain": sum_of("plain") / MICRO,  # for the same histories without the proxy
+        "paid": sum_of("paid") / MICRODOLLARS,  # for prompts
+        "plain": sum_of("plain") / MICRODOLLARS,  # for the same histories without the proxy
         "saved": _saved(counts),
-        "spent": sum_of("spent") / MICRO,  # for summaries
+        "spent": sum_of("spent") / MICRODOLLARS,  # for summaries
         "overflows": sum_of("overflows", "overflows-helped"),
         "overflows_helped": sum_of("overflows-helped"),
         "breakers": sum_of("breakers"),
@@ -127,7 +139,7 @@ def _period(counts: Mapping[str, int]) -> Json:
 
 def _saved(counts: Mapping[str, int]) -> float:
     """Dollars: what is left of the difference once the summaries are paid."""
-    return (counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)) / MICRO
+    return (counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)) / MICRODOLLARS
 
 
 ROUTES = (Route("GET", "/overview", show_overview, OverviewQuery),)

@@ -151,4 +151,4 @@ class Aftermath:
         if len(self._cut) >= REMEMBERED:
             self._cut.clear()
         self._cut.add(conversation)
-        self._emit(events.CutSilently(conversation, decided.case.upstream, counted, tokens, said))
+        self._emit(events.PromptTruncated(conversation, decided.case.upstream, counted, tokens, said))

@@ -66,7 +66,7 @@ class ClientConnection(web_protocol.RequestHandler):
             raise ConnectionError("the response has already begun")
         fault, request_id = _as_proxy_error(exc), request.get(REQUEST_ID) or new_request_id()
         if fault.status >= errors.Internal.status and exc is not None:
-            self._emit(events.OurFault(request_id, *events.kind_and_place(exc)))
+            self._emit(events.InternalFault(request_id, *events.kind_and_place(exc)))
         if status < errors.Internal.status:  # the parser's own: the application has not seen this request
             self._emit(_refusal_event(request_id, fault))
         response = error_response(fault, request_id)
@@ -77,7 +77,7 @@ class ClientConnection(web_protocol.RequestHandler):
         if exc_info is not None and not isinstance(
             exc_info, web.RequestPayloadError
         ):  # the client's fault, and answered
-            self._emit(events.OurFault("none", *events.kind_and_place(exc_info)))
+            self._emit(events.InternalFault("none", *events.kind_and_place(exc_info)))
 
 
 class HttpServer(web.Server):

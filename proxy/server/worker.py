@@ -29,9 +29,9 @@ from proxy.lifetime import BackgroundTasks
 from proxy.server.app import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch
 from proxy.server.protocol import HttpServer
-from proxy.store.chronicle import Chronicle
+from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
-from proxy.telemetry.witness import Witness
+from proxy.telemetry.activity import ActivityListener
 
 _LAG_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0
@@ -58,7 +58,7 @@ class Worker:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics(self._is_listed_team)
-        self._chronicle = Chronicle(Path(config.state.dir), warn=self._report_store_failure)
+        self._activity_log = ActivityLog(Path(config.state.dir), warn=self._report_store_failure)
         self._log = log.Log(config.log.level, config.log.format)
         self._hooks = hooks.Hooks(config.hooks, self._report_hook_failure)
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._report_store_failure))
@@ -87,7 +87,7 @@ class Worker:
         yield "hooks", self._hooks
         yield "audit", self._audit
         if config.admin.enabled:
-            yield "activity", Witness(self._chronicle, self._is_listed_team)
+            yield "activity", ActivityListener(self._activity_log, self._is_listed_team)
 
     def _is_listed_team(self, name: str) -> bool:
         return name in self._app.gateway.config.teams
@@ -101,7 +101,7 @@ class Worker:
             records=self._records,
             store=self._store,
             archive=assembly.archive(config),
-            chronicle=self._chronicle,
+            activity_log=self._activity_log,
             audit=self._audit,
             emit=self._emit,
         )
@@ -112,7 +112,7 @@ class Worker:
             await self._serve(sock)
         finally:
             # Each has a bounded wait; the log is last, because the others may still have something to report.
-            for listener in (self._hooks, self._audit, self._chronicle, self._log):
+            for listener in (self._hooks, self._audit, self._activity_log, self._log):
                 await asyncio.to_thread(listener.close)
 
     async def _serve(self, sock: socket.socket) -> None:
@@ -186,7 +186,7 @@ class Worker:
         """Report a job that failed, and start it again after a rest."""
         self._jobs.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            self._emit(events.OurFault("none", *events.kind_and_place(fault)))
+            self._emit(events.InternalFault("none", *events.kind_and_place(fault)))
             self._loop.call_later(_JOB_RESTART_SECONDS, self._start_job, job)
 
     # --- periodic jobs -----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Worker:
 
     def _report_store_recovery(self, what: str) -> None:
         """Report from any thread that the store or the disk works again."""
-        self._emit_from_thread(events.StoreBack(what))
+        self._emit_from_thread(events.StoreRecovered(what))
 
     def _report_hook_failure(self, why: str) -> None:
         """Report from a hook's thread that the hook failed."""
@@ -231,7 +231,7 @@ class Worker:
     def _report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
         """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""
         if thread.exc_value is not None:
-            self._emit_from_thread(events.OurFault("none", *events.kind_and_place(thread.exc_value)))
+            self._emit_from_thread(events.InternalFault("none", *events.kind_and_place(thread.exc_value)))
 
     def _emit_from_thread(self, event: events.Event) -> None:
         # A thread that outlives the loop would get RuntimeError, and its own end would be reported by the same way.
@@ -242,7 +242,7 @@ class Worker:
         """Report asyncio's uncaught exceptions by kind and place only: their values may hold credentials."""
         exc = context.get("exception")
         if isinstance(exc, BaseException):
-            self._emit(events.OurFault("none", *events.kind_and_place(exc)))
+            self._emit(events.InternalFault("none", *events.kind_and_place(exc)))
 
 
 def _tls_context(config: Config) -> ssl.SSLContext | None:

@@ -1,9 +1,9 @@
-"""Tells others what happened: runs their command, calls their URL. In threads of their own, so that nobody waits.
+"""Hooks: a command that is run, or a URL that is called, when something happens.
 
-Best effort, as befits a listener: each hook has a thread and a queue, so that one that hangs holds up no other; what
-comes while its queue is full is left out; nothing is tried twice. A command is killed with all that it has started
-when its time is up, and gets no environment but a PATH: ours holds keys. A URL is called as it stands: whoever answers
-there must not send us on to somebody else. The log is told its host only: of many services the path is the secret.
+Each hook has a thread and a bounded queue, so that one that hangs holds up no other and no request. An event that comes
+while the queue is full is dropped, and nothing is tried twice. A command gets no environment but a PATH, because the
+proxy's holds keys, and is killed with all that it has started when its time is up. Redirects of a URL are not followed:
+they could lead to an inner address. Warnings name its host only, because of many services the path is the secret.
 """
 
 import http.client
@@ -18,22 +18,24 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from proxy import events
-from proxy.telemetry.log import encode_fields, line_of
+from proxy.telemetry.safe_text import encode_json
 
-WAITING = 1_000
-QUIET_SECONDS = 60.0
-"""A hook that goes on failing is not told of more often than that."""
+QUEUE_LIMIT_EVENTS = 1_000
+WARNING_INTERVAL_SECONDS = 60.0
+"""Of one hook that goes on failing there is one warning in this time."""
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 _FAULTS = (OSError, subprocess.SubprocessError, ValueError, http.client.HTTPException)
 
+Payload = dict[str, Any]
+
 
 class Hook(Protocol):
-    """Whom to tell, and of what."""
+    """One hook of the configuration."""
 
     @property
     def events(self) -> Sequence[str]: ...
@@ -46,120 +48,153 @@ class Hook(Protocol):
 
 
 class Hooks:
-    """A listener. `warn` is called from threads, with a sentence for the operator."""
+    """A listener that passes events to hooks. `warn` is called from threads, with a sentence for the operator."""
 
     def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
-        self._messengers = [Messenger(hook, warn) for hook in hooks]
+        self._runners = [HookRunner(hook, warn) for hook in hooks]
 
     def __call__(self, event: events.Event) -> None:
-        line = line_of(event) if self._messengers else None
-        if line is None:
+        payload = payload_of(event) if self._runners else None
+        if payload is None:
             return
-        _, name, fields = line
-        if wanting := [messenger for messenger in self._messengers if name in messenger.hook.events]:
-            told = encode_fields({"event": name, **fields})
-            for messenger in wanting:
-                messenger.take(told)
+        if interested := [runner for runner in self._runners if payload["event"] in runner.hook.events]:
+            body = encode_json(payload)
+            for runner in interested:
+                runner.add(body)
 
     def close(self) -> None:
-        """What is still running would outlive whoever could stop it."""
-        for messenger in self._messengers:
-            messenger.stop()
+        """End the commands that still run: no process would be left to kill them in time."""
+        for runner in self._runners:
+            runner.close()
 
 
-class Messenger:
-    """Carries to one hook what it wants to hear, one event after the other."""
+# --- what a hook gets (docs/operations.md) ---------------------------------------------------------------------------
+
+
+_COMPACTION_FIELDS = ("conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
+_SUMMARY_FIELDS = (
+    "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached", "tokens_written",
+)  # fmt: skip
+
+
+def payload_of(event: events.Event) -> Payload | None:
+    """The JSON object of an event; None for what no hook can ask for.
+
+    A schema of its own: programs of other people read it, and a change of a log line must not reach them.
+    """
+    match event:
+        case events.CompactionStarted():
+            return _payload("compaction-started", event, "conversation", "policy", "reason", "tokens_before")
+        case events.CompactionEnded(rehearsed=False):
+            steps = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
+            return {**_payload("compaction-ended", event, *_COMPACTION_FIELDS), "steps": steps}
+        case events.SummaryEnded():
+            return {**_payload("summary-ended", event, *_SUMMARY_FIELDS), "seconds": round(event.seconds, 3)}
+        case events.BreakerOpened():
+            return _payload("breaker-opened", event, "conversation", "policy")
+        case events.SizeRefused():
+            return _payload("refused-for-size", event, "request_id", "upstream", "kind", "limit", "helped")
+        case _:
+            return None
+
+
+def _payload(name: str, event: events.Event, *fields: str) -> Payload:
+    return {"event": name, **{field: getattr(event, field) for field in fields}}
+
+
+# --- in the thread of a hook -----------------------------------------------------------------------------------------
+
+
+class HookRunner:
+    """A thread that passes events to one hook, one after the other."""
 
     def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
         self.hook = hook
         self._warn = warn
-        self._waiting: queue.Queue[bytes] = queue.Queue(WAITING)
-        self._quiet_until = 0.0
-        self._running: subprocess.Popen[bytes] | None = None
-        self._over = False
+        self._queue: queue.Queue[bytes] = queue.Queue(QUEUE_LIMIT_EVENTS)
+        self._next_warning_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
         self._thread = self._start_thread()
 
-    def _start_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self.work, name="hook", daemon=True)
-        thread.start()
-        return thread
-
-    def take(self, told: bytes) -> None:
-        if not self._thread.is_alive() and not self._over:
+    def add(self, body: bytes) -> None:
+        if not self._thread.is_alive() and not self._is_closed:
             # An unforeseen fault has ended it (the process reports that): the next event must still be delivered.
             self._thread = self._start_thread()
         try:
-            self._waiting.put_nowait(told)
+            self._queue.put_nowait(body)
         except queue.Full:
-            self._complain(f"is slow: {WAITING} events are waiting, further ones are left out")
+            self._complain(f"is slow: {QUEUE_LIMIT_EVENTS} events are waiting, further ones are dropped")
 
-    def work(self) -> None:
-        while not self._over:
-            told = self._waiting.get()
+    def close(self) -> None:
+        self._is_closed = True
+        if self._process is not None and self._process.poll() is None:
+            _kill_group(self._process)
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name="hook", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        while not self._is_closed:
+            body = self._queue.get()
             try:
-                self._bring(told)
+                if self.hook.command:
+                    self._run(self.hook.command, body)
+                else:
+                    _post(self.hook, body)
             except _FAULTS as fault:
-                self._complain(_why(fault))
+                self._complain(_describe(fault))
 
-    def stop(self) -> None:
-        self._over = True
-        if self._running is not None and self._running.poll() is None:
-            _kill(self._running)
-
-    def _bring(self, told: bytes) -> None:
-        if self.hook.command:
-            self._run(self.hook.command, told)
-        else:
-            _post(self.hook, told)
-
-    def _run(self, command: Sequence[str], told: bytes) -> None:
-        quiet = subprocess.DEVNULL
-        with subprocess.Popen(  # noqa: S603 (the operator's own)
-            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=ENVIRONMENT, start_new_session=True
-        ) as self._running:
+    def _run(self, command: Sequence[str], body: bytes) -> None:
+        null = subprocess.DEVNULL
+        with subprocess.Popen(  # noqa: S603 (a command that the operator has configured)
+            command, stdin=subprocess.PIPE, stdout=null, stderr=null, env=ENVIRONMENT, start_new_session=True
+        ) as self._process:
             try:
-                self._running.communicate(told, self.hook.seconds)
+                self._process.communicate(body, self.hook.seconds)
             except subprocess.TimeoutExpired:
-                _kill(self._running)
+                _kill_group(self._process)
                 raise
-        if self._running.returncode:
-            raise subprocess.CalledProcessError(self._running.returncode, command[0])
+        if self._process.returncode:
+            raise subprocess.CalledProcessError(self._process.returncode, command[0])
 
     def _complain(self, why: str) -> None:
         now = time.monotonic()
-        if now >= self._quiet_until and not self._over:
-            self._quiet_until = now + QUIET_SECONDS
-            self._warn(f"hook {_name(self.hook)} {why}")
+        if now >= self._next_warning_at and not self._is_closed:
+            self._next_warning_at = now + WARNING_INTERVAL_SECONDS
+            self._warn(f"hook {_name_of(self.hook)} {why}")
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """With all that it has started."""
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a command and everything it has started: it leads a session of its own."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _post(hook: Hook, told: bytes) -> None:
-    request = urllib.request.Request(hook.address, told, {"content-type": "application/json"})  # noqa: S310 (http or https)
+def _post(hook: Hook, body: bytes) -> None:
+    request = urllib.request.Request(hook.address, body, {"content-type": "application/json"})  # noqa: S310 (http or https)
     with _opener().open(request, timeout=hook.seconds):
         pass
 
 
-class _AsItStands(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: object) -> None:
-        """None: not followed."""
+        """Return None: the redirect is not followed."""
 
 
 @cache
 def _opener() -> urllib.request.OpenerDirector:
-    """Made when it is needed: it reads the certificates of this machine."""
-    return urllib.request.build_opener(_AsItStands)
+    # Made at the first use: it reads the certificates of this machine.
+    return urllib.request.build_opener(_NoRedirects)
 
 
-def _name(hook: Hook) -> str:
+def _name_of(hook: Hook) -> str:
     return hook.command[0] if hook.command else urlsplit(hook.address).hostname or "url"
 
 
-def _why(fault: Exception) -> str:
+def _describe(fault: Exception) -> str:
     match fault:
         case subprocess.TimeoutExpired():
             return "was killed: its time was up"

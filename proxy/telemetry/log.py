@@ -4,22 +4,20 @@ An event already holds nothing secret, so a line is simply the event. Levels: wh
 is a warning or an error; `debug` adds what somebody chasing a connection wants to see.
 """
 
-import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 import structlog
-from msgspec.structs import asdict
 
 from proxy import events
 from proxy.telemetry.background import BackgroundWriter
-from proxy.telemetry.terminal import escape_controls
+from proxy.telemetry.safe_text import encode_json, escape_controls
 
 FLUSH_SECONDS = 2.0
 """At the end the process waits so long for whoever reads the log."""
@@ -180,21 +178,10 @@ def _text_renderer() -> Renderer:
     return render
 
 
-_encode = msgspec.json.Encoder(enc_hook=str).encode
-
-
 def _render_json(line: Line) -> bytes:
     """Not by structlog: there is a line for every request, and its chain of processors takes twice as long."""
     severity, name, fields = line
-    return encode_fields({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n"
-
-
-def encode_fields(fields: Mapping[str, Any]) -> bytes:
-    """JSON of one line. Names and figures of clients and upstreams may be such that the fast encoder refuses them."""
-    try:
-        return _encode(fields)
-    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
-        return json.dumps(fields, default=str, separators=(",", ":")).encode()
+    return encode_json({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n"
 
 
 def _request(event: events.RequestFinished) -> Line:
@@ -205,9 +192,9 @@ def _request(event: events.RequestFinished) -> Line:
         "status": event.status,
         "outcome": event.outcome,
         "upstream": event.upstream,
-        "ms": _ms(event.seconds),
-        "overhead_ms": _ms(event.overhead_seconds),
-        "first_byte_ms": _ms(event.first_byte_seconds),
+        "ms": _milliseconds(event.seconds),
+        "overhead_ms": _milliseconds(event.overhead_seconds),
+        "first_byte_ms": _milliseconds(event.first_byte_seconds),
         "bytes_in": event.bytes_in,
         "bytes_out": event.bytes_out,
     }
@@ -222,73 +209,83 @@ def _request(event: events.RequestFinished) -> Line:
     return ("warning" if event.outcome in ("failed", "upstream-broke") else "info"), "request", fields
 
 
-def _ms(seconds: float | None) -> float | None:
+def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
 
-def _reloaded(event: events.ConfigReloaded) -> Line:
+def _reload(event: events.ConfigReloaded) -> Line:
     if event.refused_because is None:
         return "info", "config-reloaded", {}
     return "error", "config-refused", {"why": event.refused_because, "effect": "the old configuration stays in force"}
 
 
-def _not_compacted(event: events.PathNotCompacted) -> Line:
-    return "warning", "path-not-compacted", {"path": event.path, "effect": "relayed as it is; said once"}
+def _compaction(event: events.CompactionEnded) -> Line:
+    fields = _fields(event, "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
+    fields["steps"] = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
+    return "info", ("compaction-rehearsed" if event.rehearsed else "compaction-ended"), fields
 
 
-def _compacted(event: events.CompactionEnded) -> Line:
-    steps = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
-    name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
-    return "info", name, {**asdict(event), "steps": steps}
+def _size_refusal(event: events.SizeRefused) -> Line:
+    effect = "the second try was accepted" if event.helped else "the client gets the upstream's own error"
+    fields = _fields(event, "request_id", "upstream", "kind", "limit", "helped")
+    return ("info" if event.helped else "warning"), "refused-for-size", {**fields, "effect": effect}
 
 
-def _refused(event: events.Refused) -> Line:
-    effect = "sent once more, and accepted" if event.helped else "the client gets the upstream's own error"
-    return ("info" if event.helped else "warning"), "refused-for-size", {**asdict(event), "effect": effect}
-
-
-def _cut(event: events.CutSilently) -> Line:
-    what = {"conversation": event.conversation, "upstream": event.upstream}
-    figures = {"tokens_sent": event.counted, "tokens_read": event.reported}
-    advice = "the upstream did not read all of it: tell its window in `upstreams.window`; said once"
-    return ("debug" if event.said else "warning"), "prompt-cut-silently", {**what, **figures, "advice": advice}
+def _truncation(event: events.PromptTruncated) -> Line:
+    fields = _fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
+    advice = "the upstream did not read all of it: set its window in `upstreams.window`; reported once"
+    return ("debug" if event.is_repeated else "warning"), "prompt-cut-silently", {**fields, "advice": advice}
 
 
 def _summary(event: events.SummaryEnded) -> Line:
-    fields = {**asdict(event), "seconds": round(event.seconds, 3)}
-    return ("info" if event.outcome == "made" else "warning"), "summary-ended", fields
+    fields = _fields(
+        event, "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
+        "tokens_written",
+    )  # fmt: skip
+    severity = "info" if event.outcome == "made" else "warning"
+    return severity, "summary-ended", {**fields, "seconds": round(event.seconds, 3)}
 
 
-def _breaker(event: events.BreakerOpened) -> Line:
-    effect = "no more blocks are made for it while it fits; begin a new conversation or shorten its instructions"
-    return "warning", "breaker-opened", {**asdict(event), "effect": effect}
-
-
-def _admin(event: events.AdminActed) -> Line:
-    fields = {**asdict(event), "details": dict(event.details)}
+def _admin_act(event: events.AdminActed) -> Line:
+    fields = {**_fields(event, "who", "address", "act", "subject", "outcome"), "details": dict(event.details)}
     return ("info" if event.outcome == "done" else "warning"), "admin", fields
 
 
-def _failed_open(event: events.FailedOpen) -> Line:
-    return "error", "failed-open", {**asdict(event), "effect": "the client's own bytes went on"}
+def _fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in names}
 
 
+def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
+    """The line of an event that is written as it is: these fields, and the same words each time."""
+    return lambda event: (severity, name, {**_fields(event, *names), **constants})
+
+
+# Each line names its fields: a new field of an event must not reach the log unseen.
 _LINES: dict[type, Callable[[Any], Line]] = {
     events.RequestFinished: _request,
-    events.ConfigReloaded: _reloaded,
-    events.PathNotCompacted: _not_compacted,
-    events.UpstreamRetried: lambda event: ("info", "upstream-retried", asdict(event)),
-    events.OurFault: lambda event: ("error", "our-fault", asdict(event)),
-    events.CompactionStarted: lambda event: ("debug", "compaction-started", asdict(event)),
-    events.CompactionEnded: _compacted,
+    events.ConfigReloaded: _reload,
+    events.PathNotCompacted: _plain(
+        "warning", "path-not-compacted", "path", effect="relayed without compaction; reported once"
+    ),
+    events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
+    events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
+    events.CompactionStarted: _plain(
+        "debug", "compaction-started", "conversation", "policy", "reason", "tokens_before"
+    ),
+    events.CompactionEnded: _compaction,
     events.SummaryEnded: _summary,
-    events.BreakerOpened: _breaker,
-    events.Refused: _refused,
-    events.CutSilently: _cut,
-    events.AdminActed: _admin,
-    events.FailedOpen: _failed_open,
-    events.StoreFailed: lambda event: ("warning", "store-failed", asdict(event)),
-    events.HookFailed: lambda event: ("warning", "hook-failed", asdict(event)),
-    events.StoreBack: lambda event: ("info", "store-back", asdict(event)),
+    events.BreakerOpened: _plain(
+        "warning", "breaker-opened", "conversation", "policy",
+        effect="no more blocks are made while the conversation fits; start a new one or shorten its instructions",
+    ),
+    events.SizeRefused: _size_refusal,
+    events.PromptTruncated: _truncation,
+    events.AdminActed: _admin_act,
+    events.FailedOpen: _plain(
+        "error", "failed-open", "request_id", "kind", "where", effect="the client's own bytes were forwarded"
+    ),
+    events.StoreFailed: _plain("warning", "store-failed", "why"),
+    events.HookFailed: _plain("warning", "hook-failed", "why"),
+    events.StoreRecovered: _plain("info", "store-back", "what"),
     events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
-}
+}  # fmt: skip

@@ -139,10 +139,10 @@ class Metrics(Collector):
             events.TurnEnded: self._count_turn,
             events.UpstreamRetried: lambda event: self.retries.add(event.upstream, event.why),
             events.ConfigReloaded: lambda event: self.reloads.add("refused" if event.refused_because else "applied"),
-            events.OurFault: lambda event: self.faults.add(event.kind),
+            events.InternalFault: lambda event: self.faults.add(event.kind),
             events.FailedOpen: lambda event: self.failed_open.add(event.kind),
-            events.Refused: lambda event: self.refused.add(event.kind, "helped" if event.helped else "handed-on"),
-            events.CutSilently: lambda event: self.cut.add(event.upstream),
+            events.SizeRefused: lambda event: self.refused.add(event.kind, "helped" if event.helped else "handed-on"),
+            events.PromptTruncated: lambda event: self.cut.add(event.upstream),
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),
             events.SummaryEnded: self._count_summary,
@@ -177,12 +177,12 @@ class Metrics(Collector):
         """Only what the upstream has reported, and only where both sides of a comparison are known."""
         # Where a gateway in front names the teams, any name may come; only those of the configuration become a label.
         team = event.team if self._is_listed_team(event.team) else ""
-        if event.cached is not None:
-            self.prompts.add(team, "read", by=event.prompt)
-            self.prompts.add(team, "cached", by=event.cached)
-        if event.paid is not None and event.plain is not None:
-            self.dollars.add(team, "paid", by=event.paid)
-            self.dollars.add(team, "plain", by=event.plain)
+        if event.cached_tokens is not None:
+            self.prompts.add(team, "read", by=event.prompt_tokens)
+            self.prompts.add(team, "cached", by=event.cached_tokens)
+        if event.paid_dollars is not None and event.plain_dollars is not None:
+            self.dollars.add(team, "paid", by=event.paid_dollars)
+            self.dollars.add(team, "plain", by=event.plain_dollars)
 
     def _count_summary(self, event: events.SummaryEnded) -> None:
         self.summaries.add(event.outcome)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from operating import TURN
 
 from proxy.admin.app import ROUTES
-from proxy.store.chronicle import Chronicle
+from proxy.store.activity_log import ActivityLog
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 
@@ -264,15 +264,15 @@ async def test_what_is_done_stands_in_the_audit_log_for_this_user_only(desk):
     assert desk.key not in file.read_text()
 
 
-async def test_wrong_keys_stand_in_the_audit_log_and_do_not_fill_the_chronicle(desk):
+async def test_wrong_keys_stand_in_the_audit_log_and_do_not_fill_the_activity_log(desk):
     await desk.refused(401, "GET", "/overview", key="cpa-not-the-key")
     assert (await desk.told("/audit?limit=1"))["acts"][0]["outcome"] == "refused"
     await asyncio.sleep(0.5)
-    told = Chronicle(desk.proxy.state)
-    rows = told.rows("select told from happenings_1 where name = 'admin'")
+    told = ActivityLog(desk.proxy.state)
+    rows = told.query("select details from incidents where name = 'admin'")
     told.close()
     assert rows
-    assert not any('"refused"' in row["told"] for row in rows)
+    assert not any('"refused"' in row["details"] for row in rows)
 
 
 async def test_a_refused_configuration_says_why_until_it_is_right_again(desk):
@@ -307,11 +307,11 @@ async def test_no_secret_is_in_any_answer(desk):
 
 
 async def test_a_listed_conversation_is_what_its_newest_request_says_and_the_sum_of_all(desk):
-    chronicle = Chronicle(desk.proxy.state)
+    log = ActivityLog(desk.proxy.state)
     for before, policy in ((500, "former"), (300, "newer")):
-        chronicle.tell(replace(TURN, conversation="d" * 16, team="walkers", policy=policy, before=before))
+        log.record(replace(TURN, conversation="d" * 16, team="walkers", policy=policy, tokens_before=before))
         await asyncio.sleep(0.01)
-    chronicle.close()
+    log.close()
     one = await listed(desk, "walkers")
     assert one["policy"].startswith("newer@")
     assert (one["requests"], one["tokens_raw"], one["largest"]) == (2, 800, 500)

@@ -18,7 +18,7 @@ from serving import Proxy
 from upstream import Upstream, answer, delta, hang, stream
 from upstream import says as tells
 
-from proxy.store.chronicle import Chronicle
+from proxy.store.activity_log import ActivityLog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -109,18 +109,18 @@ async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_ea
         assert together[str(number)] == (await alone.works(messages))[-1].forwarded
 
 
-async def test_a_turn_that_ended_half_way_is_in_the_chronicle_like_any_other(house, request):
+async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(house, request):
     """Whoever looks at a conversation sees all that was sent for it, also where the client did not wait for the end."""
     agent = house.agent(request, stream(delta(content="Well"), hang()))
     sent = json.dumps({"model": "patient", "stream": True, "messages": WORK}).encode()
     async with streaming(house.proxy, sent, headers={"authorization": f"Bearer {agent.key}"}) as line:
         await line.until(b"Well")
     async with asyncio.timeout(5):
-        while not (told := chronicled(house.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
+        while not (told := recorded_turns(house.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
             await asyncio.sleep(0.05)
     assert [turn["action"] for turn in told] == ["created"]
     assert told[0]["after"] < told[0]["before"]
 
 
-def chronicled(state, model):
-    return Chronicle(state).rows("select * from turns_1 where model = ?", [model])
+def recorded_turns(state, model):
+    return ActivityLog(state).query("select * from turns where model = ?", [model])

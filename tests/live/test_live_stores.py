@@ -138,5 +138,5 @@ async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_sai
     assert stranger.compaction == "created"
     assert await metric(victim.proxy, "failed_open_total") == 1
     (line,) = await until(lambda: log_of(victim.proxy, "failed-open"))
-    assert line["effect"] == "the client's own bytes went on"
+    assert line["effect"] == "the client's own bytes were forwarded"
     assert "part_" not in json.dumps(line)

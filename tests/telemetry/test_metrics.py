@@ -18,9 +18,18 @@ def told(metrics, *others):
     }
 
 
+COSTS = {
+    "team": "red",
+    "prompt_tokens": 100,
+    "cached_tokens": 90,
+    "paid_dollars": 0.01,
+    "plain_dollars": 0.04,
+}
+
+
 def turn(**more):
     nothing = dict.fromkeys(TurnEnded.__struct_fields__, "")
-    return TurnEnded(**{**nothing, "team": "red", "prompt": 100, "cached": 90, "paid": 0.01, "plain": 0.04, **more})
+    return TurnEnded(**{**nothing, **COSTS, **more})
 
 
 def test_what_can_be_known_before_it_happens_begins_at_0():
@@ -60,7 +69,7 @@ def test_a_board_that_cannot_be_written_to_stops_nobody(tmp_path):
 
 def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
     metrics = Metrics({"red"}.__contains__)
-    for each in (turn(), turn(), turn(cached=None, paid=None, plain=None), turn(team="")):
+    for each in (turn(), turn(), turn(cached_tokens=None, paid_dollars=None, plain_dollars=None), turn(team="")):
         metrics(each)
     counted = told(metrics)
     assert counted["prompt_tokens_total", "read", "red"] == 200

@@ -37,6 +37,8 @@ pytestmark = [
     pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason="there is no Prometheus here"),
 ]
 
+COSTS = {"team": "red", "prompt_tokens": 100, "cached_tokens": 90, "paid_dollars": 0.01, "plain_dollars": 0.04}
+
 
 def everything() -> Iterator[events.Event]:
     """One of each of what is counted."""
@@ -47,18 +49,18 @@ def everything() -> Iterator[events.Event]:
         )  # fmt: skip
     yield events.UpstreamRetried("openai", "503", 1)
     yield events.ConfigReloaded("no good")
-    yield events.OurFault("r", "KeyError", "a.py:1")
+    yield events.InternalFault("r", "KeyError", "a.py:1")
     yield events.FailedOpen("r", "ValueError", "a.py:1")
     yield events.StoreFailed("away")
     yield events.HookFailed("a hook")
     yield events.CompactionEnded("c", "default", "stride", 100, 40, (), rehearsed=False)
     yield events.SummaryEnded("c", "default", "openai", "m", "made", 1, 100, 90, 10, 3.0)
     yield events.BreakerOpened("c", "default")
-    yield events.Refused("r", "openai", "overflow", 100, helped=False)
-    yield events.CutSilently("c", "openai", 100, 50, said=False)
+    yield events.SizeRefused("r", "openai", "overflow", 100, helped=False)
+    yield events.PromptTruncated("c", "openai", 100, 50, is_repeated=False)
     yield events.LoopLagged(0.01)
     texts = dict.fromkeys(events.TurnEnded.__struct_fields__, "")
-    yield events.TurnEnded(**{**texts, "team": "red", "prompt": 100, "cached": 90, "paid": 0.01, "plain": 0.04})
+    yield events.TurnEnded(**{**texts, **COSTS})
 
 
 def happening(metrics: Metrics) -> Metrics:

@@ -162,7 +162,7 @@ function origin(told, asked) {
   const isOne = ({ name, details, at }) => name === "summary-ended" && details.outcome === "made" && at <= asked.at;
   const made = told.happened.findLast(isOne);
   const why = told.block ? `It was wanted because ${reason(told.block.reason)}. ` : "";
-  return note(why, made ? [`On ${moment(made.at)} `, account(made)] : "Who made it is no longer in the chronicle.");
+  return note(why, made ? [`On ${moment(made.at)} `, account(made)] : "Who made it is no longer in the activity log.");
 }
 
 function happened(events) {

@@ -1,6 +1,7 @@
 """Control characters of conversations never reach a terminal as such."""
 
 import io
+import json
 
 import pytest
 from chat import call, chat, user
@@ -9,7 +10,7 @@ from transcribed import heard, keep, originals
 from proxy import events
 from proxy.cli import main
 from proxy.telemetry.log import Log
-from proxy.telemetry.terminal import EscapedOutput, escape_controls
+from proxy.telemetry.safe_text import EscapedOutput, encode_json, escape_controls
 
 ATTACK = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202ered\r\x7f\ud800"
 FORBIDDEN = set("\x1b\x07\x9b\u202e\r\x7f")
@@ -58,3 +59,8 @@ def test_transcripts_are_shown_without_their_controls(capfd, tmp_path, monkeypat
     written = capfd.readouterr().out
     assert ("CANARY" in written) is (words != ["list"])
     assert not set(written) & FORBIDDEN
+
+
+@pytest.mark.parametrize("value", ["m\ud800", 10**30, {"nested": ["\udfff"]}])
+def test_a_line_is_written_whatever_a_client_or_an_upstream_named(value):
+    assert json.loads(encode_json({"model": value})) == {"model": value}

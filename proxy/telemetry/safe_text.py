@@ -1,15 +1,30 @@
-"""Escapes for text that a terminal will show: a control character in it would be obeyed, not printed.
+"""Text that can be written whatever it holds: JSON of odd values, and escapes for terminals.
 
-What tools have fetched and what clients have named can set the title of a terminal, fill its clipboard or forge lines.
-Used by the text form of the log and by every command that prints.
+Names come from clients and figures from upstreams. Half a surrogate pair or an integer of 400 digits must not cost a
+log line; a control character that a tool has fetched must not set the title of a terminal, fill its clipboard or forge
+lines. Used by the log, the hooks and every command that prints.
 """
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Any, TextIO
+
+import msgspec
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 # All but the line feed and the tab: C0 and C1 controls, marks that reverse the direction of text, half surrogate pairs
 # (these cannot be printed at all).
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def encode_json(fields: Mapping[str, Any]) -> bytes:
+    """JSON of one object, on one line."""
+    try:
+        return _encode(fields)
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
+        return json.dumps(fields, default=str, separators=(",", ":")).encode()
 
 
 def escape_controls(text: str) -> str:

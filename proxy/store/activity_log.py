@@ -1,0 +1,325 @@
+"""The activity log: an SQLite file of what conversations did, for the admin pages.
+
+Three tables: a row for each request that was looked at (`turns`), one for each block, summary or fault (`incidents`),
+and counts by the minute (`minute_counts`). Names and figures only; what was said stands in the transcripts. Recording
+never waits: a thread writes what has gathered in a moment into a file that all workers of a machine share. Nothing
+depends on the file: one that is broken is removed, and a new one begins.
+
+Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
+"""
+
+import json
+import math
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proxy.events import TurnEnded
+
+FILE = "chronicle.sqlite"
+QUEUE_LIMIT_RECORDS = 20_000
+GATHER_SECONDS = 0.2
+LOCK_TIMEOUT_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
+SWEEP_SECONDS = 600.0
+MINUTE_SECONDS = 60
+DAY_SECONDS = 24 * 3600.0
+INTEGER_LIMIT = 10**13
+"""Larger figures are cut to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
+
+SCHEMA_VERSION = 2
+_SCHEMA = """
+create table if not exists turns (
+    id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
+    team text not null, key text not null, tag text not null, model text not null, upstream text not null,
+    policy text not null, policy_version text not null, action text not null, reason text not null,
+    messages integer not null, tokens_before integer not null, tokens_after integer not null,
+    prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
+    paid_dollars real, plain_dollars real);
+create index if not exists turns_by_conversation on turns (conversation, at);
+create index if not exists turns_by_time on turns (at);
+create table if not exists incidents (
+    id integer primary key, at real not null, severity text not null, name text not null, conversation text not null,
+    dollars real not null, details text not null);
+create index if not exists incidents_by_time on incidents (at);
+create index if not exists incidents_by_conversation on incidents (conversation, at);
+create table if not exists minute_counts (
+    minute integer not null, name text not null, team text not null, many integer not null,
+    primary key (minute, name, team)) without rowid;
+"""
+_MIGRATION_FROM_1 = """
+insert into turns select null, at, conversation, tenant, link, team, key, tag, model, upstream, policy, version, action,
+    reason, messages, before, after, prompt, cached, written, paid, plain from turns_1;
+insert into incidents select null, at, severity, name, conversation, coalesce(json_extract(told, '$.dollars'), 0), told
+    from happenings_1;
+insert into minute_counts select minute, name, team, sum(many) from minutes_1 group by minute, name, team;
+drop table turns_1;
+drop table happenings_1;
+drop table minutes_1;
+drop table about_1;
+"""
+_TURN_COLUMNS = (
+    "conversation", "tenant", "link", "team", "key", "tag", "model", "upstream", "policy", "policy_version", "action",
+    "reason", "messages", "tokens_before", "tokens_after", "prompt_tokens", "cached_tokens", "output_tokens",
+    "paid_dollars", "plain_dollars",
+)  # fmt: skip
+_INSERT_TURN = f"insert into turns (at, {', '.join(_TURN_COLUMNS)}) values (?{', ?' * len(_TURN_COLUMNS)})"  # noqa: S608
+_INSERT_INCIDENT = """
+insert into incidents (at, severity, name, conversation, dollars, details) values (?, ?, ?, ?, ?, ?)
+"""
+_ADD_COUNT = """
+insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
+on conflict do update set many = many + excluded.many
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that is not a request: a block, a summary, a fault, an act of an operator."""
+
+    severity: str
+    name: str
+    conversation: str
+    details: Mapping[str, Any]
+    dollars: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CounterDelta:
+    """Additions to this minute's counts of a team."""
+
+    counts: Mapping[str, int]
+    team: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """How much is kept; of each table the oldest rows go first."""
+
+    turns: int = 100_000
+    incidents: int = 20_000
+    seconds: float = 31 * DAY_SECONDS
+
+
+Record = TurnEnded | Incident | CounterDelta
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records that wait to be written. Counts of one minute are added up at once, so they take no room."""
+
+    turns: list[tuple[float, TurnEnded]] = field(default_factory=list)
+    incidents: list[tuple[float, Incident]] = field(default_factory=list)
+    counts: Counter[tuple[int, str, str]] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.turns) + len(self.incidents) + len(self.counts)
+
+    def add(self, at: float, record: Record) -> None:
+        if isinstance(record, CounterDelta):
+            minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
+            for name, many in record.counts.items():
+                self.counts[minute, name, record.team] += many
+        elif isinstance(record, Incident):
+            self.incidents.append((at, record))
+        else:
+            self.turns.append((at, record))
+
+
+def _ignore(_: str) -> None:
+    """Default callback: do nothing."""
+
+
+class ActivityLog:
+    """One process's access to the file. `warn` is called from its thread, with a sentence for the operator."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: RetentionLimits = RetentionLimits(),
+        warn: Callable[[str], None] = _ignore,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = folder / FILE
+        self.dropped_records = 0
+        self._limits = limits
+        self._warn = warn
+        self._clock = clock
+        self._swept_at = 0.0
+        self._batch = _Batch()
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._thread = self._start_thread()
+
+    def record(self, record: Record) -> None:
+        """Add a record to the next batch; with too many waiting it is dropped and counted."""
+        with self._changed:
+            if not self._thread.is_alive() and not self._closing.is_set():
+                # An unforeseen fault has ended it (the process reports that), and its batch is lost.
+                self._thread = self._start_thread()
+            if len(self._batch) >= QUEUE_LIMIT_RECORDS:
+                self.dropped_records += 1
+                return
+            self._batch.add(self._clock(), record)
+            self._changed.notify()
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Write what waits, for at most so long."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """The rows that a query finds, from any thread; none as long as nothing was recorded."""
+        if not self.path.is_file():
+            return []
+        try:
+            with closing(self._connect()) as db:
+                _make_tables(db)  # a file of version 0.1 may not have been written to yet
+                db.execute("pragma query_only = on")
+                db.row_factory = sqlite3.Row
+                return [dict(row) for row in db.execute(query, values)]
+        except sqlite3.DatabaseError as fault:
+            self._warn(f"{self.path} cannot be read: {fault}")
+            return []
+
+    # --- in the thread -----------------------------------------------------------------------------------------------
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name="activity-log", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        last_warning = ""
+        while batch := self._take_batch():
+            try:
+                self._write(batch)
+            except (sqlite3.Error, OSError) as fault:
+                if str(fault) != last_warning:
+                    last_warning = str(fault)
+                    self._warn(f"{self.path}: {fault}: activity is not recorded; requests are not affected")
+                if isinstance(fault, sqlite3.DatabaseError) and _is_corrupt(fault):
+                    self._remove_file()
+            else:
+                last_warning = ""
+
+    def _take_batch(self) -> _Batch:
+        """Everything that has come within a moment; empty once the log is closed and everything is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._batch or self._closing.is_set())
+        self._closing.wait(GATHER_SECONDS)
+        with self._changed:
+            batch, self._batch = self._batch, _Batch()
+            return batch
+
+    def _write(self, batch: _Batch) -> None:
+        # Opened for each batch: a file that was removed or replaced meanwhile is noticed.
+        with closing(self._open()) as db, _Transaction(db):
+            turns = ((at, *(_to_storable(getattr(turn, name)) for name in _TURN_COLUMNS)) for at, turn in batch.turns)
+            db.executemany(_INSERT_TURN, turns)
+            db.executemany(_INSERT_INCIDENT, (_incident_row(at, incident) for at, incident in batch.incidents))
+            counts = ((*map(_to_storable, key), _to_storable(many)) for key, many in batch.counts.items())
+            db.executemany(_ADD_COUNT, counts)
+            self._remove_old_rows(db)
+
+    def _remove_old_rows(self, db: sqlite3.Connection) -> None:
+        now = self._clock()
+        if now - self._swept_at < SWEEP_SECONDS:
+            return
+        self._swept_at = now
+        oldest = now - self._limits.seconds
+        for table, most in (("turns", self._limits.turns), ("incidents", self._limits.incidents)):
+            db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
+            beyond = f"select at from {table} order by at desc limit 1 offset ?"  # noqa: S608
+            db.execute(f"delete from {table} where at <= ({beyond})", [most])  # noqa: S608
+        db.execute("delete from minute_counts where minute < ?", [oldest])
+
+    def _open(self) -> sqlite3.Connection:
+        """A connection to write with; the file and its tables are made where they are missing."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.touch(mode=0o600)
+        db = self._connect()
+        try:
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = off")
+            _make_tables(db)
+        except sqlite3.DatabaseError:
+            db.close()
+            raise
+        return db
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None)
+
+    def _remove_file(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(FILE + suffix).unlink(missing_ok=True)
+
+
+class _Transaction:
+    """A transaction that takes its lock at once: two writers never wait for each other half way."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("begin immediate")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._db.execute("commit" if kind is None else "rollback")
+
+
+def _version_of(db: sqlite3.Connection) -> int:
+    (version,) = db.execute("pragma user_version").fetchone()
+    return int(version)
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    """Make the tables where they are missing, and move the rows of version 0.1 into them."""
+    if _version_of(db) >= SCHEMA_VERSION:
+        return
+    with _Transaction(db):
+        if _version_of(db) >= SCHEMA_VERSION:  # another worker was first
+            return
+        _run(db, _SCHEMA)
+        if db.execute("select 1 from sqlite_master where name = 'minutes_1'").fetchone():
+            _run(db, _MIGRATION_FROM_1)
+        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+
+
+def _run(db: sqlite3.Connection, script: str) -> None:
+    # Not executescript(): that would end the transaction first.
+    for statement in script.split(";\n"):
+        db.execute(statement)
+
+
+def _incident_row(at: float, incident: Incident) -> tuple[Any, ...]:
+    details = json.dumps(incident.details, default=str, separators=(",", ":"))
+    texts = map(_to_storable, (incident.severity, incident.name, incident.conversation))
+    return (at, *texts, _to_storable(incident.dollars) or 0.0, details)
+
+
+def _to_storable(value: object) -> object:
+    """A value as the database can store and add it up; names and figures come from clients and upstreams."""
+    match value:
+        case str() if not value.isascii():
+            return value.encode("utf-8", "replace").decode()  # half a surrogate pair
+        case int():
+            return max(-INTEGER_LIMIT, min(INTEGER_LIMIT, value))
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
+def _is_corrupt(fault: sqlite3.DatabaseError) -> bool:
+    code = getattr(fault, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -1,0 +1,231 @@
+"""The activity log: recording never waits, every process reads what all wrote, and the file stays within its limits."""
+
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+from msgspec.structs import replace
+from operating import TURN
+
+from proxy.store import activity_log
+from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, RetentionLimits
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Chronicles of one machine, each as a process of its own would open it."""
+    found = []
+
+    def open_one(folder=tmp_path, **more):
+        found.append(ActivityLog(folder, **more))
+        return found[-1]
+
+    yield open_one
+    for each in found:
+        each.close()
+
+
+def turns(of):
+    return of.query("select * from turns order by at, id")
+
+
+def test_what_was_told_is_written_with_all_its_figures(opened):
+    one = opened()
+    one.record(TURN)
+    one.close()
+    (row,) = turns(one)
+    names = ("conversation", "tokens_before", "tokens_after", "cached_tokens", "plain_dollars")
+    assert {name: row[name] for name in names} == {
+        "conversation": "c" * 16,
+        "tokens_before": 100,
+        "tokens_after": 40,
+        "cached_tokens": 30,
+        "plain_dollars": 0.2,
+    }
+
+
+def test_every_process_reads_what_all_of_them_wrote(opened):
+    one, other = opened(), opened()
+    for number in range(20):
+        one.record(replace(TURN, tokens_before=number))
+        other.record(replace(TURN, tokens_before=100 + number))
+    one.close()
+    other.close()
+    assert {row["tokens_before"] for row in turns(one)} == {*range(20), *range(100, 120)}
+    assert len(turns(other)) == 40
+
+
+def test_counts_of_one_minute_add_up(opened):
+    one, other = opened(clock=lambda: 125.0), opened(clock=lambda: 130.0)
+    for each in (one, one, other):
+        each.record(CounterDelta({"requests": 1}, "a"))
+    one.close()
+    other.close()
+    assert one.query("select minute, team, sum(many) as many from minute_counts group by 1, 2") == [
+        {"minute": 120, "team": "a", "many": 3}
+    ]
+
+
+def test_too_much_at_once_is_left_out_and_nobody_waits(opened, monkeypatch):
+    monkeypatch.setattr(activity_log, "QUEUE_LIMIT_RECORDS", 10)
+    one, began = opened(), time.perf_counter()
+    for _ in range(1_000):
+        one.record(TURN)
+        one.record(CounterDelta({"requests": 1}))
+    assert time.perf_counter() - began < 0.5
+    assert one.dropped_records > 900
+
+
+def test_the_oldest_lines_go_when_there_are_too_many(opened):
+    now = [1_000.0]
+    one = opened(limits=RetentionLimits(turns=5, incidents=5, seconds=10_000), clock=lambda: now[0])
+    for number in range(20):
+        now[0] += 1
+        one.record(replace(TURN, tokens_before=number))
+    one.close()
+    assert [row["tokens_before"] for row in turns(one)] == [15, 16, 17, 18, 19]
+
+
+def test_what_is_too_old_goes(opened, tmp_path):
+    now = [1_000.0]
+    one = opened(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
+    one.record(TURN)
+    one.record(Incident("warning", "x", "", {}))
+    one.close()
+    now[0] += 200
+    later = opened(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
+    later.record(CounterDelta({"requests": 1}))
+    later.close()
+    assert turns(later) == []
+    assert later.query("select * from incidents") == []
+
+
+def test_a_broken_file_is_begun_anew(opened, tmp_path):
+    (tmp_path / activity_log.FILE).write_bytes(b"no database" * 100)
+    said = []
+    one = opened(warn=said.append)
+    assert one.query("select 1 from turns") == []
+    one.record(TURN)
+    time.sleep(3 * activity_log.GATHER_SECONDS)
+    one.record(TURN)
+    one.close()
+    assert len(turns(one)) == 1
+    assert said
+
+
+def test_a_disk_that_fails_is_told_of_once(opened, tmp_path):
+    said = []
+    folder = tmp_path / "file"
+    folder.write_text("in the way")
+    one = opened(folder, warn=said.append)
+    for _ in range(2):
+        one.record(TURN)
+        time.sleep(2 * activity_log.GATHER_SECONDS)
+    one.close()
+    assert len(said) == 1
+
+
+def test_only_this_user_can_read_it(opened, tmp_path):
+    one = opened()
+    one.record(TURN)
+    one.close()
+    assert one.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_holds_no_word_of_a_conversation():
+    columns = sqlite3.connect(":memory:")
+    columns.executescript(activity_log._SCHEMA)
+    names = {row[1] for row in columns.execute("pragma table_info(turns)")}
+    columns.close()
+    assert not names & {"message", "text", "content", "body", "title"}
+
+
+# --- values that a database does not take ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        replace(TURN, model="m\ud800"),
+        replace(TURN, conversation="\udfff"),
+        replace(TURN, output_tokens=10**30, prompt_tokens=2**63),
+        replace(TURN, paid_dollars=float("nan"), plain_dollars=float("inf")),
+        Incident("info", "n", "\ud800", {"a": "\ud800", "b": 10**30}, float("nan")),
+        CounterDelta({"raw": 10**30}, "team\ud800"),
+    ],
+)
+def test_an_odd_name_or_figure_costs_no_other_line(opened, poison):
+    one = opened()
+    for item in (TURN, poison, TURN, CounterDelta({"requests": 1})):
+        one.record(item)
+    one.close()
+    whole = [row for row in turns(one) if (row["model"], row["output_tokens"]) == ("m", 5) and row["paid_dollars"]]
+    assert len(whole) >= 2
+    assert one.query("select sum(many) as many from minute_counts where name = 'requests'") == [{"many": 1}]
+
+
+def test_the_largest_figures_can_still_be_added_up(opened):
+    one = opened()
+    for _ in range(100):
+        one.record(replace(TURN, prompt_tokens=10**30))
+    one.close()
+    (row,) = one.query("select sum(prompt_tokens) as sum, count(*) as many from turns")
+    assert row["sum"] / row["many"] * RetentionLimits().turns < 2**63
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_died_is_started_again(opened):
+    one = opened()
+    one.record("not a record")
+    one._thread.join(5)
+    one.record(TURN)
+    one.close()
+    assert turns(one)
+
+
+# --- files of version 0.1 --------------------------------------------------------------------------------------------
+
+FORMER = """
+create table about_1 (id integer primary key check (id = 1), name text not null);
+create table turns_1 (
+    writer text not null, number integer not null, at real not null, conversation text not null, tenant text not null,
+    link text not null, team text not null, key text not null, tag text not null, model text not null,
+    upstream text not null, policy text not null, version text not null, action text not null, reason text not null,
+    messages integer not null, before integer not null, after integer not null, prompt integer not null,
+    cached integer, written integer not null, paid real, plain real,
+    primary key (writer, number)) without rowid;
+create table happenings_1 (
+    writer text not null, number integer not null, at real not null, severity text not null, name text not null,
+    conversation text not null, told text not null,
+    primary key (writer, number)) without rowid;
+create table minutes_1 (
+    writer text not null, minute integer not null, name text not null, team text not null, many integer not null,
+    primary key (minute, name, team, writer)) without rowid;
+insert into turns_1 values ('a', 1, 5.0, 'c', 't', 'l', 'red', 'k', 'g', 'm', 'u', 'default', 'v', 'created', 'stride',
+    3, 100, 40, 40, 30, 5, 0.1, 0.2);
+insert into happenings_1 values ('a', 2, 6.0, 'info', 'summary-ended', 'c', '{"dollars": 0.25, "outcome": "made"}');
+insert into happenings_1 values ('a', 3, 7.0, 'warning', 'store-failed', '', '{"why": "x"}');
+insert into minutes_1 values ('a', 60, 'requests', 'red', 2), ('b', 60, 'requests', 'red', 3);
+"""
+
+
+@pytest.mark.parametrize("first", ["read", "write"])
+def test_a_file_of_the_former_version_keeps_its_rows(opened, tmp_path, first):
+    with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
+        db.executescript(FORMER)
+    one, other = opened(clock=lambda: 60.0), opened(clock=lambda: 60.0)
+    if first == "write":
+        for each in (one, other):
+            each.record(CounterDelta({"requests": 1}, "red"))
+            each.close()
+    (turn,) = turns(one)
+    assert (turn["tokens_before"], turn["policy_version"], turn["paid_dollars"]) == (100, "v", 0.1)
+    assert one.query("select at, dollars from incidents order by at") == [
+        {"at": 6.0, "dollars": 0.25},
+        {"at": 7.0, "dollars": 0.0},
+    ]
+    expected = 7 if first == "write" else 5
+    assert one.query("select name, team, many from minute_counts") == [
+        {"name": "requests", "team": "red", "many": expected}
+    ]

@@ -1,0 +1,73 @@
+"""Log lines, hook payloads and rows of the activity log: three schemas, so that one can change without the others."""
+
+from typing import get_args
+
+import pytest
+
+from proxy import events
+from proxy.config.hooks import Hook
+from proxy.telemetry.activity import incident_of
+from proxy.telemetry.hooks import payload_of
+from proxy.telemetry.log import line_of
+
+COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), rehearsed=False)
+SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159)
+REFUSAL = events.SizeRefused("cp-1", "up", "overflow", 100, helped=False)
+STEPS = [{"step": "clear_results", "messages": 3, "saved": 60}]
+
+
+def test_payloads_of_hooks_are_what_the_documents_say():
+    assert payload_of(COMPACTION) == {
+        "event": "compaction-ended",
+        "conversation": "c",
+        "policy": "default",
+        "reason": "stride",
+        "tokens_before": 100,
+        "tokens_after": 40,
+        "rehearsed": False,
+        "steps": STEPS,
+    }
+    assert payload_of(REFUSAL) == {
+        "event": "refused-for-size",
+        "request_id": "cp-1",
+        "upstream": "up",
+        "kind": "overflow",
+        "limit": 100,
+        "helped": False,
+    }
+    assert payload_of(SUMMARY)["seconds"] == 3.142
+
+
+def test_every_event_that_a_hook_can_ask_for_has_a_payload():
+    names = {name for annotation in get_args(Hook.model_fields["events"].annotation) for name in get_args(annotation)}
+    started = events.CompactionStarted("c", "default", "stride", 100)
+    made = {payload_of(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, opened())}
+    assert made == names
+
+
+def opened():
+    return events.BreakerOpened("c", "default")
+
+
+def test_a_rehearsal_reaches_no_hook():
+    rehearsed = events.CompactionEnded("c", "default", "stride", 100, 40, (), rehearsed=True)
+    assert payload_of(rehearsed) is None
+    assert line_of(rehearsed)[1] == incident_of(rehearsed).name == "compaction-rehearsed"
+
+
+def test_an_incident_carries_its_price_as_a_figure_of_its_own():
+    incident = incident_of(SUMMARY)
+    assert incident.dollars == pytest.approx(2.5, rel=0.5)
+    assert "dollars" not in incident.details
+    assert (incident.name, incident.conversation, incident.details["outcome"]) == ("summary-ended", "c", "made")
+
+
+def test_wrong_keys_and_repetitions_make_no_incident():
+    assert incident_of(events.AdminActed("somebody", "1.2.3.4", "log in", "", "refused")) is None
+    assert incident_of(events.PromptTruncated("c", "up", 100, 50, is_repeated=True)) is None
+
+
+def test_a_log_line_holds_the_named_fields_of_its_event_only():
+    """An event may get fields that no log should hold."""
+    assert set(line_of(opened())[2]) == {"conversation", "policy", "effect"}
+    assert set(line_of(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]) == {"request_id", "kind", "where", "effect"}
