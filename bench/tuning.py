@@ -21,7 +21,7 @@ from proxy.config.shipped import policies
 from proxy.core.rules import Rules
 from proxy.core.steps import ClearResults
 from proxy.lab import sessions
-from proxy.lab.commands.progress import Bar
+from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.heart import Trial
 from proxy.lab.replay.prices import PRICES, share
@@ -132,7 +132,7 @@ def main() -> None:
         Upstream(WINDOW, HABITS[given.cache]),
         ledger=Ledger(given.out),
         jobs=given.jobs,
-        progress=Bar(sys.stderr, "conversations"),
+        progress=ProgressBar(sys.stderr, "conversations"),
     )
     print(report(results))
 

@@ -17,7 +17,7 @@ from peers.environments import NotInstalled, installed
 from peers.listening import Listener
 from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
-from proxy.lab.commands.progress import Bar
+from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay.history import History
 from proxy.lab.replay.run import Ledger, key, run
 from proxy.lab.replay.scoring import Case, Judge, Upstream
@@ -38,7 +38,7 @@ class Field:
 
 def simulated(conversations: Sequence[Conversation], ledger: Ledger) -> list[Result]:
     """The policies: first those that are rules of the heart, then the others."""
-    bar = Bar(sys.stderr, "conversations under each policy")
+    bar = ProgressBar(sys.stderr, "conversations under each policy")
     found = run(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
     known = ledger.known()
     by_conversation = [_under_their_own(each, known, ledger) for each in conversations]
@@ -82,7 +82,7 @@ async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path
         contestant = await asyncio.to_thread(start, peer, upstream.url.removesuffix("/v1"), place)
         try:
             door = Door(f"{contestant.origin}/v1", peer.name)
-            bar = Bar(sys.stderr, f"conversations through {peer.name}")
+            bar = ProgressBar(sys.stderr, f"conversations through {peer.name}")
             return await played(conversations, door, recorder, ledger=ledger, progress=bar)
         finally:
             await asyncio.to_thread(contestant.stop)

@@ -138,7 +138,7 @@ class Admin:
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.set_cookie(
             guard.COOKIE,
-            guard.session(key or "", time.time()),
+            guard.make_session(key or "", time.time()),
             max_age=guard.SESSION_SECONDS,
             path="/admin",
             httponly=True,

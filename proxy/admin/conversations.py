@@ -21,8 +21,8 @@ from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import Archive
 
-MOST_TURNS = 2_000
-MOST_INDEX_DIGITS = 9
+TURNS_LIMIT = 2_000
+INDEX_DIGITS_LIMIT = 9
 SEARCH_SECONDS = 10.0
 _LIST = """
 select conversation, tenant, team, model, upstream, tag, policy || '@' || policy_version as policy, sums.*,
@@ -152,7 +152,7 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     if not isinstance(history, History):
         raise NotFound(history)
     index = request.names["place"]
-    if not (index.isascii() and index.isdigit() and len(index) < MOST_INDEX_DIGITS):
+    if not (index.isascii() and index.isdigit() and len(index) < INDEX_DIGITS_LIMIT):
         raise NotFound("the message index is not a number")
     if int(index) >= len(history.path):
         raise NotFound("message index out of range")
@@ -161,7 +161,7 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
 
 async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[dict[str, Any]], History | str]:
     """The requests of a conversation, and its history as of the one that was asked for, or else the newest."""
-    values = [request.names["conversation"], MOST_TURNS]
+    values = [request.names["conversation"], TURNS_LIMIT]
     turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)
     if not turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
@@ -170,7 +170,7 @@ async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[d
 
 
 def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
-    rows = activity_log.query("select * from incidents where conversation = ? order by at limit ?", [name, MOST_TURNS])
+    rows = activity_log.query("select * from incidents where conversation = ? order by at limit ?", [name, TURNS_LIMIT])
     return [event_of(row) for row in rows]
 
 

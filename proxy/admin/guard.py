@@ -31,9 +31,9 @@ SESSION_SECONDS = 12 * 3600
 READS = frozenset({"GET", "HEAD"})
 SLOWEST_SECONDS = 2.0
 FIRST_SECONDS = 0.25
-WAITING = 8
+WAITING_LIMIT = 8
 """So many wrong keys of one address may wait for their answer; further ones are refused at once."""
-REMEMBERED = 10_000
+ADDRESSES_LIMIT = 10_000
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to know them)
 _BEARER = "bearer "
@@ -101,7 +101,7 @@ class Guard:
         if admin.opens(key, shown):
             self._wrong.pop(address, None)
             return
-        if self._waiting[address] >= WAITING:
+        if self._waiting[address] >= WAITING_LIMIT:
             raise TooManyTries("too many wrong keys from this address: wait", headers=(("retry-after", "5"),))
         self._note_wrong(address)
         self._waiting[address] += 1
@@ -114,12 +114,12 @@ class Guard:
         raise NeedsAdminKey(f"this is not the key: {HOW}")
 
     def _note_wrong(self, address: str) -> None:
-        if len(self._wrong) >= REMEMBERED:
+        if len(self._wrong) >= ADDRESSES_LIMIT:
             self._wrong.clear()
         self._wrong[address] += 1
 
 
-def session(key: str, now: float) -> str:
+def make_session(key: str, now: float) -> str:
     """What a browser shows from now on."""
     told = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
     return f"{told}.{_signature(told, key)}"

@@ -31,7 +31,7 @@ Turn = Mapping[str, Any]
 """A request, as a row of the activity log."""
 CREATED, OBSERVED = "created", "observed"
 PREVIEW_CHARACTERS = 200
-MOST_FORKS = 50
+FORKS_LIMIT = 50
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class History:
 
     @property
     def forks(self) -> list[str]:
-        return [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:MOST_FORKS]
+        return [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:FORKS_LIMIT]
 
     @property
     def block(self) -> Json | None:
@@ -125,21 +125,21 @@ async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn])
     config, tenant = context.config(), turn["tenant"]
     found = await asyncio.to_thread(find_transcript, context.archive, turn["conversation"], tenant)
     if found is None:
-        return _why_not(config)
+        return _why_no_messages(config)
     leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
     path = found.path(leaf)
     request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
     if request is None or not path:
         return "what is kept of this conversation cannot be read as a history"
     try:
-        block, rehearsed = await _standing(context, tenant, path, _reach(request, path, turn, turns))
+        block, rehearsed = await _find_block(context, tenant, path, _covered_links(request, path, turn, turns))
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
-    view = await asyncio.to_thread(_seen, config, request, path, block)
+    view = await asyncio.to_thread(_build_view, config, request, path, block)
     return History(found, path, request, view, rehearsed, assembly.redacting(config))
 
 
-def _why_not(config: Config) -> str:
+def _why_no_messages(config: Config) -> str:
     if config.transcripts.keep == "off":
         return "no originals are kept (`transcripts.keep: off`), so there are no messages to show"
     return (
@@ -148,7 +148,7 @@ def _why_not(config: Config) -> str:
     )
 
 
-def _reach(request: Request, path: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
+def _covered_links(request: Request, path: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
     """At so many places of the chain, from its beginning on, a block that stood for it can have ended.
 
     It was made by the newest request up to this one that made any, and covered no more than the last answer therein.
@@ -160,7 +160,7 @@ def _reach(request: Request, path: list[MessageLine], turn: Turn, turns: Sequenc
     return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
 
 
-async def _standing(
+async def _find_block(
     context: AdminContext, tenant: str, path: list[MessageLine], reach: int
 ) -> tuple[Block | None, bool]:
     """The block that stood for so much of it, or, where none did, the one that was only observed."""
@@ -177,7 +177,7 @@ def _links(path: list[MessageLine]) -> list[bytes]:
     return [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
 
 
-def _seen(config: Config, request: Request, path: list[MessageLine], block: Block | None) -> View:
+def _build_view(config: Config, request: Request, path: list[MessageLine], block: Block | None) -> View:
     if block is None:
         return show_without_block(request)
     return show_with_block(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))

@@ -30,7 +30,7 @@ STEPS_SECONDS = (
 """Lengths that a moment of the picture may have: spans that people name."""
 OPEN_SECONDS = 300.0
 """A conversation is open while its last request is not older: so long most providers cache it."""
-MOST_MOMENTS = 60
+MOMENTS_LIMIT = 60
 _SUMMARIES = """
 select (select team from turns where turns.conversation = incidents.conversation limit 1) as team,
        count(*) as many, coalesce(sum(dollars), 0) as dollars
@@ -52,7 +52,7 @@ async def show_overview(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def _overview(activity_log: ActivityLog, span: float, now: float) -> Json:
-    every = float(next(step for step in STEPS_SECONDS if span / step <= MOST_MOMENTS))
+    every = float(next(step for step in STEPS_SECONDS if span / step <= MOMENTS_LIMIT))
     return {
         "now": now,
         "open": _count_open(activity_log, now),
@@ -100,7 +100,7 @@ def _moments(activity_log: ActivityLog, since: float, now: float, every: float) 
             "requests": counts.get("requests", 0),
             "tokens_raw": counts.get("raw", 0),
             "tokens_forwarded": counts.get("forwarded", 0),
-            "saved": _saved(counts),
+            "saved": _saved_dollars(counts),
         }
 
 
@@ -128,7 +128,7 @@ def _period(counts: Mapping[str, int]) -> Json:
         "priced": sum_of("priced"),
         "paid": sum_of("paid") / MICRODOLLARS,  # for prompts
         "plain": sum_of("plain") / MICRODOLLARS,  # for the same histories without the proxy
-        "saved": _saved(counts),
+        "saved": _saved_dollars(counts),
         "spent": sum_of("spent") / MICRODOLLARS,  # for summaries
         "overflows": sum_of("overflows", "overflows-helped"),
         "overflows_helped": sum_of("overflows-helped"),
@@ -137,7 +137,7 @@ def _period(counts: Mapping[str, int]) -> Json:
     }
 
 
-def _saved(counts: Mapping[str, int]) -> float:
+def _saved_dollars(counts: Mapping[str, int]) -> float:
     """Dollars: what is left of the difference once the summaries are paid."""
     return (counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)) / MICRODOLLARS
 

@@ -1,7 +1,7 @@
 """The command line: one command, one file. The only part that reads the environment.
 
 Only the module of the command that was asked for is imported: `serve` does not load the lab. Several commands share
-`options`, `registry` (what operators have said) and `table`. `kinds` belongs to `doctor`, `transcript_source` and
+`options`, `registry` (keys and switches) and `output`. `server_detection` belongs to `doctor`, `transcript_source` and
 `conversation` to `transcripts`. Commands that judge or work on saved files stand in `proxy/lab/commands`.
 """
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
             return int(args.run(args))
-    except BrokenPipeError:  # whoever was reading has seen enough; Python would complain once more at its end
+    except BrokenPipeError:  # the reader closed the pipe; without dup2 Python prints an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except InvalidConfig as invalid:

@@ -15,8 +15,8 @@ from proxy.store.transcripts.reading import Transcript, role_and_text
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
-_WIDTH = 120
-_MARGIN = 17
+_WIDTH_CHARACTERS = 120
+_MARGIN_CHARACTERS = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class Page:
 
     def _fitted(self, text: str) -> str:
         if self.full:
-            return text.replace("\n", "\n" + " " * _MARGIN)
-        line = " ".join(text[: 2 * _WIDTH].split())
-        return line if len(text) <= _WIDTH else f"{line[:_WIDTH]} … ({len(text):,} characters)"
+            return text.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
+        line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
+        return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
 
 def _sum(path: list[MessageLine], beside: Beside) -> Iterator[str]:

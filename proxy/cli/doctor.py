@@ -1,8 +1,7 @@
-"""`doctor`: is the upstream there, which server is it, which windows does it tell, does a stream arrive unbuffered,
-can state be kept.
+"""`doctor`: check the upstreams and the state folder as they are now.
 
-It asks through the very door that requests take: whatever is in their way (DNS, a proxy, a certificate, a key) is in
-its way too.
+It reports whether an upstream is reachable, which server it is, which windows it reports, and whether a stream arrives
+unbuffered. It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too.
 """
 
 import argparse
@@ -15,7 +14,7 @@ from time import perf_counter
 from urllib.parse import urlsplit
 
 from proxy.cli import options
-from proxy.cli.kinds import MODELS, PAGES, UNKNOWN, Seen, kind_of, window_of
+from proxy.cli.server_detection import ADVICE_FOR_UNKNOWN, MODELS, PAGES, ServerEvidence, detect_server, read_window
 from proxy.config import Upstream
 from proxy.errors import ProxyError
 from proxy.upstream import Call, Client, Reply
@@ -26,98 +25,98 @@ _SHORT_STREAM = {
     "stream": True,
     "max_tokens": 160,
 }
-_TOLD_OF = 8  # models whose windows are told: some servers have hundreds
-# Chunks of a real stream are spread over its time; buffered ones arrive together at its end.
-_SPREAD = 0.2
-_FEW = 3
+_MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
+# Chunks of an unbuffered stream arrive over this share of its time at least; buffered ones arrive together at its end.
+_SPREAD_SHARE = 0.2
+_CHUNKS_MIN = 3
 
 Finding = tuple[bool, str]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("doctor", help="look at the upstreams and the state directory as they are now")
+    parser = commands.add_parser("doctor", help="check the upstreams and the state folder as they are now")
     options.add_config(parser)
-    parser.add_argument("--upstream", metavar="URL", help="look at this API instead of the configured ones")
-    parser.add_argument("--model", metavar="M", help="ask this model for a short stream (it costs some 200 tokens)")
+    parser.add_argument("--upstream", metavar="URL", help="check this API instead of the configured ones")
+    parser.add_argument("--model", metavar="M", help="request a short stream from this model (about 200 tokens)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     given: dict[options.Place, object] = {("upstreams", 0, "base_url"): args.upstream} if args.upstream else {}
-    config = options.loaded(args, given).config
+    config = options.load_configuration(args, given).config
     key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
-    findings = [_state(Path(config.state.dir))]
+    findings = [_check_state(Path(config.state.dir))]
     for settings in config.upstreams:
-        findings += asyncio.run(_examine(settings, key, args.model))
+        findings += asyncio.run(_check_upstream(settings, key, args.model))
     for good, text in findings:
         print(f"{'ok  ' if good else 'BAD '} {text}")  # noqa: T201
     return 0 if all(good for good, _ in findings) else 1
 
 
-def _state(folder: Path) -> Finding:
+def _check_state(folder: Path) -> Finding:
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if nearest.is_dir() and os.access(nearest, os.W_OK):
-        return True, f"state: {folder} can be written"
-    return False, f"state: {folder} cannot be written: give another with --state, or change its owner"
+        return True, f"state: {folder} is writable"
+    return False, f"state: {folder} is not writable: change its owner, or name another folder with --state"
 
 
-async def _examine(settings: Upstream, key: str, model: str | None) -> list[Finding]:
+async def _check_upstream(settings: Upstream, key: str, model: str | None) -> list[Finding]:
     headers: Headers = (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
     async with Client(settings, lambda _: None) as client:
         try:
-            findings = await _look(client, headers)
+            findings = await _check_models(client, headers)
             if model is not None and findings[0][0]:
-                findings.append(await _stream(client, headers, model))
+                findings.append(await _check_stream(client, headers, model))
         except ProxyError as fault:
             findings = [(False, fault.message)]
     return findings
 
 
-async def _look(client: Client, headers: Headers) -> list[Finding]:
-    """Its list of models, and further pages only where that does not settle which server it is or what it can take."""
+async def _check_models(client: Client, headers: Headers) -> list[Finding]:
+    """Check the list of models; fetch further pages only where it does not tell the server or its windows."""
     name = client.settings.name
-    reply, listed = await _answer(client, MODELS, headers)
+    reply, listed = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):
-        why = f"{name}: reachable, but refuses the key ({reply.status}): set `key`, or OPENAI_API_KEY for this check"
+        why = f"{name}: reachable, but it rejects the key ({reply.status}): set `key`, or OPENAI_API_KEY for this check"
         return [(False, why)]
     if not isinstance(listed, dict) or not isinstance(listed.get("data"), list):
-        why = f"{name}: answers {reply.status} to /models, and not as the OpenAI API does: check base_url"
+        why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
         return [(False, why)]
-    seen = Seen(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
+    seen = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
     for page in PAGES:
-        if kind_of(seen) is None:
-            seen = await _with_page(client, headers, seen, page)
-    if (known := kind_of(seen)) is not None and known[0].window not in seen.pages:
-        seen = await _with_page(client, headers, seen, known[0].window)
-    return [_reachable(name, seen), _kind(name, seen)]
+        if detect_server(seen) is None:
+            seen = await _fetch_page(client, headers, seen, page)
+    if (known := detect_server(seen)) is not None and known[0].window not in seen.pages:
+        seen = await _fetch_page(client, headers, seen, known[0].window)
+    return [_describe_models(name, seen), _describe_server(name, seen)]
 
 
-def _reachable(name: str, seen: Seen) -> Finding:
+def _describe_models(name: str, seen: ServerEvidence) -> Finding:
     models = [str(model.get("id")) for model in seen.models]
-    told = ((model, window_of(seen, model)) for model in models[:_TOLD_OF])
+    told = ((model, read_window(seen, model)) for model in models[:_MODELS_SHOWN_LIMIT])
     windows = ", ".join(f"{model} {window.total or window.input}" for model, window in told if window is not None)
-    return True, f"{name}: reachable, {len(models)} models; windows it tells: {windows or 'none'}"
+    return True, f"{name}: reachable, {len(models)} models; windows reported: {windows or 'none'}"
 
 
-def _kind(name: str, seen: Seen) -> Finding:
-    known = kind_of(seen)
+def _describe_server(name: str, seen: ServerEvidence) -> Finding:
+    known = detect_server(seen)
     if known is None:
-        return True, f"{name}: no server that is known here; {UNKNOWN}"
+        return True, f"{name}: unknown server; {ADVICE_FOR_UNKNOWN}"
     kind, sign = known
-    return True, f"{name}: {kind.name}, by {sign.name}; {kind.advice}"
+    return True, f"{name}: {kind.name}, detected by {sign.name}; {kind.advice}"
 
 
-async def _with_page(client: Client, headers: Headers, seen: Seen, path: str) -> Seen:
-    """A server that does not like to be asked for it has no such page."""
+async def _fetch_page(client: Client, headers: Headers, seen: ServerEvidence, path: str) -> ServerEvidence:
+    """The evidence with this page, where the server has one."""
     try:
-        _, page = await _answer(client, path, headers)
+        _, page = await _fetch(client, path, headers)
     except ProxyError:
         return seen
-    return seen if page is None else seen.and_page(path, page)
+    return seen if page is None else seen.with_page(path, page)
 
 
-async def _answer(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
-    """An answer and its JSON; None where it is no good one, or none of JSON."""
+async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
+    """A response and its JSON; None for an error status or a body that is not JSON."""
     asking = Call("GET", path.removeprefix("/v1"), "", headers, None)
     async with client.send(asking, None, at_server_root=not path.startswith("/v1/")) as reply:
         body = b"".join([chunk async for chunk in reply.chunks()])
@@ -127,24 +126,24 @@ async def _answer(client: Client, path: str, headers: Headers) -> tuple[Reply, o
         return reply, None
 
 
-async def _stream(client: Client, headers: Headers, model: str) -> Finding:
+async def _check_stream(client: Client, headers: Headers, model: str) -> Finding:
     body = json.dumps({"model": model, **_SHORT_STREAM}).encode()
     began = perf_counter()
     call = Call("POST", "/chat/completions", "", (*headers, ("content-type", "application/json")), body)
     async with client.send(call, model) as reply:
         times = [at - began async for at in _arrivals(reply.chunks())]
     name = client.settings.name
-    if reply.status >= 400 or not times:  # noqa: PLR2004 (the border between answers and errors)
-        return False, f"{name}: answers {reply.status} to a short stream from {model}"
+    if reply.status >= 400 or not times:  # noqa: PLR2004 (errors begin at 400)
+        return False, f"{name}: a short stream from {model} failed with status {reply.status}"
     spread = (times[-1] - times[0]) / times[-1]
-    if len(times) < _FEW or spread < _SPREAD:
+    if len(times) < _CHUNKS_MIN or spread < _SPREAD_SHARE:
         return (
             False,
-            f"{name}: the stream arrives in one piece after {times[-1]:.2f} s: something on the way buffers it",
+            f"{name}: the stream arrives in one piece after {times[-1]:.2f} s: a proxy on the way buffers it",
         )
     return (
         True,
-        f"{name}: streams unbuffered, {len(times)} chunks over {times[-1]:.2f} s, the first after {times[0]:.2f} s",
+        f"{name}: streams unbuffered: {len(times)} chunks in {times[-1]:.2f} s, the first after {times[0]:.2f} s",
     )
 
 

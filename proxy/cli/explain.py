@@ -1,11 +1,11 @@
-"""`explain`: what is in force for a request, and where each value came from."""
+"""`explain`: the policy and settings that apply to a request, each value with its origin."""
 
 import argparse
 from collections.abc import Iterator, Sequence
 
 from proxy.access.keys import named
 from proxy.cli import options
-from proxy.cli.complaint import complain
+from proxy.cli.output import print_error
 from proxy.config import Choice, Loaded, Occasion, Upstream, origins
 from proxy.config.block import Block
 from proxy.config.teams import EVERYBODY
@@ -14,41 +14,41 @@ Row = tuple[str, str, str]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("explain", help="show what is in force, each value with its origin")
+    parser = commands.add_parser("explain", help="show the settings that apply, each with its origin")
     options.add_config(parser)
     options.add_state(parser)
-    parser.add_argument("--team", metavar="T", default="", help="a team: show what it gets")
-    parser.add_argument("--key", metavar="ID", default="", help="a team key, by its public id: what it gets")
-    parser.add_argument("--model", metavar="M", help="a model: show the upstream that serves it, and its policy")
-    parser.add_argument("--tag", default="", help="what the request's x-compaction-tag header says")
+    parser.add_argument("--team", metavar="T", default="", help="show what applies to this team")
+    parser.add_argument("--key", metavar="ID", default="", help="show what applies to the team key with this public id")
+    parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
+    parser.add_argument("--tag", default="", help="value of the x-compaction-tag header")
     parser.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    loaded = options.loaded(args, options.state(args))
+    loaded = options.load_configuration(args, options.state_option(args))
     config = loaded.config
-    key = options.recorded(config).current.keys.get(named(args.key))
+    key = options.read_records(config).current.keys.get(named(args.key))
     if args.key and key is None:
-        return complain("there is no key of this id; `compaction-proxy keys list` shows them")
+        return print_error("unknown key id: `compaction-proxy keys list` shows all")
     if key is not None and args.team not in ("", key.team):
-        return complain(f"the key {key.id} is of team {key.team!r}")
+        return print_error(f"key {key.id} belongs to team {key.team!r}: drop --team, or name that team")
     team = args.team if key is None else key.team
     if team and not config.knows_team(team):
-        return complain(f"there is no team {team!r}; there are {', '.join(config.teams) or 'none'}")
+        return print_error(f"unknown team {team!r} (known: {', '.join(config.teams) or 'none'})")
     settings = config.upstream_for(args.model, team)
     if settings is None:
-        return complain(f"no upstream serves {args.model}: its requests get a 404. Add it to `upstreams.models`.")
+        return print_error(f"no upstream serves {args.model}, so requests for it get 404: add it to `upstreams.models`")
     if args.policy and args.policy not in config.all_policies:
-        return complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
+        return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
     public = "" if key is None else key.id
     choices = config.choices(Occasion(team, public, args.model or "", settings.name, args.tag))
-    _show([*_chosen(loaded, choices), *_in_force(loaded, choices, team, settings, args.policy)])
+    _print_rows([*_choice_rows(loaded, choices), *_value_rows(loaded, choices, team, settings, args.policy)])
     return 0
 
 
-def _chosen(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
-    """Which policy applies, and to how many: several, while one of them is being rolled out."""
+def _choice_rows(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
+    """The policy that applies; several with their shares, while one is being rolled out."""
     taken = 0.0
     for choice in choices:
         share = choice.rollout - taken
@@ -59,39 +59,39 @@ def _chosen(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
         yield applies, shown, f"{loaded.origin(*choice.place)} ({'.'.join(map(str, choice.place))})"
 
 
-def _in_force(
+def _value_rows(
     loaded: Loaded, choices: Sequence[Choice], team: str, upstream: Upstream, policy: str | None
 ) -> Iterator[Row]:
     config = loaded.config
-    yield from _rows(loaded, upstream, ("upstreams", config.upstreams.index(upstream)))
+    yield from _block_rows(loaded, upstream, ("upstreams", config.upstreams.index(upstream)))
     if team in config.teams:
-        yield from _rows(loaded, config.teams[team], ("teams", team))
+        yield from _block_rows(loaded, config.teams[team], ("teams", team))
     for name in [policy] if policy else dict.fromkeys(choice.policy for choice in choices):
-        yield from _of_policy(loaded, name)
+        yield from _policy_rows(loaded, name)
     for name in ("listen", "access", "state", "transcripts", "admin", "log"):
-        yield from _rows(loaded, getattr(config, name), (name,))
+        yield from _block_rows(loaded, getattr(config, name), (name,))
 
 
-def _show(rows: Sequence[Row]) -> None:
+def _print_rows(rows: Sequence[Row]) -> None:
     width = max(len(path) for path, _, _ in rows)
     broad = min(48, max(len(value) for _, value, _ in rows))
     for path, value, origin in rows:
         print(f"{path:{width}}  {value:{broad}}  {origin}")  # noqa: T201
 
 
-def _rows(loaded: Loaded, block: Block, place: tuple[str | int, ...]) -> Iterator[Row]:
+def _block_rows(loaded: Loaded, block: Block, place: tuple[str | int, ...]) -> Iterator[Row]:
     for name, value in block:
         at = (*place, name)
-        yield ".".join(map(str, at)), _shown(value), loaded.origin(*at)
+        yield ".".join(map(str, at)), _format_value(value), loaded.origin(*at)
 
 
-def _of_policy(loaded: Loaded, name: str) -> Iterator[Row]:
-    """Each value with the policy that sets it, which may be an ancestor, and where that one stands."""
+def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:
+    """Values of a policy, each with the policy that sets it (itself or an ancestor) and its place."""
     for path, value, origin in origins(loaded, name):
-        yield f"policy {name}.{'.'.join(path)}", _shown(value), origin
+        yield f"policy {name}.{'.'.join(path)}", _format_value(value), origin
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None or value == {} else str(value)

@@ -1,4 +1,4 @@
-"""`keys`: who may come in. A key is shown once; only its hash is kept, and its public id names it from then on."""
+"""`keys`: create, list and revoke team keys. A key is shown once; only its hash is stored, under a public id."""
 
 import argparse
 import sys
@@ -10,9 +10,8 @@ from proxy.access import keys
 from proxy.access.keys import TeamKey
 from proxy.access.registry import Registry
 from proxy.cli import options, registry
-from proxy.cli.complaint import complain
-from proxy.cli.registry import Act
-from proxy.cli.table import table
+from proxy.cli.output import format_table, print_error
+from proxy.cli.registry import AuditEntry
 
 DAY_SECONDS = 24 * 3600
 MOST_DAYS = 36_500
@@ -21,15 +20,17 @@ MOST_DAYS = 36_500
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("keys", help="team keys: create, list, revoke")
     acts = parser.add_subparsers(metavar="ACT", required=True)
-    create = acts.add_parser("create", help="make a key and show it, this once")
-    create.add_argument("--team", required=True, metavar="T", help="whose it is: a team of the configuration")
-    create.add_argument("--days", type=_days, default=0.0, metavar="N", help="how long it opens (default 0: for ever)")
-    create.add_argument("--label", default="", metavar="TEXT", help="what it is for, for whoever reads the list")
+    create = acts.add_parser("create", help="create a key and print it; it cannot be shown again")
+    create.add_argument("--team", required=True, metavar="T", help="team that the key is for")
+    create.add_argument(
+        "--days", type=_parse_days, default=0.0, metavar="N", help="days until it expires (default 0: never)"
+    )
+    create.add_argument("--label", default="", metavar="TEXT", help="note for the list")
     create.set_defaults(run=_create)
-    listing = acts.add_parser("list", help="every key there is; never the keys themselves")
+    listing = acts.add_parser("list", help="list all keys, without their secrets")
     listing.set_defaults(run=_list)
-    revoke = acts.add_parser("revoke", help="close a key for ever, within seconds and on every replica")
-    revoke.add_argument("id", metavar="ID", help="its public id, as the list shows it; the key itself will do")
+    revoke = acts.add_parser("revoke", help="revoke a key for good, on every replica within seconds")
+    revoke.add_argument("id", metavar="ID", help="public id from the list, or the key itself")
     revoke.set_defaults(run=_revoke)
     for each in (create, listing, revoke):
         options.add_config(each)
@@ -37,30 +38,30 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _create(args: argparse.Namespace) -> int:
-    config = options.loaded(args, options.state(args)).config
+    config = options.load_configuration(args, options.state_option(args)).config
     if args.team not in config.teams:
-        known = ", ".join(config.teams) or "none yet"
-        return complain(f"there is no team {args.team!r}; add it to `teams` of the configuration (there: {known})")
+        known = ", ".join(config.teams) or "none"
+        return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
     now = time.time()
     expires = now + args.days * DAY_SECONDS if args.days else 0.0
     text, key = keys.minted(args.team, now, expires=expires, label=args.label)
-    act = Act("create key", key.id, (("team", key.team), ("days", args.days)))
-    registry.change(config, act, lambda known: known.with_key(key))
+    act = AuditEntry("create key", key.id, (("team", key.team), ("days", args.days)))
+    registry.change_registry(config, act, lambda known: known.with_key(key))
     print(text)  # noqa: T201
-    print(f"Shown once. It is known as {key.id} from now on; {_lasts(key)}.", file=sys.stderr)  # noqa: T201
+    print(f"Shown once. Its id is {key.id}; {_describe_validity(key)}.", file=sys.stderr)  # noqa: T201
     return 0
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = registry.current(options.loaded(args, options.state(args)).config).keys.values()
+    found = registry.read_registry(options.load_configuration(args, options.state_option(args)).config).keys.values()
     if not found:
-        return complain("there are no team keys; `compaction-proxy keys create --team T` makes one")
-    print(table(("id", "team", "state", "created", "expires", "label"), _rows(sorted(found, key=_age))))  # noqa: T201
+        return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
+    print(format_table(("id", "team", "state", "created", "expires", "label"), _rows(sorted(found, key=_sort_key))))  # noqa: T201
     return 0
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    config = options.loaded(args, options.state(args)).config
+    config = options.load_configuration(args, options.state_option(args)).config
 
     public = keys.named(args.id)
 
@@ -68,34 +69,35 @@ def _revoke(args: argparse.Namespace) -> int:
         return known.revoked(public, time.time())
 
     try:
-        registry.change(config, Act("revoke key", public), revoke)
-    except KeyError:  # what was shown may be half a key: it stays unsaid
-        return complain("there is no key of this id; `compaction-proxy keys list` shows them")
-    print(f"{public} opens nothing any more.")  # noqa: T201
+        registry.change_registry(config, AuditEntry("revoke key", public), revoke)
+    except KeyError:  # not repeated: the argument may be part of a key
+        return print_error("unknown key id: `compaction-proxy keys list` shows all")
+    print(f"Revoked key {public}.")  # noqa: T201
     return 0
 
 
-def _days(text: str) -> float:
+def _parse_days(text: str) -> float:
     days = float(text)
     if not 0 <= days <= MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"between 0 (for ever) and {MOST_DAYS:,}")
+        raise argparse.ArgumentTypeError(f"must be between 0 (never expires) and {MOST_DAYS:,}")
     return days
 
 
 def _rows(found: Sequence[TeamKey]) -> list[tuple[str, ...]]:
     now = time.time()
     return [
-        (key.id, key.team, key.fault(now) or "open", _day(key.created), _day(key.expires), key.label) for key in found
+        (key.id, key.team, key.fault(now) or "open", _format_time(key.created), _format_time(key.expires), key.label)
+        for key in found
     ]
 
 
-def _age(key: TeamKey) -> tuple[str, float]:
+def _sort_key(key: TeamKey) -> tuple[str, float]:
     return key.team, key.created
 
 
-def _lasts(key: TeamKey) -> str:
-    return f"it opens until {_day(key.expires)}" if key.expires else "it opens until it is revoked"
+def _describe_validity(key: TeamKey) -> str:
+    return f"it is valid until {_format_time(key.expires)}" if key.expires else "it is valid until revoked"
 
 
-def _day(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "never"

@@ -1,4 +1,4 @@
-"""The registry as commands read and change it: this machine's file, the copy that replicas share, and the audit log."""
+"""Registry access for commands: this machine's file, the copy that replicas share, and the audit log."""
 
 import asyncio
 import os
@@ -17,57 +17,57 @@ from proxy.store.promises import StoreUnavailable
 from proxy.telemetry import audit
 
 
-def current(config: Config) -> Registry:
-    """As far as it can be known here and now."""
-    records = options.recorded(config)
-    if why := _unshared(config, records):
-        _warn(f"this is what this machine knows of: {why}")
+def read_registry(config: Config) -> Registry:
+    """The registry, synchronized with the shared state where that is reachable."""
+    records = options.read_records(config)
+    if why := _synchronize(config, records):
+        _warn(f"shared state not reachable, showing what this machine knows: {why}")
     return records.current
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """What is done, as the audit log tells it."""
+class AuditEntry:
+    """One operator act for the audit log."""
 
     act: str
     subject: str
     details: tuple[tuple[str, str | float], ...] = ()
 
 
-def change(config: Config, act: Act, change: Change) -> Registry:
-    """In force on this machine at once, on the others as soon as they look."""
-    records = options.recorded(config)
-    why = _unshared(config, records)
-    with options.at_hand(records):
+def change_registry(config: Config, act: AuditEntry, change: Change) -> Registry:
+    """Change the registry: in force here at once, on other replicas within a second."""
+    records = options.read_records(config)
+    why = _synchronize(config, records)
+    with options.report_registry_faults(records):
         records.change(change)
-    done = events.AdminActed(_user(), "command line", act.act, act.subject, "done", act.details)
+    done = events.AdminActed(_user_name(), "command line", act.act, act.subject, "done", act.details)
     audit.AuditLog(Path(config.state.dir), _warn)(done)
-    if why := why or _unshared(config, records):
-        _warn(f"other replicas hear of it from this machine's proxy once the shared state is back: {why}")
+    if why := why or _synchronize(config, records):
+        _warn(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
     return records.current
 
 
-def _unshared(config: Config, records: Records) -> str:
-    """Why the shared state could not be asked; empty where it was, or where there is none."""
+def _synchronize(config: Config, records: Records) -> str:
+    """Merge with the shared state. Returns why that failed; empty on success, or where there is none."""
     if not config.state.url:
         return ""
     try:
-        asyncio.run(_synced(config, records))
+        asyncio.run(_synchronize_once(config, records))
     except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
         return str(fault)
     return ""
 
 
-async def _synced(config: Config, records: Records) -> None:
-    store = assembly.store(config, lambda _: None)  # why it did not answer is told by whoever asked
+async def _synchronize_once(config: Config, records: Records) -> None:
+    store = assembly.store(config, lambda _: None)  # the exception says why
     try:
         await synced(records, store)
     finally:
         await store.close()
 
 
-def _user() -> str:
-    """As the machine knows whoever runs this; in a container it may know a number only."""
+def _user_name() -> str:
+    """Name of the user; their number where it has no name, as in some containers."""
     with suppress(KeyError):
         return pwd.getpwuid(os.getuid()).pw_name
     return str(os.getuid())

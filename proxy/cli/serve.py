@@ -1,4 +1,4 @@
-"""`serve`: the proxy."""
+"""`serve`: run the proxy."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from proxy import assembly
 from proxy.access import admin
 from proxy.cli import options
-from proxy.cli.complaint import complain
+from proxy.cli.output import print_error
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
 from proxy.server.config_watch import ConfigSource
@@ -22,15 +22,15 @@ _WHERE: dict[str, tuple[str | int, ...]] = {
 }
 
 _WELCOME = """\
-compaction-proxy listens on {url} in front of {upstream}
+compaction-proxy listens on {url} and forwards to {upstream}
 
   export OPENAI_BASE_URL={url}/v1
 
-Point an agent at it and change nothing else. Stop with Ctrl-C.
+Set this for an agent; nothing else needs to change. Stop with Ctrl-C.
 """
 _ADMIN = """\
-What it does is shown at {url}/admin/ to whoever has this key: {key}
-It is said this once, and stands in {where}.
+Dashboard: {url}/admin/
+Admin key: {key} (shown once; stored in {where})
 """
 
 
@@ -39,10 +39,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     options.add_config(parser)
     parser.add_argument("--host", help="address to bind (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to bind (default 8800)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes on that port (default 1)")
-    parser.add_argument(
-        "--upstream", metavar="URL", help="API to stand in front of (default OPENAI_UPSTREAM or OpenAI)"
-    )
+    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (default 1)")
+    parser.add_argument("--upstream", metavar="URL", help="API to forward to (default OPENAI_UPSTREAM or OpenAI)")
     options.add_state(parser)
     parser.set_defaults(run=run)
 
@@ -53,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     }
 
     def read() -> Loaded:
-        return options.loaded(args, given)
+        return options.load_configuration(args, given)
 
     config = read().config
     assembly.check_extras(config)  # before any worker starts: each of them would fail with a traceback, again and again
@@ -61,21 +59,21 @@ def run(args: argparse.Namespace) -> int:
         sock = supervisor.bind_socket(config)
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
-        return complain(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
+        return print_error(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
     try:
-        # What stands in it (blocks, originals, keys) is for nobody else on this machine.
+        # Blocks, originals and keys in it are for this user only.
         Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
         supervisor.clear_snapshots(config)
         admin_key = admin.made(config)
     except OSError as fault:
         sock.close()
-        return complain(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
+        return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     _welcome(config, url_of(config, sock), admin_key)
     return supervisor.serve(ConfigSource(read, args.config), config, sock)
 
 
 def _welcome(config: Config, url: str, admin_key: str | None) -> None:
-    """For a person. A log that somebody collects is told no key."""
+    """Print how to use it, unless the log is JSON: a collected log must not hold the key."""
     if not log.is_text(config.log.format):
         return
     text = _WELCOME.format(url=url, upstream=config.upstreams[0].base_url)

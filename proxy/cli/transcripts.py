@@ -12,7 +12,7 @@ from pathlib import Path
 from proxy.assembly import redacting
 from proxy.cli import options
 from proxy.cli.conversation import Beside, Page
-from proxy.cli.table import size, table
+from proxy.cli.output import format_bytes, format_table
 from proxy.cli.transcript_source import NotFoundError, TranscriptSource, open_source
 from proxy.store.promises import MEBIBYTE
 from proxy.store.transcripts.archive import Retention
@@ -63,7 +63,7 @@ def _add(
 def _run(act: Act, args: argparse.Namespace) -> int:
     given: dict[options.Place, object] = {("state", "dir"): args.state} if args.state else {}
     try:
-        return act(open_source(options.loaded(args, given).config), args)
+        return act(open_source(options.load_configuration(args, given).config), args)
     except BrokenPipeError:  # the reader of the pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -82,10 +82,10 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     head = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
     rows = [
         (one.saved.name[:SHORT_LETTERS], one.tenant, one.first_seen[:SHORT_LETTERS], one.last_seen[:SHORT_LETTERS],
-         len(one.messages), len(one.answers), count, size(one.saved.bytes))
+         len(one.messages), len(one.answers), count, format_bytes(one.saved.bytes))
         for one, count in zip(found, blocks, strict=True)
     ]  # fmt: skip
-    print(table(head, rows) if rows else f"nothing is kept in {source.archive.location}")  # noqa: T201
+    print(format_table(head, rows) if rows else f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
 
 
@@ -158,7 +158,7 @@ def verify_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     results = [verify(one, key) for one in found]
     head = ("CONVERSATION", "MESSAGES", "DERIVED", "ALTERED", "TWICE", "TORN", "FAULTS")
     location = source.archive.location
-    print(table(head, map(_verification_row, results)) if results else f"nothing is kept in {location}")  # noqa: T201
+    print(format_table(head, map(_verification_row, results)) if results else f"nothing is kept in {location}")  # noqa: T201
     for remark in _remarks(results, key):
         print(remark)  # noqa: T201
     faults = [f"{one.transcript.saved.name[:SHORT_LETTERS]}: {fault}" for one in results for fault in one.faults]
@@ -192,12 +192,12 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     expired = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
     for saved in expired:
         written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written))
-        print(f"{saved.name[:SHORT_LETTERS]}  {saved.tenant}  {written}  {size(saved.bytes)}")  # noqa: T201
+        print(f"{saved.name[:SHORT_LETTERS]}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
     if not args.yes:
-        total = size(sum(saved.bytes for saved in expired))
+        total = format_bytes(sum(saved.bytes for saved in expired))
         print(f"{len(expired)} conversations, {total}: --yes removes them")  # noqa: T201
         return 0
-    print(f"Freed {size(sum(saved.remove() for saved in expired))}.")  # noqa: T201
+    print(f"Freed {format_bytes(sum(saved.remove() for saved in expired))}.")  # noqa: T201
     return 0
 
 

@@ -45,13 +45,13 @@ _THOUGHT = "</think>"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnSpan:
     """One turn: its places in the body, why it must stay if it must, and the turns that go only together with it."""
 
     number: int
     places: range
-    held: str
-    bound: range
+    must_stay: str
+    linked: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,38 +82,38 @@ class Turns:
 
     request: Request
     body: tuple[Message, ...]
-    listed: tuple[Turn, ...]
+    listed: tuple[TurnSpan, ...]
 
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
         body = mark_observations(request.body, rules.observations, rules.pins)
         fixed = pins.fixed(body, rules.pins.passages(body))
-        held, bound = _held(body, fixed, max(1, rules.keep.turns)), _bound(body)
+        held, bound = _reasons_to_stay(body, fixed, max(1, rules.keep.turns)), _linked_turns(body)
         found = zip(turns(body), held, bound, strict=True)
-        return cls(request, body, tuple(Turn(number, *each) for number, each in enumerate(found, 1)))
+        return cls(request, body, tuple(TurnSpan(number, *each) for number, each in enumerate(found, 1)))
 
     @property
     def offered(self) -> tuple[int, ...]:
         """Those that could go."""
         every = {turn.number for turn in self.listed}
-        return tuple(turn.number for turn in self.listed if not self.obstacle(turn.number, every))
+        return tuple(turn.number for turn in self.listed if not self.find_obstacle(turn.number, every))
 
-    def obstacle(self, number: int, named: Collection[int]) -> str:
+    def find_obstacle(self, number: int, named: Collection[int]) -> str:
         """Why this turn cannot go when these do, or nothing."""
         if not 0 < number <= len(self.listed):
             return f"there are turns 1 to {len(self.listed)}"
         turn = self.listed[number - 1]
-        if turn.held:
-            return turn.held
-        if any(mate not in named or self.listed[mate - 1].held for mate in turn.bound):
-            return f"calls and their results reach across turns {turn.bound[0]} to {turn.bound[-1]}: all go, or none"
+        if turn.must_stay:
+            return turn.must_stay
+        if any(mate not in named or self.listed[mate - 1].must_stay for mate in turn.linked):
+            return f"calls and their results reach across turns {turn.linked[0]} to {turn.linked[-1]}: all go, or none"
         return ""
 
     def messages(self, number: int) -> tuple[Message, ...]:
         places = self.listed[number - 1].places
         return self.body[places.start : places.stop]
 
-    def question(self, clip: int, clean: Callable[[str], str] = str) -> str:
+    def build_question(self, clip: int, clean: Callable[[str], str] = str) -> str:
         """What a model is asked; of results longer than `clip` characters it sees the beginning and the end.
 
         The mark of the frame is the digest of what stands in it: nothing inside can hold it, or close the frame.
@@ -124,7 +124,7 @@ class Turns:
         asked = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))
         return "\n\n".join([asked, *framed, f"--- {mark} end ---\n{_NOW}"])
 
-    def understood(self, answer: str) -> tuple[tuple[Tangent, ...], tuple[str, ...]]:
+    def parse_answer(self, answer: str) -> tuple[tuple[Tangent, ...], tuple[str, ...]]:
         """The tangents that the answer names, and the lines of it that name none."""
         found, ignored = dict[int, Tangent](), list[str]()
         offered = set(self.offered)
@@ -137,13 +137,13 @@ class Turns:
                 ignored.append(line)
         return tuple(found[number] for number in sorted(found)), tuple(ignored)
 
-    def without(self, named: Collection[int], count: Count) -> tuple[Draft, tuple[StepReport, ...]]:
+    def drop_turns(self, named: Collection[int], count: Count) -> tuple[Draft, tuple[StepReport, ...]]:
         """The conversation without these turns, and of each what it took away or why it is still there."""
-        fixed = frozenset(place for turn in self.listed if turn.held for place in turn.places)
+        fixed = frozenset(place for turn in self.listed if turn.must_stay for place in turn.places)
         draft = Draft(self.request.head, self.body, tools=self.request.tools, fixed=fixed, count=count)
         reports = []
         for number in sorted(named):
-            if why := self.obstacle(number, named):
+            if why := self.find_obstacle(number, named):
                 report = StepReport("", 0, 0, why)
             else:
                 draft, (report,) = run([DropTurn(self.listed[number - 1].places)], draft)
@@ -151,7 +151,7 @@ class Turns:
         return draft, tuple(reports)
 
 
-def _held(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[str]:
+def _reasons_to_stay(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[str]:
     """Why each turn must stay, or "". What comes before a user's first words stays with them."""
     spans, answered = turns(body), last_assistant(body) or 0
     first = next((place for place, message in enumerate(body) if message.is_user), len(body))
@@ -167,7 +167,7 @@ def _held(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[s
     return held
 
 
-def _bound(body: Sequence[Message]) -> list[range]:
+def _linked_turns(body: Sequence[Message]) -> list[range]:
     """For each turn the numbers of those it can only go with: where a group reaches across, no cut may part them."""
     spans, begin = turns(body), {group.start for group in groups(body)}
     bounds = [number for number, span in enumerate(spans, 1) if span.start in begin]

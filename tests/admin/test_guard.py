@@ -83,7 +83,7 @@ async def test_a_wrong_key_is_answered_the_later_the_more_there_were(desk):
 
 async def test_the_right_key_opens_while_many_wrong_ones_of_the_same_address_wait(desk):
     """Behind a balancer all callers have one address: wrong keys of a stranger must not keep operators out."""
-    wrong = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(guard.WAITING + 4)]
+    wrong = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(guard.WAITING_LIMIT + 4)]
     waiting = asyncio.gather(*wrong)
     await asyncio.sleep(0.15)
     for key in (None, None, None):
@@ -92,7 +92,7 @@ async def test_the_right_key_opens_while_many_wrong_ones_of_the_same_address_wai
 
 
 async def test_many_wrong_keys_at_once_are_refused_at_once(desk):
-    tries = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(guard.WAITING + 4)]
+    tries = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(guard.WAITING_LIMIT + 4)]
     statuses = [answer.status for answer in await asyncio.gather(*tries)]
     assert statuses.count(429) == 4
 
@@ -133,7 +133,7 @@ async def test_a_session_that_was_tampered_with_opens_nothing(desk):
 
 async def test_a_session_ends(desk):
     now = 1_000_000.0
-    told = guard.session(KEY, now)
+    told = guard.make_session(KEY, now)
     assert guard.is_session(told, KEY, now + guard.SESSION_SECONDS - 1)
     assert not guard.is_session(told, KEY, now + guard.SESSION_SECONDS + 1)
     assert not guard.is_session(told, KEY + "x", now)

@@ -22,7 +22,7 @@ def check(tmp_path, capsys):
 def test_a_good_file_is_told_to_be_good(check):
     code, out, err = check("upstreams: [{name: local, base_url: http://localhost:8000/v1}]\n")
     assert (code, err) == (0, "")
-    assert out.endswith("proxy.yaml: good. Upstreams: local (http://localhost:8000/v1)\n")
+    assert out.endswith("proxy.yaml). Upstreams: local (http://localhost:8000/v1)\n")
 
 
 def test_a_bad_file_is_told_with_every_fault_on_a_line_of_its_own(check):

@@ -49,11 +49,10 @@ async def up():
 async def test_a_good_upstream_is_told_with_the_windows_it_tells(doctor, up):
     code, good, bad = await doctor("--upstream", up.url)
     assert (code, bad) == (0, [])
-    assert good[0] == "state: state can be written"
-    assert good[1] == "default: reachable, 3 models; windows it tells: local-1 32768, local-2 8192"
+    assert good[0] == "state: state is writable"
+    assert good[1] == "default: reachable, 3 models; windows reported: local-1 32768, local-2 8192"
     assert good[2] == (
-        "default: no server that is known here; "
-        "where it tells no window and its models are not known by name, set `window`"
+        "default: unknown server; set `window` where it reports none and its models are not known by name"
     )
     assert {request.method for request in up.requests} == {"GET"}, "asking a model costs money, unless one is named"
 
@@ -68,8 +67,8 @@ async def test_a_server_that_is_known_is_named_with_what_to_set_for_it(doctor, u
     up.script = by_path(LLAMA)
     code, good, bad = await doctor("--upstream", up.url)
     assert (code, bad) == (0, [])
-    assert good[1] == "default: reachable, 1 models; windows it tells: tiny 8192"
-    assert good[2].startswith('default: llama.cpp, by "owned_by": "llamacpp"; nothing to set')
+    assert good[1] == "default: reachable, 1 models; windows reported: tiny 8192"
+    assert good[2].startswith('default: llama.cpp, detected by "owned_by": "llamacpp"; nothing to set')
     assert [request.path for request in up.requests] == ["/v1/models", "/props"], "no page more than it takes"
 
 
@@ -77,7 +76,7 @@ async def test_a_server_that_is_not_known_at_once_is_looked_at_more_closely(doct
     up.script = by_path({"/v1/models": MODELS, "/api/version": answer({"version": "0.30.7"})}, otherwise=cut())
     code, good, _ = await doctor("--upstream", up.url)
     assert code == 0
-    assert good[2].startswith("default: Ollama, by its page /api/version; it cuts longer prompts")
+    assert good[2].startswith("default: Ollama, detected by its page /api/version; it truncates long prompts")
 
 
 async def test_a_stream_that_arrives_as_it_is_said_is_good(doctor, up):
@@ -94,7 +93,7 @@ async def test_a_stream_that_something_on_the_way_holds_back_is_found(doctor, up
     code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
     assert code == 1
     assert len(bad) == 1
-    assert "something on the way buffers it" in bad[0]
+    assert "a proxy on the way buffers it" in bad[0]
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -102,7 +101,7 @@ async def test_a_key_that_is_refused_is_told_apart(doctor, up, status):
     up.script = answer({"error": {"message": "Incorrect API key provided: sk-canary"}}, status=status)
     code, _, bad = await doctor("--upstream", up.url, OPENAI_API_KEY="sk-canary")
     assert code == 1
-    assert f"reachable, but refuses the key ({status})" in bad[0]
+    assert f"reachable, but it rejects the key ({status})" in bad[0]
     assert "canary" not in bad[0]
     assert up.requests[0].header("authorization") == "Bearer sk-canary"
 
@@ -132,4 +131,4 @@ async def test_a_state_that_cannot_be_kept_is_told(doctor, up, monkeypatch, tmp_
     (tmp_path / "file").write_text("")
     code, _, bad = await doctor("--upstream", up.url, COMPACTION_PROXY_STATE__DIR=str(tmp_path / "file" / "state"))
     assert code == 1
-    assert "cannot be written" in bad[0]
+    assert "is not writable" in bad[0]

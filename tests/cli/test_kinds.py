@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.kinds import KINDS, MODELS, PAGES, Seen, kind_of, window_of
+from proxy.cli.server_detection import KINDS, MODELS, PAGES, ServerEvidence, detect_server, read_window
 
 
 def listing(*models):
@@ -11,7 +11,7 @@ def listing(*models):
 
 def seen(host="10.0.0.7", models=None, headers=(), **pages):
     told = {f"/{name.replace('__', '/')}": page for name, page in pages.items()}
-    return Seen(host, tuple(headers), {MODELS: listing(models or {"id": "m"}), **told})
+    return ServerEvidence(host, tuple(headers), {MODELS: listing(models or {"id": "m"}), **told})
 
 
 LLAMA = {"default_generation_settings": {"n_ctx": 8192, "params": {}}, "total_slots": 2}
@@ -43,7 +43,7 @@ SHOWN = {
 
 @pytest.mark.parametrize(("name", "look"), [(name, look) for name, looks in SHOWN.items() for look in looks])
 def test_a_server_is_known_by_any_one_of_its_signs(name, look):
-    assert kind_of(look)[0].name == name
+    assert detect_server(look)[0].name == name
 
 
 def test_every_kind_that_is_known_is_shown_here():
@@ -53,7 +53,7 @@ def test_every_kind_that_is_known_is_shown_here():
 @pytest.mark.parametrize(
     "look",
     [
-        Seen("127.0.0.1"),
+        ServerEvidence("127.0.0.1"),
         seen(headers=[("server", "uvicorn")]),
         seen("openai.com.example.net"),
         seen("notopenrouter.ai"),
@@ -62,12 +62,12 @@ def test_every_kind_that_is_known_is_shown_here():
     ],
 )
 def test_what_shows_no_sign_is_unknown(look):
-    assert kind_of(look) is None
+    assert detect_server(look) is None
 
 
 def test_a_gateway_is_not_taken_for_the_server_behind_it():
     look = seen(models={"id": "m", "owned_by": "vllm"}, headers=[("x-litellm-version", "1.106.2")])
-    assert kind_of(look)[0].name == "LiteLLM"
+    assert detect_server(look)[0].name == "LiteLLM"
 
 
 def test_each_further_page_is_looked_at_once():
@@ -83,8 +83,8 @@ def test_each_further_page_is_looked_at_once():
     ],
 )
 def test_a_window_is_read_from_the_page_that_tells_it(look):
-    assert window_of(look, "m").total == 4096
+    assert read_window(look, "m").total == 4096
 
 
 def test_a_server_that_tells_no_window_tells_none():
-    assert window_of(seen(), "m") is None
+    assert read_window(seen(), "m") is None

@@ -91,7 +91,7 @@ def test_what_is_no_key_is_not_repeated(run, shown):
 def test_a_registry_that_cannot_be_read_or_written_is_told_and_no_traceback(run, records):
     run("keys", "create", "--team", "red")
     records.path.write_text("{")
-    assert "put it right" in run("keys", "list")[2]
+    assert "repair it" in run("keys", "list")[2]
     records.path.unlink()
     records.path.mkdir()
     code, _, err = run("keys", "create", "--team", "red")
@@ -103,10 +103,10 @@ def test_while_the_shared_state_is_away_it_counts_here_and_that_is_said_once(run
     away = {**CONFIG, "state": {"url": f"redis://127.0.0.1:{free_port()}/0"}}
     code, out, err = run("keys", "create", "--team", "red", config=away)
     assert (code, out[:3]) == (0, "cp-")
-    assert err.count("cannot be reached") == err.count("other replicas hear of it") == 1
+    assert err.count("cannot be reached") == err.count("will pass the change on") == 1
     code, out, err = run("keys", "list", config=away)
     assert (code, out.count(" open ")) == (0, 1)
-    assert err.count("this is what this machine knows of") == len(err.splitlines()) == 1
+    assert err.count("showing what this machine knows") == len(err.splitlines()) == 1
 
 
 # --- switches ---

@@ -2,11 +2,11 @@
 
 import pytest
 
-from proxy.cli.table import size, table
+from proxy.cli.output import format_bytes, format_table
 
 
 def test_columns_are_as_wide_as_they_must_be_and_figures_stand_to_the_right():
-    assert table(("NAME", "COUNT", "WHY"), [("a", 1, ""), ("longer", 12_345, "so")]).splitlines() == [
+    assert format_table(("NAME", "COUNT", "WHY"), [("a", 1, ""), ("longer", 12_345, "so")]).splitlines() == [
         "NAME     COUNT  WHY",
         "a            1",
         "longer  12,345  so",
@@ -25,4 +25,4 @@ def test_columns_are_as_wide_as_they_must_be_and_figures_stand_to_the_right():
     ],
 )
 def test_sizes_are_short(amount, short):
-    assert size(amount) == short
+    assert format_bytes(amount) == short

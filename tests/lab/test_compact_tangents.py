@@ -13,7 +13,7 @@ from completions import says as tells
 from serving import free_port
 from upstream import Upstream, answer
 
-from proxy.lab.commands.tangents import numbers
+from proxy.lab.commands.tangents import parse_turn_numbers
 
 WEATHER = [user("How is the weather in Oslo?"), call("Fetch", url="yr.no", out="rain " * 2_000), says("Rain.")]
 SECRET = [user("The token is ghp_0123456789abcdefghij0123456789abcdef."), says("Noted.")]
@@ -62,7 +62,7 @@ async def test_the_tangents_are_listed_for_a_person_to_judge_and_nothing_is_chan
     assert (told.code, told.complaint) == (0, "")
     assert "the weather is no part of the work" in told.out
     assert "How is the weather in Oslo?" in told.out
-    assert told.out.endswith("To drop those that you agree with: --drop 2\n")
+    assert told.out.endswith("To drop them: --drop 2\n")
     assert (tmp_path / "work.json").read_bytes() == WORK
     (asked,) = up.requests
     assert asked.path == "/v1/chat/completions"
@@ -90,7 +90,7 @@ async def test_the_upstream_of_the_configuration_is_asked_with_its_own_key(run, 
     assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
     told = await run("--tangents", "--config", "proxy.yaml", "--model", "nobodys", **keys)
     assert told.code == 1
-    assert told.complaint == "no upstream serves 'nobodys': name another with --model, or see `upstreams`\n"
+    assert told.complaint == "no upstream serves 'nobodys': name another with --model, or add it to `upstreams`\n"
 
 
 async def test_what_is_not_understood_is_told_and_left_aside(run, up):
@@ -104,20 +104,20 @@ async def test_what_is_not_understood_is_told_and_left_aside(run, up):
     }
     told = await run("--tangents", OPENAI_UPSTREAM=up.url)
     assert told.complaint.splitlines() == [
-        "not understood, and ignored: Here you are:",
-        "not understood, and ignored: 1: the task",
+        "ignored line of the answer: Here you are:",
+        "ignored line of the answer: 1: the task",
     ]
 
 
 async def test_where_there_are_none_that_is_said(run, up):
     up.script = tells("none")
     told = await run("--tangents", OPENAI_UPSTREAM=up.url)
-    assert (told.code, told.out, told.complaint) == (0, "no tangents were named: of 4 turns 2 could go\n", "")
+    assert (told.code, told.out, told.complaint) == (0, "no tangents named: of 4 turns 2 could be dropped\n", "")
 
 
 async def test_where_no_turn_could_go_nobody_is_asked(run, up):
     told = await run("--tangents", "--keep-last", "9", OPENAI_UPSTREAM=up.url)
-    assert (told.code, told.out) == (0, "no tangents were named: of 4 turns 0 could go\n")
+    assert (told.code, told.out) == (0, "no tangents named: of 4 turns 0 could be dropped\n")
     assert up.requests == []
 
 
@@ -128,11 +128,11 @@ UNKNOWN = answer({"error": {"message": "The model `gpt-4o` does not exist"}}, st
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        (REFUSED, "refuses the key: set its `key`, or OPENAI_API_KEY"),
-        (UNKNOWN, "does not answer: The model `gpt-4o` does not exist"),
-        (answer("<html>", status=502), "does not answer: unreachable"),
-        (LISTED.ending("length"), "broke off its answer: ask again, or another model"),
-        (calls("Bash", command="ls"), "answers with no text: ask another model"),
+        (REFUSED, "rejects the key: set its `key`, or OPENAI_API_KEY"),
+        (UNKNOWN, "did not answer: The model `gpt-4o` does not exist"),
+        (answer("<html>", status=502), "did not answer: unreachable"),
+        (LISTED.ending("length"), "cut off its answer: retry, or use another model"),
+        (calls("Bash", command="ls"), "answered without text: use another model"),
     ],
 )
 async def test_an_upstream_that_gives_no_list_is_told(run, up, script, why):
@@ -151,7 +151,7 @@ async def test_an_upstream_that_is_not_there_is_told(run):
 async def test_a_question_that_does_not_fit_is_not_put(run, up):
     told = await run("--tangents", "--window", "300", OPENAI_UPSTREAM=up.url)
     assert told.code == 1
-    assert "in one question: name a model with a larger window" in told.complaint
+    assert "name a model with a larger window" in told.complaint
     assert up.requests == []
 
 
@@ -187,19 +187,19 @@ async def test_applied_either_all_that_was_named_goes_or_nothing(run):
 
 @pytest.mark.parametrize(("text", "named"), [("3", {3}), ("3,7-9", {3, 7, 8, 9}), ("2-2, 2", {2})])
 def test_turns_are_named_by_numbers_and_spans(text, named):
-    assert numbers(text) == named
+    assert parse_turn_numbers(text) == named
 
 
 @pytest.mark.parametrize("text", ["", "x", "2,,3", "3-2", "-1", "2-", "9999999", "²"])
 def test_what_names_no_turns_is_no_name(text):
-    with pytest.raises(ArgumentTypeError, match="names no turns"):
-        numbers(text)
+    with pytest.raises(ArgumentTypeError, match="is not a list of turns"):
+        parse_turn_numbers(text)
 
 
 async def test_what_names_no_turns_is_refused(run):
     told = await run("--drop", "3-2")
     assert told.code == 2
-    assert "'3-2' names no turns: write numbers and spans of them, such as 3,7-9" in told.complaint
+    assert "'3-2' is not a list of turns: write numbers and ranges, such as 3,7-9" in told.complaint
 
 
 @pytest.mark.parametrize("others", [("--drop", "2"), ("--step", "clear_results"), ("--apply",)])

@@ -6,7 +6,7 @@ import pytest
 from chat import call, history, says, user
 
 from proxy.cli import main
-from proxy.lab.commands.progress import Bar, line
+from proxy.lab.commands.progress import ProgressBar, draw_bar
 
 LONG = "x = 1\n" * 3_000
 WORK = history(user("Mend it."), *[call("Read", path=f"src/{n}.py", out=f"{n}{LONG}") for n in range(8)], says("Done."))
@@ -109,9 +109,9 @@ class Terminal:
 def test_progress_is_drawn_on_terminals_only():
     terminal, file = Terminal(), Terminal(shown=False)
     for out in (terminal, file):
-        bar = Bar(out, "conversations")
+        bar = ProgressBar(out, "conversations")
         for done in range(4):
             bar(done, 3)
-    assert terminal.written.endswith(f"\r{line(3, 3, 'conversations')}\x1b[K\n")
+    assert terminal.written.endswith(f"\r{draw_bar(3, 3, 'conversations')}\x1b[K\n")
     assert file.written == ""
-    assert line(1, 3, "conversations") == f"[{'#' * 10}{'.' * 20}] 1 of 3 conversations"
+    assert draw_bar(1, 3, "conversations") == f"[{'#' * 10}{'.' * 20}] 1 of 3 conversations"

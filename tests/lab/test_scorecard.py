@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.lab.commands.replay import SHOWN
+from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
 from proxy.lab.replay.scorecard import COLUMNS, NONE
 from proxy.lab.replay.validity import breaches
@@ -110,4 +110,4 @@ def test_the_page_defines_every_column():
     marked = {name.strip() for mark in re.findall(r"\*+([^*\n]+)\*+", PAGE.lower()) for name in mark.split(",")}
     prices = {".1/1.25", ".05/1.25", ".02/1", ".5/1", "none"}
     assert [column.name for column in COLUMNS if column.name not in marked | prices] == []
-    assert all(name in PAGE for name in SHOWN)
+    assert all(name in PAGE for name in PUBLISHED_POLICIES)

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from proxy.cli.kinds import KINDS
+from proxy.cli.server_detection import KINDS
 from proxy.config import load
 from servers.recipes import PAGE, headings, recipe
 from servers.roster import LITELLM, SERVERS

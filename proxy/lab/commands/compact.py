@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.cli.complaint import complain
+from proxy.cli.output import print_error
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.plan import decide, without_a_model
@@ -46,9 +46,9 @@ class Outcome:
 
     def as_table(self) -> str:
         rows = [f"{'step':<20} {'messages':>8} {'tokens saved':>13}"]
-        rows += [f"{r.step:<20} {r.messages:>8,} {r.saved:>13,}{_refusal(r)}" for r in self.reports]
+        rows += [f"{r.step:<20} {r.messages:>8,} {r.saved:>13,}{_format_refusal(r)}" for r in self.reports]
         rows.append(f"{'before':<20} {len(self.request.messages):>8,} {self.before:>13,}")
-        rows.append(f"{'after':<20} {len(self.view):>8,} {self.after:>13,}   {_share(self.after, self.before)}")
+        rows.append(f"{'after':<20} {len(self.view):>8,} {self.after:>13,}   {_format_share(self.after, self.before)}")
         return "\n".join(rows)
 
 
@@ -60,7 +60,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--step", metavar="S", action="append", choices=STEPS, help="only this step; may be repeated")
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
-    ways.add_argument("--drop", metavar="N,N-N", type=tangents.numbers, help="drop exactly these turns, as 3,7-9")
+    ways.add_argument(
+        "--drop", metavar="N,N-N", type=tangents.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
+    )
     parser.add_argument("--keep-last", metavar="N", type=int, help="leave the newest N turns alone")
     parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model, or ask it")
     parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")
@@ -70,11 +72,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def compact(args: argparse.Namespace) -> int:
-    config = options.loaded(args).config
+    config = options.load_configuration(args).config
     if args.policy not in config.all_policies:
-        return complain(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
+        return print_error(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
     if args.tangents and args.apply:
-        return complain("--tangents only lists: name the turns that shall go with --drop, and then --apply")
+        return print_error("--tangents only lists: name the turns that shall go with --drop, and then --apply")
     policy = config.policy(args.policy)
     rules = policy.rules(args.policy)
     if args.keep_last is not None:
@@ -82,18 +84,20 @@ def compact(args: argparse.Namespace) -> int:
     try:
         request = _read(args)
     except (OSError, saved.UnreadableError) as fault:
-        return complain(f"{args.file}: {fault}")
+        return print_error(f"{args.file}: {fault}")
     window = resolve_window(args.model, Window(total=args.window, origin="config") if args.window else None)
     facts = Facts(usable=window.usable_tokens(request.max_output), force=True)
     count = Tokenizers().of(args.model, policy.estimator).count
     if args.tangents:
-        asking = tangents.Asking(config, args.model, count, window.usable_tokens())
-        return tangents.show(Turns.of(request, rules), asking, as_json=args.json)
+        asking = tangents.ModelQuestion(config, args.model, count, window.usable_tokens())
+        return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
-    scene = Scene.of(request, _links(request), (), _bare(rules) if by_hand else rules, count=count, facts=facts)
+    scene = Scene.of(
+        request, _index_links(request), (), _without_always_steps(rules) if by_hand else rules, count=count, facts=facts
+    )
     if args.drop:
-        return _print(_without(scene, args.drop), args)
-    return _print(_by_steps(scene, args.step) if args.step else _by_policy(scene), args)
+        return _print(_drop_turns(scene, args.drop), args)
+    return _print(_apply_steps(scene, args.step) if args.step else _apply_policy(scene), args)
 
 
 def _read(args: argparse.Namespace) -> Request:
@@ -103,32 +107,32 @@ def _read(args: argparse.Namespace) -> Request:
     return request
 
 
-def _bare(rules: Rules) -> Rules:
+def _without_always_steps(rules: Rules) -> Rules:
     return replace(rules, always=())
 
 
-def _by_policy(scene: Scene) -> Outcome:
+def _apply_policy(scene: Scene) -> Outcome:
     ready = without_a_model(decide(scene))
     return Outcome(scene.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
 
 
-def _by_steps(scene: Scene, names: Sequence[str]) -> Outcome:
+def _apply_steps(scene: Scene, names: Sequence[str]) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
-    return _shortened(scene, *run([STEPS[name]() for name in names], scene.draft(scene.rules.keep)), "steps")
+    return _outcome_of(scene, *run([STEPS[name]() for name in names], scene.draft(scene.rules.keep)), "steps")
 
 
-def _without(scene: Scene, named: Collection[int]) -> Outcome:
+def _drop_turns(scene: Scene, named: Collection[int]) -> Outcome:
     """The conversation without these turns, and changed in nothing else."""
-    return _shortened(scene, *Turns.of(scene.request, scene.rules).without(named, scene.count), "turns")
+    return _outcome_of(scene, *Turns.of(scene.request, scene.rules).drop_turns(named, scene.count), "turns")
 
 
-def _shortened(scene: Scene, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
+def _outcome_of(scene: Scene, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
     before = scene.size()
     after = before - sum(report.saved for report in reports)
     return Outcome(scene.request, shorter.view, shorter.tools, before, after, reason, reports)
 
 
-def _links(request: Request) -> list[bytes]:
+def _index_links(request: Request) -> list[bytes]:
     """Nobody will look for this conversation again, so its places do for links."""
     return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
 
@@ -138,14 +142,14 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
     if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
-        return complain("\n".join([*left, "nothing was dropped"]))
+        return print_error("\n".join([*left, "nothing was dropped"]))
     sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
 
 
-def _refusal(report: StepReport) -> str:
+def _format_refusal(report: StepReport) -> str:
     return f"   left out: {report.refused}" if report.refused else ""
 
 
-def _share(after: int, before: int) -> str:
+def _format_share(after: int, before: int) -> str:
     return f"({after / before:.0%} of before)" if before else ""

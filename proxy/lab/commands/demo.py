@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TextIO
 
-from proxy.cli.complaint import complain
+from proxy.cli.output import print_error
 from proxy.config import Loaded, load
 from proxy.core.window import TokenPrices
 from proxy.errors import ProxyError
@@ -35,13 +35,15 @@ PAUSE, SECONDS = 0.15, 22.0
 """Between two turns, so that one can watch; but not longer than this in all."""
 SUMMARY_SECONDS = 2.0
 NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT + 12
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     what = "watch it work: a simulated agent, a simulated model, the real proxy; no key, no network"
     parser = commands.add_parser("demo", help=what, description=what)
-    parser.add_argument("--turns", metavar="N", type=_turns, default=TURNS, help=f"length of the run (default {TURNS})")
+    parser.add_argument(
+        "--turns", metavar="N", type=_parse_turns, default=TURNS, help=f"length of the run (default {TURNS})"
+    )
     parser.add_argument("--fast", action="store_true", help="do not wait between the turns")
     parser.set_defaults(run=run)
 
@@ -49,21 +51,21 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     os.environ["no_proxy"] = "127.0.0.1"  # noqa: TID251 (whatever is set for the network, this stays on the machine)
     try:
-        return asyncio.run(_played(args, tempfile.mkdtemp(prefix="compaction-proxy-demo-")))
+        return asyncio.run(_run_demo(args, tempfile.mkdtemp(prefix="compaction-proxy-demo-")))
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
     except BrokenPipeError:  # whoever reads along has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
-def _turns(text: str) -> int:
+def _parse_turns(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= MOST_TURNS:
         raise argparse.ArgumentTypeError(f"a whole number from 1 to {MOST_TURNS}")
     return int(text)
 
 
-async def _played(args: argparse.Namespace, state: str) -> int:
+async def _run_demo(args: argparse.Namespace, state: str) -> int:
     screen = Screen.of(sys.stdout)
     sampled, tokenizer = sample(args.turns), Tokenizers().of(NAME)
     scenery = Scenery(
@@ -73,26 +75,26 @@ async def _played(args: argparse.Namespace, state: str) -> int:
     moment, began = Moment(scenery, [], Tally(model.heard)), perf_counter()
     async with Simulated(model) as upstream, _proxy(upstream.url, state) as url:
         agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE, SECONDS / args.turns))
-        playing = asyncio.create_task(_watched(agent, moment, screen))
+        playing = asyncio.create_task(_watch(agent, moment, screen))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
         await asyncio.wait({playing})
     closing = picture.closing(moment, perf_counter() - began, screen.width, screen.ink)
-    screen.say(*closing, "", *_whereabouts(state, moment.turns))
-    return INTERRUPTED if playing.cancelled() else _verdict(playing, moment)
+    screen.say(*closing, "", *_describe_originals(state, moment.turns))
+    return INTERRUPTED_STATUS if playing.cancelled() else _exit_status(playing, moment)
 
 
-def _verdict(playing: asyncio.Task[None], moment: Moment) -> int:
+def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
     """The exit code; a run that did not come to its end says why."""
     fault = playing.exception()
     if isinstance(fault, ProxyError):
-        return complain(str(fault))
+        return print_error(str(fault))
     if fault is not None:
         raise fault
     last = moment.turns[-1]
-    return 0 if last.ok else complain(f"turn {last.step + 1} failed: HTTP {last.status} {last.said}")
+    return 0 if last.ok else print_error(f"turn {last.step + 1} failed: HTTP {last.status} {last.said}")
 
 
-async def _watched(agent: Agent, moment: Moment, screen: "Screen") -> None:
+async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
     with screen:
         screen.show(moment)
         async for turn in agent.works():
@@ -103,7 +105,7 @@ async def _watched(agent: Agent, moment: Moment, screen: "Screen") -> None:
 @asynccontextmanager
 async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     """The proxy as `serve` would run it, on a free port of this machine and with nothing set but what it must know."""
-    loaded = _loaded(upstream, state)
+    loaded = _configure(upstream, state)
     sock = supervisor.bind_socket(loaded.config)
     serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
     await asyncio.sleep(0)
@@ -115,7 +117,7 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
         await serving
 
 
-def _loaded(upstream: str, state: str) -> Loaded:
+def _configure(upstream: str, state: str) -> Loaded:
     given: dict[tuple[str | int, ...], object] = {
         ("listen", "port"): 0,
         ("listen", "drain_seconds"): 0,
@@ -126,7 +128,7 @@ def _loaded(upstream: str, state: str) -> Loaded:
     return load(None, {}, given)
 
 
-def _whereabouts(state: str, turns: Sequence[Turn]) -> list[str]:
+def _describe_originals(state: str, turns: Sequence[Turn]) -> list[str]:
     """How to look at what was kept."""
     named = next((turn.told("-conversation") for turn in reversed(turns) if turn.told("-conversation")), "")
     if not any(turn.told("") in ("created", "applied") for turn in turns):

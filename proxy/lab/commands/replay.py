@@ -14,12 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.cli.complaint import complain
-from proxy.cli.table import table
+from proxy.cli.output import format_table, print_error
 from proxy.config import Config
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
-from proxy.lab.commands.progress import Bar
+from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay import sample, scorecard, standin
 from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.designs import DESIGNS, NOTHING
@@ -33,10 +32,10 @@ from proxy.lab.replay.values import Conversation, Result, Scores
 from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import Simulated
 
-WINDOW = 128_000
-SHOWN = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
+DEFAULT_WINDOW_TOKENS = 128_000
+PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
 """What the published scorecard compares."""
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 _MODEL = "model"
 
 
@@ -46,14 +45,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="sessions, requests, or folders of them")
     parser.add_argument("--sample", action="store_true", help="conversations that are made here, the same everywhere")
     parser.add_argument("--limit", metavar="N", type=int, default=0, help="only an even share of them, about N")
-    _add_what_is_tried(parser)
-    _add_upstream(parser)
-    _add_output(parser)
+    _add_trial_options(parser)
+    _add_upstream_options(parser)
+    _add_output_options(parser)
     options.add_config(parser)
-    parser.set_defaults(run=replay)
+    parser.set_defaults(run=run_replay)
 
 
-def _add_what_is_tried(parser: argparse.ArgumentParser) -> None:
+def _add_trial_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="P", action="append", help="only this policy; may be repeated")
     parser.add_argument("--all", action="store_true", help="beside the default all designs that it is compared with")
     parser.add_argument("--summarizer", metavar="S", default="stand-in", help="`stand-in`, `none`, or a model's URL")
@@ -63,15 +62,21 @@ def _add_what_is_tried(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", metavar="PORT", type=int, default=9900, help="... this port, where we record")
 
 
-def _add_upstream(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--window", metavar="N", type=int, default=WINDOW, help=f"of the model (default {WINDOW:,})")
+def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--window",
+        metavar="N",
+        type=int,
+        default=DEFAULT_WINDOW_TOKENS,
+        help=f"of the model (default {DEFAULT_WINDOW_TOKENS:,})",
+    )
     parser.add_argument("--cache", choices=HABITS, default="provider", help="how the upstream caches")
     prices = (*PRICES, _MODEL)
     parser.add_argument("--prices", choices=prices, default=".1/1.25", help="the prices that policies are told")
     parser.add_argument("--model", metavar="M", default="", help="priced and counted as this one, not as recorded")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many processes")
     parser.add_argument("--out", metavar="FILE", type=Path, help="keep results here; a run that broke off goes on")
     parser.add_argument("--by", choices=("source", "terms"), help="further tables: by kind of agent, or of term")
@@ -79,15 +84,15 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", type=Path, help="a page with pictures, to send to somebody")
 
 
-def replay(args: argparse.Namespace) -> int:
-    config = options.loaded(args).config
+def run_replay(args: argparse.Namespace) -> int:
+    config = options.load_configuration(args).config
     try:
-        conversations = _conversations(args)
-        results = _results(args, config, conversations)
+        conversations = _read_conversations(args)
+        results = _replay_all(args, config, conversations)
     except (OSError, UnreadableError, UnknownPolicy, ProxyError) as fault:
-        return complain(str(fault))
+        return print_error(str(fault))
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
     if args.html:
         args.html.write_text(report.page(results), encoding="utf-8")
     with suppress(BrokenPipeError):
@@ -99,7 +104,7 @@ class UnknownPolicy(ValueError):
     """Nothing goes by this name."""
 
 
-def _conversations(args: argparse.Namespace) -> list[Conversation]:
+def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
         raise UnreadableError("nothing to replay: name files, or say --sample")
     read = [each for path in args.files for each in sessions.sessions(path)]
@@ -120,27 +125,27 @@ def _remarks(read: Sequence[sessions.Session]) -> Iterator[str]:
     yield from (f"{what}: {times:,}" for what, times in noted.items())
 
 
-def _results(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
+def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
     """The results of the named policies, and of the proxy; if neither is named, of doing nothing and the default."""
     upstream = Upstream(args.window, HABITS[args.cache], args.model)
-    ledger, bar = Ledger(args.out), Bar(sys.stderr, "conversations")
-    usual = SHOWN if args.all else () if args.through else (NOTHING, "default")
-    trials = [_trial(args, config, name) for name in args.policy or usual]
+    ledger, bar = Ledger(args.out), ProgressBar(sys.stderr, "conversations")
+    usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
+    trials = [_build_trial(args, config, name) for name in args.policy or usual]
     results = run(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
-    return results + (asyncio.run(_through(args, conversations, upstream, ledger)) if args.through else [])
+    return results + (asyncio.run(_replay_through(args, conversations, upstream, ledger)) if args.through else [])
 
 
-async def _through(
+async def _replay_through(
     args: argparse.Namespace, conversations: Sequence[Conversation], upstream: Upstream, ledger: Ledger
 ) -> list[Result]:
-    recorder, door = Recorder(upstream), Door(args.through, args.name or args.through, _key() or "sk-replay")
-    bar = Bar(sys.stderr, f"conversations through {door.name}")
+    recorder, door = Recorder(upstream), Door(args.through, args.name or args.through, _read_key() or "sk-replay")
+    bar = ProgressBar(sys.stderr, f"conversations through {door.name}")
     async with Simulated(recorder, args.listen) as listening:
         print(f"recording on {listening.url}: the proxy must forward to it", file=sys.stderr)  # noqa: T201
         return await played(conversations, door, recorder, ledger=ledger, progress=bar)
 
 
-def _trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
+def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
     policy = config.policy(name) if name in config.all_policies else None
     if policy is None and name not in DESIGNS:
         raise UnknownPolicy(f"there is no policy {name!r}; there are {', '.join((*config.all_policies, *DESIGNS))}")
@@ -150,19 +155,19 @@ def _trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
         rules=rules,
         window=args.window,
         prices=None if args.prices == _MODEL else PRICES[args.prices],
-        summarizer=_summarizer(args) if rules.summary.enabled else None,
+        summarizer=_build_summarizer(args) if rules.summary.enabled else None,
         patience=0.0 if policy is None else policy.summary.wait,
         times=args.cache == "provider",
     )
 
 
-def _summarizer(args: argparse.Namespace) -> Summarizer | None:
+def _build_summarizer(args: argparse.Namespace) -> Summarizer | None:
     if args.summarizer == "none":
         return None
-    return StandIn() if args.summarizer == "stand-in" else Model(args.summarizer, args.summarizer_model, _key())
+    return StandIn() if args.summarizer == "stand-in" else Model(args.summarizer, args.summarizer_model, _read_key())
 
 
-def _key() -> str:
+def _read_key() -> str:
     return os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (the one place)
 
 
@@ -170,10 +175,10 @@ def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
     if args.json:
         print(json.dumps(scorecard.as_json(results)))  # noqa: T201
     else:
-        print(shown(results, _setting(args, results), args.by))  # noqa: T201
+        print(format_tables(results, _describe_setting(args, results), args.by))  # noqa: T201
 
 
-def _setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
+def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
     """What one must know to read the tables."""
     many = len({result.conversation for result in results})
     requests = max((scores.requests for scores in scorecard.totals(results).values()), default=0)
@@ -184,23 +189,23 @@ def _setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
     )
 
 
-def shown(results: Sequence[Result], setting: str, by: str | None = None) -> str:
+def format_tables(results: Sequence[Result], setting: str, by: str | None = None) -> str:
     """All tables as text."""
     totals = scorecard.totals(results)
     parts = [setting]
     for title, columns in scorecard.TABLES.items():
         head = ["policy", *(column.name for column in columns)]
-        parts.append(f"{title}\n{table(head, scorecard.rows(totals, columns))}")
+        parts.append(f"{title}\n{format_table(head, scorecard.rows(totals, columns))}")
     if told := next(filter(None, map(scorecard.estimate, totals.values())), ""):
         parts.append(f"Tokens: {told}.")
-    return "\n\n".join([*parts, *_further(results, totals, by)])
+    return "\n\n".join([*parts, *_format_details(results, totals, by)])
 
 
-def _further(results: Sequence[Result], totals: Mapping[str, Scores], by: str | None) -> Iterator[str]:
+def _format_details(results: Sequence[Result], totals: Mapping[str, Scores], by: str | None) -> Iterator[str]:
     for policy, scores in totals.items() if by else ():
         if by == "terms":
-            yield f"{policy}, by age and kind of term\n{table(scorecard.RETENTION, scorecard.retention(scores))}"
+            yield f"{policy}, by age and kind of term\n{format_table(scorecard.RETENTION, scorecard.retention(scores))}"
         else:
             head = ["source", *(column.name for column in scorecard.OF_A_SOURCE)]
             rows = scorecard.rows(scorecard.by_source(results, policy), scorecard.OF_A_SOURCE)
-            yield f"{policy}, by source\n{table(head, rows)}"
+            yield f"{policy}, by source\n{format_table(head, rows)}"

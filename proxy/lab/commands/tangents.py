@@ -1,7 +1,7 @@
-"""`compact FILE --tangents`: a model says which turns are off the track; a person decides (`--drop 3,7-9`).
+"""`compact FILE --tangents`: list turns that a model calls tangents; a person drops them with `--drop 3,7-9`.
 
-The question goes through the door that requests take, to the upstream that serves the model, without the secrets that
-the conversation holds. The answer is shown beside the user's own words, for a person to judge; it changes nothing.
+The question is sent to the upstream that serves the model, with secrets redacted. The answer is printed beside the
+user's own words, for a person to judge; it changes nothing.
 """
 
 import argparse
@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from proxy.assembly import redacting
-from proxy.cli.complaint import complain
-from proxy.cli.table import table
+from proxy.cli.output import format_table, print_error
 from proxy.compaction.errand import heard
 from proxy.config import Config, Upstream
 from proxy.core.messages import understood
@@ -26,22 +25,22 @@ from proxy.upstream import Call, Client
 from proxy.wire.answers import Answer
 from proxy.wire.headers import Headers
 
-CLIPS = (2_000, 500, 100)
-"""Characters of a result that the model sees: what a turn was about shows in little. The first that fits is sent."""
-_ROOM = 0.9
-"""Counts are estimates."""
+CLIPS_CHARACTERS = (2_000, 500, 100)
+"""Lengths to which tool results are cut for the question; the first with which it fits the window is used."""
+_ROOM_SHARE = 0.9
+"""Of the window: token counts are estimates."""
 _SPAN = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _JSON = ("content-type", "application/json")
-_WIDTH = 100
+_WIDTH_CHARACTERS = 100
 
 
-class UnansweredError(Exception):
-    """No list came of it; why, for a person to read."""
+class NoListError(Exception):
+    """The model gave no list; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Whom to ask, and in how many tokens."""
+class ModelQuestion:
+    """The model to ask, and how many tokens it takes."""
 
     config: Config
     model: str
@@ -49,98 +48,98 @@ class Asking:
     room: int | None
 
 
-def numbers(text: str) -> frozenset[int]:
-    """`3,7-9` as the turns it names."""
+def parse_turn_numbers(text: str) -> frozenset[int]:
+    """The turn numbers in a text such as `3,7-9`."""
     spans = [_SPAN.fullmatch(part.strip()) for part in text.split(",")]
     ends = [(int(span[1]), int(span[2] or span[1])) for span in spans if span]
     if len(ends) < len(spans) or any(first > last for first, last in ends):
-        raise argparse.ArgumentTypeError(f"{text!r} names no turns: write numbers and spans of them, such as 3,7-9")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of turns: write numbers and ranges, such as 3,7-9")
     return frozenset(number for first, last in ends for number in range(first, last + 1))
 
 
-def show(turns: Turns, asking: Asking, *, as_json: bool) -> int:
-    """Asks, and prints what was understood of the answer; the rest goes to standard error."""
+def list_tangents(turns: Turns, asking: ModelQuestion, *, as_json: bool) -> int:
+    """Ask the model and print the tangents it names; other lines of its answer go to standard error."""
     try:
-        found, ignored = turns.understood(_asked(turns, asking)) if turns.offered else ((), ())
-    except UnansweredError as fault:
-        return complain(str(fault))
+        found, ignored = turns.parse_answer(_ask_model(turns, asking)) if turns.offered else ((), ())
+    except NoListError as fault:
+        return print_error(str(fault))
     if as_json:
         told = {"turns": len(turns.listed), "offered": turns.offered, "tangents": [asdict(each) for each in found]}
         print(json.dumps(told | {"ignored": ignored}))  # noqa: T201
         return 0
-    print(_told(turns, found, asking.count))  # noqa: T201
+    print(_format_tangents(turns, found, asking.count))  # noqa: T201
     for line in ignored:
-        print(f"not understood, and ignored: {_short(line)}", file=sys.stderr)  # noqa: T201
+        print(f"ignored line of the answer: {_shorten(line)}", file=sys.stderr)  # noqa: T201
     return 0
 
 
-def _told(turns: Turns, found: Iterable[Tangent], count: Count) -> str:
+def _format_tangents(turns: Turns, found: Iterable[Tangent], count: Count) -> str:
     rows = []
     for each in found:
         messages = turns.messages(each.turn)
         tokens = sum(count(message.raw) for message in messages)
-        rows.append((each.turn, len(messages), tokens, _short(each.why), _short(messages[0].text)))
+        rows.append((each.turn, len(messages), tokens, _shorten(each.why), _shorten(messages[0].text)))
     if not rows:
-        return f"no tangents were named: of {len(turns.listed)} turns {len(turns.offered)} could go"
+        return f"no tangents named: of {len(turns.listed)} turns {len(turns.offered)} could be dropped"
     named = ",".join(str(row[0]) for row in rows)
-    listed = table(("turn", "messages", "tokens", "why it is off the track", "how it begins"), rows)
-    return f"{listed}\n\nNothing was changed. To drop those that you agree with: --drop {named}"
+    listed = format_table(("turn", "messages", "tokens", "reason", "beginning"), rows)
+    return f"{listed}\n\nNothing was changed. To drop them: --drop {named}"
 
 
-def _asked(turns: Turns, asking: Asking) -> str:
-    """The answer of the model."""
+def _ask_model(turns: Turns, asking: ModelQuestion) -> str:
+    """The model's answer."""
     settings = asking.config.upstream_for(asking.model)
     if settings is None:
-        raise UnansweredError(f"no upstream serves {asking.model!r}: name another with --model, or see `upstreams`")
-    asked = {"model": asking.model, "messages": [{"role": "user", "content": _question(turns, asking)}]}
+        raise NoListError(f"no upstream serves {asking.model!r}: name another with --model, or add it to `upstreams`")
+    asked = {"model": asking.model, "messages": [{"role": "user", "content": _build_question(turns, asking)}]}
     body = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
     try:
-        answer, refused = asyncio.run(_answer(settings, asking.model, body))
+        answer, refused = asyncio.run(_send_question(settings, asking.model, body))
     except ProxyError as fault:
-        raise UnansweredError(fault.message) from None
-    if why := _fault(answer, refused):
-        raise UnansweredError(f'upstream "{settings.name}" {why}')
-    return _text(answer)
+        raise NoListError(fault.message) from None
+    if why := _find_fault(answer, refused):
+        raise NoListError(f'upstream "{settings.name}" {why}')
+    return _text_of(answer)
 
 
-def _question(turns: Turns, asking: Asking) -> str:
+def _build_question(turns: Turns, asking: ModelQuestion) -> str:
     clean = redacting(asking.config)
-    for clip in CLIPS:
-        text = turns.question(clip, lambda told: clean.of_text(told)[0])
-        if asking.room is None or asking.count(text.encode("utf-8", "replace")) <= asking.room * _ROOM:
+    for clip in CLIPS_CHARACTERS:
+        text = turns.build_question(clip, lambda told: clean.of_text(told)[0])
+        if asking.room is None or asking.count(text.encode("utf-8", "replace")) <= asking.room * _ROOM_SHARE:
             return text
-    raise UnansweredError(f"too long to be put to {asking.model!r} in one question: name a model with a larger window")
+    raise NoListError(f"the conversation is too long for {asking.model!r}: name a model with a larger window")
 
 
-async def _answer(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
+async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
         return await heard(client, Call("POST", "/chat/completions", "", (*_credential(settings), _JSON), body), model)
 
 
 def _credential(settings: Upstream) -> Headers:
-    """The key of the caller, where the upstream has none of its own."""
+    """The caller's key, where the upstream has none configured."""
     key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
     return (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
 
 
-def _text(answer: Answer) -> str:
+def _text_of(answer: Answer) -> str:
     said = answer.choices[0].message if answer.choices else b"{}"
     return understood({"role": "assistant", **json.loads(said)}, said).text
 
 
-def _fault(answer: Answer, refused: str) -> str:
-    """Why this is no list, or nothing. What an upstream says of a key may hold the key; of all else it is shown."""
+def _find_fault(answer: Answer, refused: str) -> str:
+    """Why the answer is not a list; empty if it is. An upstream's message about a key is not shown: it may hold it."""
     if refused == "auth":
-        return "refuses the key: set its `key`, or OPENAI_API_KEY"
+        return "rejects the key: set its `key`, or OPENAI_API_KEY"
     if refused or answer.error is not None:
         told = answer.error.get("message") if isinstance(answer.error, dict) else None
-        return f"does not answer: {_short(told) if isinstance(told, str) else refused or 'it says no more'}"
+        return f"did not answer: {_shorten(told) if isinstance(told, str) else refused or 'no reason given'}"
     if not answer.whole or any(choice.finish == "length" for choice in answer.choices):
-        return "broke off its answer: ask again, or another model"
-    return "" if _text(answer).strip() else "answers with no text: ask another model"
+        return "cut off its answer: retry, or use another model"
+    return "" if _text_of(answer).strip() else "answered without text: use another model"
 
 
-def _short(text: str) -> str:
-    """One line of it, with nothing in it that a terminal would obey."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text[: 2 * _WIDTH]).strip()
-    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"
+def _shorten(text: str) -> str:
+    """One printable line of a text: control characters could change the terminal."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text[: 2 * _WIDTH_CHARACTERS]).strip()
+    return line if len(line) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]}…"

@@ -1,7 +1,7 @@
-"""Which server is that upstream? Told by what it says of itself; with it, what is to be set for it.
+"""Server detection: which server an upstream is, by its own responses, and which settings it needs.
 
-Pure: what was seen comes in as a value, and the kinds are a table. A sign is something that no other server shows;
-any one of them is enough. Gateways stand first, for they hand on what the servers behind them say.
+Pure: the responses come in as a value, and the servers are a table. A sign is something that no other server shows, so
+any one is enough. Gateways come first, because they pass on signs of the servers behind them.
 """
 
 import re
@@ -17,41 +17,41 @@ MODELS = "/v1/models"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """An upstream as far as anybody has looked: where it stands, what its list of models came with, its pages."""
+class ServerEvidence:
+    """Responses of an upstream: its host, the headers of its list of models, its pages."""
 
     host: str
     headers: Headers = ()
     pages: Mapping[str, Any] = field(default_factory=dict)
-    """Good answers, as JSON, by path."""
+    """Successful JSON responses by path."""
 
     @property
     def models(self) -> list[dict[str, Any]]:
-        """The rows of its list of models; of a page that is no such list, none."""
+        """Rows of its list of models; none where the page is not such a list."""
         return _rows(self.pages.get(MODELS))
 
-    def and_page(self, path: str, answer: object) -> "Seen":
+    def with_page(self, path: str, answer: object) -> "ServerEvidence":
         return replace(self, pages={**self.pages, path: answer})
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One thing a server is known by, and how a person is told of it."""
+    """One sign of a server, and its name in messages."""
 
     name: str
-    shows: Callable[[Seen], bool]
+    shows: Callable[[ServerEvidence], bool]
     page: str = MODELS
-    """Where it is to be looked for."""
+    """Path of the page that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServerKind:
     name: str
     signs: tuple[Sign, ...]
     advice: str
-    """What to set for it, in a sentence."""
+    """Settings it needs, in a sentence."""
     window: str = MODELS
-    """The page that tells what its models can take."""
+    """Path of the page that reports the windows of its models."""
 
 
 def _address(pattern: str) -> Sign:
@@ -59,7 +59,7 @@ def _address(pattern: str) -> Sign:
 
 
 def _header(name: str, value: str = "") -> Sign:
-    def shows(seen: Seen) -> bool:
+    def shows(seen: ServerEvidence) -> bool:
         told = find(seen.headers, name)
         return told is not None and re.match(value, told) is not None
 
@@ -75,9 +75,9 @@ def _column(name: str) -> Sign:
 
 
 def _page(path: str, *names: str) -> Sign:
-    """A page of its own that has these names, at its top or in one of its rows."""
+    """A page of its own that has these keys, at its top or in one of its rows."""
 
-    def shows(seen: Seen) -> bool:
+    def shows(seen: ServerEvidence) -> bool:
         page = seen.pages.get(path)
         tops = [page] if isinstance(page, dict) else []
         return any(all(name in top for name in names) for top in (*tops, *_rows(page)))
@@ -85,52 +85,56 @@ def _page(path: str, *names: str) -> Sign:
     return Sign(f"its page {path}", shows, path)
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
+KINDS: tuple[ServerKind, ...] = (
+    ServerKind(
         "LiteLLM",
         (_header("x-litellm-version"), _header("x-litellm-call-id"), _page("/health/readiness", "status", "db")),
-        "it tells no windows: set `window` where its names are not the models' own",
+        "it reports no windows: set `window` where its model names are aliases",
     ),
-    Kind(
+    ServerKind(
         "Azure",
         (_address(r"azure\.com"), _header("apim-request-id")),
         "set `key_header: api-key`, and `window` where a deployment is not named after its model",
     ),
-    Kind("OpenAI", (_address(r"api\.openai\.com"), _header("openai-version")), "nothing to set: its windows are known"),
-    Kind("OpenRouter", (_address(r"openrouter\.ai"), _column("top_provider")), "nothing to set: it tells its windows"),
-    Kind("vLLM", (_owner("vllm"),), "nothing to set: it tells its window"),
-    Kind("SGLang", (_owner("sglang"),), "nothing to set: it tells its window"),
-    Kind(
+    ServerKind(
+        "OpenAI", (_address(r"api\.openai\.com"), _header("openai-version")), "nothing to set: its windows are known"
+    ),
+    ServerKind(
+        "OpenRouter", (_address(r"openrouter\.ai"), _column("top_provider")), "nothing to set: it reports its windows"
+    ),
+    ServerKind("vLLM", (_owner("vllm"),), "nothing to set: it reports its window"),
+    ServerKind("SGLang", (_owner("sglang"),), "nothing to set: it reports its window"),
+    ServerKind(
         "llama.cpp",
         (_header("server", r"llama\.cpp"), _owner("llamacpp"), _page("/props", "default_generation_settings")),
-        "nothing to set: it tells what one slot can take, which is its context shared out among --parallel",
+        "nothing to set: it reports the window of one slot, which is its context divided by --parallel",
         "/props",
     ),
-    Kind(
+    ServerKind(
         "LM Studio",
         (_page("/api/v0/models", "compatibility_type"),),
-        "nothing to set: it tells the window of a model that is loaded; load it before you begin",
+        "nothing to set: it reports the window of a loaded model; load the model first",
         "/api/v0/models",
     ),
-    Kind(
+    ServerKind(
         "Ollama",
         (_page("/api/version", "version"),),
-        "it cuts longer prompts without a word: give it OLLAMA_CONTEXT_LENGTH; it tells the window of a loaded model",
+        "it truncates long prompts silently: set OLLAMA_CONTEXT_LENGTH; it reports the window of a loaded model",
         "/api/ps",
     ),
 )
-UNKNOWN = "where it tells no window and its models are not known by name, set `window`"
-# Where signs may be found beside the list of models, each page once.
+ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"
+# Pages other than the list of models that may show a sign, each once.
 PAGES = tuple(dict.fromkeys(sign.page for kind in KINDS for sign in kind.signs if sign.page != MODELS))
 
 
-def kind_of(seen: Seen) -> tuple[Kind, Sign] | None:
-    """The kind of server, and the sign it was known by. None: unknown."""
+def detect_server(seen: ServerEvidence) -> tuple[ServerKind, Sign] | None:
+    """The server and the sign it was detected by. None: unknown server."""
     return next(((kind, sign) for kind in KINDS for sign in kind.signs if sign.shows(seen)), None)
 
 
-def window_of(seen: Seen, model: str) -> Window | None:
-    """What it tells of a model's window, read as requests have it read."""
+def read_window(seen: ServerEvidence, model: str) -> Window | None:
+    """The window that it reports for a model, read by the same functions that requests use."""
     told = (read(seen.pages[path], model) for path, read in PROBES.items() if path in seen.pages)
     return next(filter(None, told), None)
 
