@@ -5,10 +5,10 @@ import asyncio
 from proxy import windows
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.config import InvalidConfig, Loaded, origins
-from proxy.config.doubts import doubts
 from proxy.config.policies import DEFAULT
 from proxy.config.shipped import policies as shipped
 from proxy.config.teams import in_order, unreachable
+from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound
 
 
@@ -25,7 +25,7 @@ async def list_policies(context: AdminContext, _: AdminRequest) -> Json:
         ],
         "doubts": [
             {"path": path, "message": why}
-            for path, why in doubts(config, lambda name: windows.find_bundled_window(name) is not None)
+            for path, why in find_warnings(config, lambda name: windows.find_bundled_window(name) is not None)
         ],
     }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy import assembly
 from proxy.cli import options
-from proxy.config import as_yaml, doubts
+from proxy.config import as_yaml, find_warnings
 from proxy.windows import find_bundled_window
 
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     config = options.load_configuration(args, options.state_option(args)).config
     assembly.check_extras(config)
-    for where, why in doubts(config, _has_bundled_window):
+    for where, why in find_warnings(config, _has_bundled_window):
         print(f"warning: {where}: {why}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"OK ({args.config or 'defaults'}). Upstreams: {names}")  # noqa: T201

@@ -7,7 +7,7 @@ from proxy.access.keys import named
 from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.config import Choice, Loaded, Occasion, Upstream, origins
-from proxy.config.block import Block
+from proxy.config.model import ConfigModel
 from proxy.config.teams import EVERYBODY
 
 Row = tuple[str, str, str]
@@ -79,8 +79,8 @@ def _print_rows(rows: Sequence[Row]) -> None:
         print(f"{path:{width}}  {value:{broad}}  {origin}")  # noqa: T201
 
 
-def _block_rows(loaded: Loaded, block: Block, place: tuple[str | int, ...]) -> Iterator[Row]:
-    for name, value in block:
+def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
+    for name, value in group:
         at = (*place, name)
         yield ".".join(map(str, at)), _format_value(value), loaded.origin(*at)
 

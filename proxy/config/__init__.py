@@ -1,13 +1,14 @@
 """proxy.yaml -> frozen values: what can be set, where it came from, and how the shipped file is written."""
 
 from proxy.config.defaults import as_yaml
-from proxy.config.doubts import doubts
-from proxy.config.loading import Fault, InvalidConfig, Loaded, load
+from proxy.config.faults import Fault, InvalidConfig
+from proxy.config.loading import Loaded, load
 from proxy.config.origins import origins
 from proxy.config.policies import Policy
 from proxy.config.secrets import Secret
 from proxy.config.settings import Config, Listen, Log, State, Transcripts, Upstream
 from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team
+from proxy.config.warnings import find_warnings
 
 __all__ = [
     "Access",
@@ -28,7 +29,7 @@ __all__ = [
     "Transcripts",
     "Upstream",
     "as_yaml",
-    "doubts",
+    "find_warnings",
     "load",
     "origins",
 ]

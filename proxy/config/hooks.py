@@ -4,13 +4,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from proxy.config.block import Block
+from proxy.config.model import ConfigModel
 from proxy.config.secrets import MaybeSecret, Secret
 
 Told = Literal["compaction-started", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"]
 
 
-class Hook(Block):
+class Hook(ConfigModel):
     """One of them. What it is told is the line of the log, as JSON: no words of a conversation, no secret."""
 
     events: tuple[Told, ...] = Field(("compaction-ended",), description="When.")

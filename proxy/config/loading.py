@@ -1,12 +1,11 @@
-"""From file, environment and command line to one frozen configuration, or to all of its faults at once.
+"""Reads file, environment and command line into one frozen configuration, or reports all of its faults at once.
 
 Precedence, weakest first: default, file, `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, command line. For
-each value `Loaded.origins` remembers which of them won. A fault names its path and line, never the value: it may be
-a secret.
+each value `Loaded.origins` remembers which of them won. `faults.py` puts what is wrong into words.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,33 +14,16 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, parse_place, without_places
 from proxy.config.policies import Policy
 from proxy.config.settings import Config
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
 
-Place = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong, and where."""
-
-    path: str
-    origin: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.origin}: {self.path}: {self.message}" if self.path else f"{self.origin}: {self.message}"
-
-
-class InvalidConfig(Exception):
-    """A configuration that cannot be used, with all its faults."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("\n".join(map(str, faults)))
-        self.faults = tuple(faults)
+MOST_PASSES = 4
+_NAMING = {"upstreams": "upstream", "policies": "policy"}
+_DEPTH_OF_NAME = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +54,10 @@ def load(
     loaded = Loaded(Config.model_construct(), origins)
     try:
         loaded = Loaded(Config.model_validate(values, context=environ), origins)
-    except ValidationError as invalid:
-        faults += _faults(invalid, loaded, str(file or "configuration"))
+    except ValidationError:
+        faults += _find_faults(values, loaded, str(file or "configuration"), environ)
     if faults:
-        raise InvalidConfig(faults)
+        raise InvalidConfig(_in_order(faults, file))
     return loaded
 
 
@@ -87,7 +69,8 @@ def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
         changed = config.model_copy(update={"policies": {**config.policies, name: policy}})
         changed.policy(name)
     except ValidationError as invalid:
-        raise InvalidConfig(_faults(invalid, Loaded(config, {}), where)) from None
+        faults = [Fault(".".join(map(str, at)), where, why) for at, why in describe_errors(invalid, Policy)]
+        raise InvalidConfig(faults) from None
     except KeyError as missing:
         raise InvalidConfig([Fault("inherit", where, f"there is no policy {missing}")]) from None
     except ValueError as circle:
@@ -103,32 +86,49 @@ def _overrides(
         yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
         if name.startswith(PREFIX):
-            path = _place(name[len(PREFIX) :].lower(), "__")
+            path = parse_place(name[len(PREFIX) :].lower(), "__")
             yield path, _scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
 
 
-def _place(text: str, between: str) -> Place:
-    return tuple(int(part) if part.isdecimal() else part for part in text.split(between))
+def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ: Mapping[str, str]) -> list[Fault]:
+    """All faults of values that are not valid.
+
+    What is wrong with one setting hides what is wrong between several: so what is wrong is taken out, and the rest is
+    looked at again.
+    """
+    found: dict[Place, str] = {}
+    for _ in range(MOST_PASSES):
+        try:
+            Config.model_validate(without_places(values, found), context=environ)
+            break
+        except ValidationError as invalid:
+            hides = {kind for kind in _NAMING if any(_names_some(place, kind) for place in found)}
+            new = {
+                place: why
+                for place, why in describe_errors(invalid, Config)
+                if place not in found and not any(why.startswith(f"there is no {_NAMING[kind]}") for kind in hides)
+            }
+            found |= new
+            if not new:
+                break
+    return [Fault(".".join(map(str, place)), _who_set(place, loaded, source), why) for place, why in found.items()]
 
 
-def _faults(fault: ValidationError, loaded: Loaded, source: str) -> list[Fault]:
-    found = []
-    for error in fault.errors(include_url=False, include_input=False):
-        message = error["msg"].removeprefix("Value error, ")
-        if error["type"] == "extra_forbidden":
-            message = "there is no such setting"
-        for path, why in [(error["loc"], message)] if error["loc"] else _between(message):
-            found.append(Fault(".".join(map(str, path)), _who_set(path, loaded, source), why))
-    return found
+def _names_some(place: Place, group: str) -> bool:
+    """Whether a fault here may have taken a name out that others refer to."""
+    return place[0] == group and (len(place) <= _DEPTH_OF_NAME or place[-1] in ("name", "inherit"))
 
 
-def _between(faults: str) -> Iterator[tuple[Place, str]]:
-    """What is wrong between settings: a line for each, and each begins with its place."""
-    for line in faults.splitlines():
-        place, _, why = line.partition(": ")
-        yield _place(place, "."), why
+def _in_order(faults: list[Fault], file: Path | None) -> list[Fault]:
+    """Those of the file first, by their lines; then those of variables and the command line."""
+
+    def line(fault: Fault) -> tuple[bool, int]:
+        source, _, number = fault.origin.rpartition(":")
+        return (False, int(number)) if source == str(file) and number.isdecimal() else (fault.origin != str(file), 0)
+
+    return sorted(faults, key=line)
 
 
 def _who_set(path: Place, loaded: Loaded, source: str) -> str:

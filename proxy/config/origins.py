@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.config.block import Block
 from proxy.config.loading import Loaded
+from proxy.config.model import ConfigModel
 from proxy.config.settings import Config
 from proxy.config.shipped import policies as shipped
 
@@ -32,5 +32,5 @@ def _setter(loaded: Loaded, policy: str, path: Path) -> str:
 def _sets(config: Config, policy: str, path: Path) -> bool:
     at: Any = config.all_policies.get(policy)
     for step in path:
-        at = getattr(at, step) if isinstance(at, Block) and step in at.model_fields_set else None
+        at = getattr(at, step) if isinstance(at, ConfigModel) and step in at.model_fields_set else None
     return at is not None

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, create_model
 
 from proxy.config import prompts
-from proxy.config.block import Block
+from proxy.config.model import ConfigModel
 from proxy.config.prompts import Prompt
 from proxy.core import pins, rules
 from proxy.core.observations import find_pattern_fault
@@ -61,7 +61,7 @@ ObservationPattern = Annotated[str, AfterValidator(_observation_pattern)]
 StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_known_steps)]
 
 
-class Keep(Block):
+class Keep(ConfigModel):
     """How much of the newest is left alone."""
 
     tokens: int = Field(_R.keep.tokens, ge=0, description="As many whole groups as fit into so many tokens.")
@@ -70,7 +70,7 @@ class Keep(Block):
     first: int = Field(_R.keep.first, ge=0, description="So many groups of the beginning are left alone too.")
 
 
-class Pins(Block):
+class Pins(ConfigModel):
     """What survives every compaction word for word. Only what real users and system messages say can be pinned."""
 
     tags: tuple[str, ...] = Field((), description="Whatever stands between <tag> and </tag>.")
@@ -88,7 +88,7 @@ def _prompt(told: object) -> Prompt:
 PromptNamed = Annotated[Prompt, BeforeValidator(_prompt), PlainSerializer(str)]
 
 
-class Summary(Block):
+class Summary(ConfigModel):
     """When a model is asked what the old part of a history was, and what becomes of its answer."""
 
     enabled: bool = Field(
@@ -150,7 +150,7 @@ class Summary(Block):
         )
 
 
-class Policy(Block):
+class Policy(ConfigModel):
     """What is compacted, when, and how hard."""
 
     inherit: str = Field(DEFAULT, description="The policy whose values stand where this one sets none.")

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from proxy.config import shipped
-from proxy.config.block import Block
+from proxy.config.faults import suggest
 from proxy.config.hooks import Hook
+from proxy.config.model import ConfigModel
 from proxy.config.policies import DEFAULT, Policy, lineage, resolved
 from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
 from proxy.config.state_url import parse_state_url
@@ -118,7 +119,7 @@ StateUrl = Annotated[MaybeSecret, AfterValidator(_state_url)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_headers)]
 
 
-class Listen(Block):
+class Listen(ConfigModel):
     """Where clients reach the proxy, and what it accepts."""
 
     host: str = Field("127.0.0.1", description="Address to bind; anything but loopback opens the proxy to the network.")
@@ -150,7 +151,7 @@ class Listen(Block):
         return self
 
 
-class Upstream(Block):
+class Upstream(ConfigModel):
     """An OpenAI-compatible API behind the proxy. The first one whose `models` match serves a request."""
 
     name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="How logs and metrics call it.")
@@ -200,7 +201,7 @@ class Upstream(Block):
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
-class State(Block):
+class State(ConfigModel):
     """What is kept between requests and restarts."""
 
     dir: str = Field("./state", min_length=1, description="Directory for everything the proxy keeps.")
@@ -218,7 +219,7 @@ class State(Block):
     days: float = Field(7, gt=0, description="How long a block is kept after its last use.")
 
 
-class Transcripts(Block):
+class Transcripts(ConfigModel):
     """The originals: messages as clients sent them, kept before anything of them is folded away, and the answers."""
 
     keep: Kept = Field(
@@ -288,7 +289,7 @@ class Transcripts(Block):
         return self
 
 
-class Log(Block):
+class Log(ConfigModel):
     """What is written about requests. Bodies, headers and queries never are."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -299,7 +300,7 @@ class Log(Block):
     )
 
 
-class Config(Block):
+class Config(ConfigModel):
     """Everything that can be set."""
 
     listen: Listen = Listen()
@@ -339,10 +340,10 @@ class Config(Block):
                 yield f"policies.{name}: {circle}"
             else:
                 if asked and asked not in names:
-                    yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}"
+                    yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}{suggest(asked, names)}"
         for where, name in self._policies_named():
             if name not in self.all_policies:
-                yield f"{where}: there is no policy {name!r}"
+                yield f"{where}: there is no policy {name!r}{suggest(name, self.all_policies)}"
 
     def _policies_named(self) -> Iterator[tuple[str, str]]:
         yield from ((f"upstreams.{place}.policy", each.policy) for place, each in enumerate(self.upstreams))
@@ -353,7 +354,7 @@ class Config(Block):
         names = {upstream.name for upstream in self.upstreams}
         for name, team in self.teams.items():
             if team.upstream and team.upstream not in names:
-                yield f"teams.{name}.upstream: there is no upstream {team.upstream!r}"
+                yield f"teams.{name}.upstream: there is no upstream {team.upstream!r}{suggest(team.upstream, names)}"
             if team.key and not team.upstream:
                 yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from proxy.config.block import Block
+from proxy.config.model import ConfigModel
 from proxy.config.secrets import SecretReference, strong
 
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
@@ -45,7 +45,7 @@ Network = Annotated[str, AfterValidator(_network)]
 AdminKey = Annotated[SecretReference, AfterValidator(strong)]
 
 
-class Access(Block):
+class Access(ConfigModel):
     """Who may come in. With `teams`, only their keys open; without, everybody passes with a key for the upstream."""
 
     team_header: str = Field(
@@ -65,7 +65,7 @@ class Access(Block):
     )
 
 
-class Team(Block):
+class Team(ConfigModel):
     """Some people, their keys (`compaction-proxy keys create --team NAME`), and what they get."""
 
     policy: str = Field("", description="Their policy where no attachment says otherwise; empty: the upstream's.")
@@ -78,7 +78,7 @@ def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
     return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
 
 
-class Attachment(Block):
+class Attachment(ConfigModel):
     """Where a policy applies: to requests that fit all of these globs."""
 
     policy: str = Field("default", description="The policy.")
@@ -115,7 +115,7 @@ def _covers(wide: str, narrow: str) -> bool:
     return "*" in wide and "?" not in wide and "[" not in wide and fnmatchcase(_WILD.sub("\0", narrow), wide)
 
 
-class Admin(Block):
+class Admin(ConfigModel):
     """The pages below /admin/ and their API."""
 
     enabled: bool = Field(default=True, description="Whether they are there.")

@@ -70,16 +70,76 @@ def test_what_does_not_fit_together_is_told_at_once_too_each_where_it_stands(wri
         "  - policy: none\n"
     )
     assert faults(file) == [
-        f"{file}:5: policies.a: inherits from 'b', and there is no such policy",
         f"{file}:2: teams.red.policy: there is no policy 'none'",
-        f"{file}:8: attachments.1.policy: there is no policy 'none'",
         f"{file}:3: teams.blue.upstream: there is no upstream 'none'",
+        f"{file}:5: policies.a: inherits from 'b', and there is no such policy",
+        f"{file}:8: attachments.1.policy: there is no policy 'none'",
     ]
+
+
+def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
+    file = written(
+        "listen: {port: 99999, prot: 1}\n"
+        "upstreams:\n"
+        "  - {name: main, window: -1}\n"
+        "policies:\n"
+        "  agents: {asides: ['('], trigger: 2, summary: {upstream: mian}, when_full: [{clear_result: {}}]}\n"
+        "teams:\n"
+        "  red: {policy: agent, upstream: mian}\n"
+        "transcripts: {patterns: ['a|b']}\n"
+        "log: {level: warn}\n"
+        "port: 80\n"
+    )
+    told = faults(file, {"COMPACTION_PROXY_LISTEN__WORKER": "2"}, {("log", "format"): "xml"})
+    assert [line.split(": ")[0].rpartition(":")[2] + " " + line.split(": ")[1] for line in told] == [
+        "1 listen.port",
+        "1 listen.prot",
+        "3 upstreams.0.window",
+        "5 policies.agents.trigger",
+        "5 policies.agents.when_full",
+        "5 policies.agents.asides.0",
+        "5 policies.agents.summary.upstream",
+        "7 teams.red.policy",
+        "7 teams.red.upstream",
+        "8 transcripts.patterns.0",
+        "9 log.level",
+        "10 port",
+        "COMPACTION_PROXY_LISTEN__WORKER listen.worker",
+        "command line log.format",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("listen: {port: 99999}", "Input should be less than or equal to 65535 (it says 99999)"),
+        (
+            "log: {level: waring}",
+            "Input should be 'debug', 'info', 'warning' or 'error'; did you mean 'warning'? (it says 'waring')",
+        ),
+        ("listen: {prot: 80}", "there is no such setting; did you mean 'port'?"),
+        ("drain_seconds: 5", "there is no such setting; did you mean 'listen.drain_seconds'?"),
+        ("base_url: http://x", "there is no such setting; did you mean 'upstreams.0.base_url'?"),
+        ("clear_at_least: 5", "there is no such setting; did you mean 'policies.NAME.clear_at_least'?"),
+        ("policies: {a: {sumary: {}}}", "there is no such setting; did you mean 'summary'?"),
+        ("policies: {agents: {}}\nupstreams: [{policy: agent}]", "there is no policy 'agent'; did you mean 'agents'?"),
+        ("zzz: 5", "there is no such setting"),
+    ],
+)
+def test_a_fault_says_what_stands_there_and_what_was_probably_meant(written, text, message):
+    (fault,) = faults(written(text))
+    assert fault.endswith(f": {message}")
+
+
+@pytest.mark.parametrize("entry", ["name: a b", "nmae: a"])
+def test_what_follows_from_a_fault_is_no_fault_of_its_own(written, entry):
+    file = written(f"upstreams: [{{{entry}}}]\nteams: {{red: {{upstream: a b}}}}\n")
+    assert [line for line in faults(file) if "teams" in line] == [] or "nmae" in entry
 
 
 def test_a_setting_that_does_not_exist_is_refused(written):
     file = written("listen:\n  prot: 80\n")
-    assert faults(file) == [f"{file}:2: listen.prot: there is no such setting"]
+    assert faults(file) == [f"{file}:2: listen.prot: there is no such setting; did you mean 'port'?"]
 
 
 def test_a_setting_that_stands_twice_is_told_together_with_the_rest(written):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config import Attachment, Config, InvalidConfig, Occasion, Secret, doubts, load
+from proxy.config import Attachment, Config, InvalidConfig, Occasion, Secret, find_warnings, load
 
 UPSTREAMS = [{"name": "main", "policy": "gentle"}, {"name": "lab", "base_url": "http://lab/v1", "models": ["lab-*"]}]
 POLICIES = {"gentle": {"clear_at_least": 30_000}, "bold": {"clear_at_least": 5_000}, "trial": {"inherit": "bold"}}
@@ -128,7 +128,7 @@ def test_a_strong_admin_key_is_taken_and_a_password_in_a_url_stays_unsaid(tmp_pa
 
 
 def said(told):
-    return dict(doubts(told, lambda model: model == "gpt-known"))
+    return dict(find_warnings(told, lambda model: model == "gpt-known"))
 
 
 def test_an_attachment_behind_one_that_decides_everything_is_told():
@@ -165,17 +165,17 @@ def test_an_attachment_is_unreachable_only_where_an_earlier_one_takes_all_of_its
         ({"rollout": 0}, "attachments.0.rollout"),
     ],
 )
-def test_names_that_nobody_has_are_told(attachment, where):
+def test_names_that_match_nothing_cause_a_warning(attachment, where):
     assert where in said(config(attachment))
 
 
 @pytest.mark.parametrize(
     ("attachment", "where", "why"),
     [
-        ({"team": "gr*"}, "attachments.0.team", "no team"),
-        ({"upstream": "az*"}, "attachments.0.upstream", "no upstream fits"),
-        ({"team": "own", "upstream": "main"}, "attachments.0.upstream", "which is another"),
-        ({"team": "red", "model": "gpt-known"}, "attachments.0.model", "no upstream serves"),
+        ({"team": "gr*"}, "attachments.0.team", "no team in `teams`"),
+        ({"upstream": "az*"}, "attachments.0.upstream", "matches no upstream"),
+        ({"team": "own", "upstream": "main"}, "attachments.0.upstream", "another upstream"),
+        ({"team": "red", "model": "gpt-known"}, "attachments.0.model", "served by no upstream"),
     ],
 )
 def test_what_no_request_can_be_at_once_is_told(attachment, where, why):
@@ -202,16 +202,16 @@ def test_a_target_below_what_is_kept_is_told():
 
 
 def test_a_team_whose_upstream_would_get_no_key_is_told():
-    assert "without one" in said(config())["teams.red"]
+    assert "has none either" in said(config())["teams.red"]
 
 
 def test_a_key_that_every_stranger_could_use_is_told():
     keyed = [{"key": Secret("env:KEY", "sk-a")}]
-    assert "no `teams`" in said(Config(listen={"host": "0.0.0.0"}, upstreams=keyed))["upstreams.0.key"]
+    assert "without `teams`" in said(Config(listen={"host": "0.0.0.0"}, upstreams=keyed))["upstreams.0.key"]
     assert said(Config(upstreams=keyed)) == said(Config(listen={"host": "0.0.0.0"})) == {}
     assert said(Config(listen={"host": "0.0.0.0"}, upstreams=keyed, teams={"red": {}})) == {}
 
 
-def test_the_shipped_settings_leave_no_doubt():
+def test_the_shipped_settings_cause_no_warning():
     assert said(Config()) == {}
     assert Attachment().covers(Attachment(team="red"))

@@ -1,0 +1,93 @@
+"""Configuration warnings: settings that are valid but probably mistakes. Shown by `check` and on the admin pages."""
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+from proxy.config.settings import Config
+from proxy.config.teams import EVERYBODY, Attachment, unreachable
+
+_GLOB = frozenset("*?[")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Each warning as the path of a setting and a message. `is_known`: whether a model of this name is known."""
+    yield from _check_attachments(config, is_known)
+    yield from _check_policies(config)
+    yield from _check_keys_of_teams(config)
+    yield from _check_open_access(config)
+
+
+def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    for place, earlier in unreachable(config.attachments):
+        yield f"attachments.{place}", f"is never reached: attachments.{earlier} matches the same requests first"
+    for place, each in enumerate(config.attachments):
+        where = f"attachments.{place}"
+        yield from ((f"{where}.{name}", why) for name, why in _check_names(config, each, is_known))
+        if not each.rollout:
+            yield f"{where}.rollout", "applies to no conversation: it is 0 percent"
+        elif each.rollout < EVERYBODY and each.mode == "off":
+            yield (
+                f"{where}.mode",
+                "`off` below 100 percent switches compaction off for some conversations only",
+            )
+
+
+def _check_names(config: Config, each: Attachment, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Names that match nothing, and combinations that no request can have."""
+    teams = [team for name, team in config.teams.items() if fnmatchcase(name, each.team)]
+    anybody = each.team == "*" or (not config.teams and config.access.team_header)
+    if not teams and not anybody:
+        yield "team", f"matches no team in `teams`: {each.team!r}"
+    if not any(fnmatchcase(upstream.name, each.upstream) for upstream in config.upstreams):
+        yield "upstream", f"matches no upstream: {each.upstream!r}"
+    elif teams and all(team.upstream and not fnmatchcase(team.upstream, each.upstream) for team in teams):
+        yield "upstream", "the matching teams use another upstream (`teams.NAME.upstream`)"
+    if _GLOB & set(each.model):
+        return
+    if not is_known(each.model):
+        yield "model", f"is no known model: {each.model}"
+    elif not any(team.upstream for team in teams) and not any(every.serves(each.model) for every in config.upstreams):
+        yield "model", f"is served by no upstream: {each.model}"
+
+
+def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
+    for name in config.policies:
+        policy = config.policy(name)
+        if policy.trigger_tokens and policy.clear_at_least >= policy.trigger_tokens * policy.target:
+            yield (
+                f"policies.{name}.clear_at_least",
+                "is not below trigger_tokens * target: old results are never cleared, because the trigger comes first",
+            )
+        if policy.clear_cold_at_least > policy.clear_at_least:
+            yield (
+                f"policies.{name}.clear_cold_at_least",
+                "is more than clear_at_least: set it lower, for a rewrite is cheap while the upstream's cache is cold",
+            )
+        if policy.trigger_tokens and policy.keep.tokens >= policy.trigger_tokens * policy.target:
+            yield (
+                f"policies.{name}.keep.tokens",
+                "is not below trigger_tokens * target: what is kept fills the target by itself",
+            )
+
+
+def _check_keys_of_teams(config: Config) -> Iterator[tuple[str, str]]:
+    for name, team in config.teams.items():
+        used = [each for each in config.upstreams if not team.upstream or each.name == team.upstream]
+        for upstream in used:
+            if upstream.key is None and team.key is None:
+                yield (
+                    f"teams.{name}",
+                    f"upstream {upstream.name!r} has no key, and the team has none either",
+                )
+
+
+def _check_open_access(config: Config) -> Iterator[tuple[str, str]]:
+    if config.teams or config.listen.host in _LOOPBACK:
+        return
+    for place, upstream in enumerate(config.upstreams):
+        if upstream.key is not None:
+            yield (
+                f"upstreams.{place}.key",
+                f"without `teams`, every client of {config.listen.host} uses this key",
+            )
