@@ -1,0 +1,183 @@
+"""Cancelled, or failing, at every single await of the path: nothing stays open, nothing is counted twice."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+
+import http1
+import pytest
+from agent_talk import reading
+from aiohttp import web
+from asking import request
+from chat import body
+from in_process import Interruption, Served, cancel, connections_closed, fail
+from upstream import DONE, answer, delta, finish, in_turn, pause, stream
+
+from proxy.config import Upstream as Settings
+from proxy.errors import ProxyError
+from proxy.events import RequestFinished
+from proxy.server.app import App
+from proxy.server.protocol import HttpServer
+from proxy.store.promises import Bounds
+from proxy.store.sqlite import SqliteStore
+from proxy.telemetry.metrics import Metrics
+from proxy.upstream import Call, Client
+
+PACED = stream(delta(content="one"), pause(0.01), delta(content="two"), pause(0.01), finish(), DONE)
+LONG = reading(12, size=3_000)
+FEW = 5  # suspensions that each path has more of; fewer would mean that the test interrupts nothing
+
+
+def store_in(place):
+    """A store whose answers have to be awaited."""
+    return SqliteStore(place / "promises.sqlite", Bounds(), lambda why: None)
+
+
+async def interrupted(interrupt, run):
+    """Runs something again and again, interrupted one suspension later each time, until it is done before that."""
+    for number in count(1):
+        interruption = Interruption(number, interrupt)
+        await run(interruption)
+        if not interruption.happened:
+            return number - 1
+    return 0
+
+
+@pytest.mark.parametrize("interrupt", [cancel, fail])
+async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up, interrupt):
+    """The first answer is to be tried again, the second is a stream."""
+    call = Call("POST", "/chat/completions", "", (), b"{}")
+
+    async def send(client):
+        async with client.send(call, None) as reply:
+            return b"".join([chunk async for chunk in reply.chunks()])
+
+    async def run(interruption):
+        up.script = in_turn(answer({}, 503, headers=[("retry-after", "0.01")]), PACED)
+        settings = Settings(base_url=up.url, retries=1, retry_statuses=(503,), retry_wait_seconds=1)
+        async with asyncio.timeout(5):
+            async with Client(settings, lambda _: None) as client:
+                task = asyncio.ensure_future(interruption.run(send(client)))
+                with suppress(asyncio.CancelledError, ProxyError, OSError):
+                    sent = await task
+                    assert sent == b"{}" or DONE in sent, "a whole answer, of the first try or the second"
+        await connections_closed(up)
+
+    assert await interrupted(interrupt, run) > FEW
+
+
+@pytest.mark.parametrize("interrupt", [cancel, fail])
+async def test_a_relay_interrupted_anywhere_is_noted_at_most_once_and_leaves_nothing_open(up, tmp_path, interrupt):
+    up.script = PACED
+    async with Served(up, tmp_path, store_in(tmp_path), window=8_000) as served:
+
+        async def run(interruption):
+            served.events.clear()
+            gateway = served.new_gateway()
+            call = served.call(LONG, f"sk-{interruption.number}")
+            chunks = []
+            task = asyncio.ensure_future(interruption.run(served.relay(call, gateway, chunks)))
+            with suppress(asyncio.CancelledError, ProxyError, OSError):
+                assert DONE in await task
+            await served.retire(gateway)
+            await connections_closed(up)
+            assert len(served.turns) <= 1
+            # What fails before the call is sent makes it fail open: there is nothing to account for.
+            assert len(served.turns) == 1 or not chunks or served.faults, "an answer that has begun is accounted for"
+            assert interruption.happened or [turn.action for turn in served.turns] == ["created"]
+
+        assert await interrupted(interrupt, run) > FEW
+
+
+# --- with a client's socket ------------------------------------------------------------------------------------------
+
+
+class Listening:
+    """An HTTP server on a port, whose handler is interrupted where a test says so."""
+
+    def __init__(self, served):
+        self.served = served
+        self.app = App(served.gateway, served.events.append, Metrics(), None, self._no_admin)
+        self.interruption = Interruption(0, cancel)
+
+    async def _no_admin(self, _):
+        raise NotImplementedError
+
+    async def _handle(self, request):
+        return await self.interruption.run(self.app(request))
+
+    @asynccontextmanager
+    async def listening(self):
+        settings = {"handler_cancellation": True, "access_log": None, "auto_decompress": False}
+        runner = web.ServerRunner(HttpServer(self._handle, self.served.events.append, **settings))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+async def ask_slowly(origin, key):
+    """A chat whose body comes in three pieces; None where the connection ends without an answer."""
+    sent = request(headers={"authorization": f"Bearer {key}"}, body=body(LONG, stream=True))
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
+    try:
+        for piece in (sent[:-20], sent[-20:-10], sent[-10:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            return await http1.read_answer(reader, "POST")
+    except (OSError, http1.Malformed, asyncio.IncompleteReadError, AttributeError):
+        return None
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("interrupt", [cancel, fail])
+async def test_a_request_interrupted_anywhere_ends_once_and_the_next_one_is_served(up, tmp_path, interrupt):
+    up.script = PACED
+    async with Served(up, tmp_path, store_in(tmp_path), window=8_000) as served:
+        listening = Listening(served)
+        async with listening.listening() as origin:
+
+            async def run(interruption):
+                served.events.clear()
+                gateway = listening.app.gateway = served.new_gateway()
+                listening.interruption = interruption
+                reply = await ask_slowly(origin, f"sk-{interruption.number}")
+                async with asyncio.timeout(5):
+                    await listening.app.wait_idle()
+                await served.retire(gateway)
+                await connections_closed(up)
+                assert len([event for event in served.events if isinstance(event, RequestFinished)]) == 1
+                assert len(served.turns) <= 1
+                if reply is not None and reply.status == 200:
+                    assert not reply.body.whole or DONE in reply.body.data
+                    assert len(served.turns) == 1 or not reply.body.data or served.faults
+                if not interruption.happened:
+                    assert reply.status == 200
+
+            assert await interrupted(interrupt, run) > FEW
+
+
+async def test_a_body_that_breaks_off_reaches_no_upstream_and_leaves_no_lease(up, tmp_path):
+    async with Served(up, tmp_path) as served:
+        listening = Listening(served)
+        listening.app.gateway = served.new_gateway()
+        async with listening.listening() as origin:
+            sent = request(body=json.dumps({"model": "m", "messages": []}).encode())
+            _, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
+            writer.write(sent[:-5])
+            await writer.drain()
+            async with asyncio.timeout(5):
+                while not listening.app.in_flight:  # noqa: ASYNC110 (the server tells nobody)
+                    await asyncio.sleep(0.01)
+            writer.transport.abort()
+            await asyncio.wait_for(listening.app.wait_idle(), 5)
+            await served.retire(listening.app.gateway)
+    assert up.requests == []
+    assert [event.outcome for event in served.events if isinstance(event, RequestFinished)] == ["client-left"]
