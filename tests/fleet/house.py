@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ async def fleet(place: Path, seconds: float, agents: int, pause: float) -> Fleet
         s3 = house.enter_context(s3_server(place))
         sky = house.enter_context(weather(s3.url))
         config = configuration(model, redis, sky)
-        told = {"UPSTREAM_KEY": "sk-fleet", "S3_KEY": s3.credentials.key, "S3_SECRET": s3.credentials.secret}
+        told = {"UPSTREAM_KEY": "sk-fleet", "S3_KEY": s3.key, "S3_SECRET": s3.secret}
         replicas = [Replica(place / f"replica-{n}", config, told) for n in range(REPLICAS)]
         made = Fleet(place, model, redis, s3, sky, replicas, config)
         for replica in replicas:
@@ -127,10 +127,10 @@ def _standing(made: Fleet) -> dict[tuple[str, str], set[str]]:
 
 
 def _in_bucket(made: Fleet) -> Iterator[tuple[tuple[str, str], bytes]]:
-    with closing(made.s3.bucket(prefix="fleet")) as bucket:
-        for found in [each for each in bucket.objects() if "/" in each.name]:
-            tenant, conversation, *_ = found.name.split("/")
-            yield from (((tenant, conversation), line) for line in bucket.get(found.name).splitlines())
+    bucket = made.s3.bucket(prefix="fleet")
+    for found in list(bucket.list_objects()):
+        tenant, conversation, *_ = found.name.split("/")
+        yield from (((tenant, conversation), line) for line in bucket.get(found.name).splitlines())
 
 
 def _in_spools(made: Fleet) -> Iterator[tuple[tuple[str, str], bytes]]:
