@@ -5,10 +5,9 @@ from pathlib import Path
 
 from longwork import Work
 
-from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.keeping import Keeper
-from proxy.compaction.offer import Offer
+from proxy.compaction.originals import Keeper
+from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
 from proxy.config import Policy, Upstream
 from proxy.store.promises import Found
 from proxy.store.sqlite import SqliteStore
@@ -53,6 +52,6 @@ async def _asked(place: Path, policy: Policy, body: bytes) -> int:
     compactor = Compactor(store, Keeper(), lambda _: None)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
     async with Client(ANY, lambda _: None) as client:
-        await compactor.prepare(call, body, client, Offer.to_all(Ruled.by("default", policy)))
+        await compactor.prepare(call, body, client, PolicyChoice.of_one(CompiledPolicy.compile("default", policy)))
         await compactor.close()
     return store.looked

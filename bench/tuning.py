@@ -23,11 +23,11 @@ from proxy.core.steps import ClearResults
 from proxy.lab import sessions
 from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay.cache import HABITS
-from proxy.lab.replay.heart import Trial
 from proxy.lab.replay.prices import PRICES, share
 from proxy.lab.replay.run import Ledger, run
 from proxy.lab.replay.scorecard import OLD, by_policy
 from proxy.lab.replay.scoring import Upstream, total
+from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import AGES, Result, Scores
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from proxy.access.records import Records
-from proxy.compaction.keeping import Keeper
+from proxy.compaction.originals import Keeper
 from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.store import sqlite
 from proxy.store.meanwhile import HELD, Meanwhile

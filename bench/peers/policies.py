@@ -15,8 +15,8 @@ from proxy.config.shipped import policies
 from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.heart import Sent, Trial
 from proxy.lab.replay.history import Turn
+from proxy.lab.replay.simulation import Sent, Trial
 from proxy.lab.replay.summaries import StandIn
 
 OURS = "default"

@@ -1,23 +1,15 @@
-"""The heart meets the world: what it must know is gathered here, and what it decides is carried out.
+"""The driver of `core.conversation`: what the core decides, performed with real counts, stores, models and transcripts.
 
-`compactor` is the story of one request, `aftermath` that of its answer: read these two, and the rest where they use it.
+Read `compactor` first, which is the story of one chat request, then `session`, which performs the actions of the core.
 
-what is gathered     wish        what a request asks for, in its headers
-                     offer       which policy may apply to it
-                     case        the request, its policy, its upstream, its window
-                     facts       whose history it is; when it was last forwarded and what the upstream counted then
-                     recall      what the store remembers of it
-                     probe       windows that upstreams were asked for
-                     lessons     windows that overflows taught
-                     ground      all of it as one value; then what was decided, and how the request leaves
-what is done         judging     the heart at work
-                     history_threads  threads for large histories, so that none holds up the others
-                     explicit    what a client asks for by name, answered here
-                     recovery    what may be tried once more after a refusal
-                     known       whose originals may be kept already
-                     keeping     what is handed to the originals, and when
-                     account     what is told of the request once its answer is through
-who summarises       candidate   a summary on its way, as the store has it
-                     errand      one question to a model, and what came of it
-                     summarizer  one flight for one question, whoever asks
+compactor         one request: its policy, its options, what leaves, and what is remembered of its answer
+session           one exchange of the core, and what performs its actions
+request_options   what a request asks for in its headers
+policy_selection  which policies may apply, and which of them while one is rolled out
+tenants           whose conversation it is
+summaries         a model asked for a summary, and the calls that are under way
+windows           what this worker knows of windows, and the probes that ask for them
+originals         what is handed to the transcripts, and when
+local_answers     what a client asks for by name and this proxy answers by itself
+history_threads   large histories are worked on in threads
 """

@@ -1,24 +1,48 @@
-"""What is remembered of a conversation between two requests, as values and as the bytes that a store keeps.
+"""What is remembered of a conversation between two requests: the values, their keys, and the bytes that a store keeps.
 
-Keys begin with the tenant. Everything here may be lost: a missing or unreadable value means "unknown", never an error.
+Keys begin with the tenant. Everything here may be lost: a value that is missing or unreadable means "unknown", never an
+error, and is written again by the next request. Nothing is known beside it: what one worker knew alone, another would
+not, and the two would forward different bytes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol, TypeVar
 
-from proxy.core.calibration import Calibration
+from proxy.core.calibration import UNCALIBRATED, Calibration
+from proxy.core.head import head_digest
+from proxy.core.identity import bound_key, chain, promise_key
+from proxy.core.messages import Request
+from proxy.core.overlay import Block
 from proxy.core.rules import Anchor
+from proxy.core.window import Window, window_from_bytes
 
-FORMAT = 4
 DAY_SECONDS = 24 * 3600.0
+FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
 MOST_FAILURES = 2
-"""After this many in a row that came to nothing, the model is not asked again."""
-SUMMARY_FORMAT = 1
+"""After this many failed calls for a summary in a row, no model is asked again for a day."""
+OBSERVED = "observed"
+"""Keys of blocks that were only observed begin with tenant/observed, apart from those in force."""
+LAST_REQUEST_FORMAT_VERSION = 4
+CANDIDATE_FORMAT_VERSION = 1
 
-State = Literal["making", "ready", "failed"]
+T = TypeVar("T")
+ReadBlock = Callable[[bytes], Block | None]
+
+
+class Stored(Protocol):
+    """A value as the store has it, and the key it was found under."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes: ...
+
+
+Found = Sequence[Stored | None]
+"""The first value under each list of keys of a look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +54,40 @@ class Identity:
     counter: str
     """Upstream and family of models: what one counts says nothing about another."""
     head: str = ""
-    """The digest of its head: summaries are kept under it."""
+    """The digest of its head. Summaries are bound to it: a model may repeat whatever its own head says."""
+
+    @classmethod
+    def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
+        """`name`: what the client calls the conversation, to tell apart those whose content is equal."""
+        return cls(tenant, chain(request, tenant, secret, name), counter, head_digest(request.head, secret))
 
     @property
     def conversation(self) -> str:
         return self.links[1].hex()[:16] if len(self.links) > 1 else ""
 
-    def anchor_key(self, link: bytes) -> str:
-        return f"{self.tenant}/anchor/{link.hex()}"
-
     @property
     def scale_key(self) -> str:
         return f"{self.tenant}/scale/{self.counter}"
 
+    def anchor_key(self, link: bytes) -> str:
+        return f"{self.tenant}/anchor/{link.hex()}"
+
+    def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
+        """Where a block of this link stands: under the link, or beside it where another head's summary stands."""
+        space = f"{self.tenant}/{OBSERVED}" if observed else self.tenant
+        return promise_key(space, link), bound_key(space, link, self.head)
+
+    def summary_key(self, covers: int) -> str:
+        return f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"
+
+    def summary_keys(self) -> list[str]:
+        """Keys of summaries of every prefix, longest first."""
+        return [self.summary_key(covers) for covers in reversed(range(len(self.links)))]
+
 
 @dataclass(frozen=True, slots=True)
 class LastRequest:
-    """The last time a history was forwarded: when, what the upstream counted (0: it did not say), and how it counts."""
+    """The last request of a history: when it was forwarded, and what the upstream counted (0: unknown)."""
 
     anchor: Anchor
     forwarded_at: float
@@ -59,58 +100,132 @@ class LastRequest:
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
-        links = anchor.link.hex(), anchor.tokens, anchor.basis.hex()
-        return json.dumps(
-            [
-                FORMAT,
-                *links,
-                self.forwarded_at,
-                self.counter,
-                scale.ratio,
-                scale.observations,
-                self.useless_blocks,
-                self.requests_since_block,
-            ]
-        ).encode()
+        anchored = anchor.link.hex(), anchor.tokens, anchor.basis.hex()
+        counted = self.counter, scale.ratio, scale.observations
+        blocks = self.useless_blocks, self.requests_since_block
+        return json.dumps([LAST_REQUEST_FORMAT_VERSION, *anchored, self.forwarded_at, *counted, *blocks]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "LastRequest | None":
-        """None for one of another format: what cannot be read is not known."""
-        version, *told = json.loads(value)
-        if version != FORMAT:
+        return _read(value, cls._of)
+
+    @classmethod
+    def _of(cls, fields: Any) -> "LastRequest | None":  # noqa: ANN401 (any JSON)
+        version, link, tokens, basis, at, counter, ratio, observations, useless, since = fields
+        if version != LAST_REQUEST_FORMAT_VERSION:
             return None
-        link, tokens, basis, at, counter, ratio, seen, vain, lasted = told
-        anchor = Anchor(bytes.fromhex(link), tokens, bytes.fromhex(basis))
-        return cls(anchor, at, counter, Calibration(ratio, seen), vain, lasted)
+        anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(basis))
+        calibration = Calibration(float(ratio), int(observations))
+        return cls(anchor, float(at), str(counter), calibration, int(useless), int(since))
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryCandidate:
-    """A summary of `body[:covers]`, and how far it is."""
+    """A summary of `body[:covers]` before a block uses it: being made, ready, or failed.
 
-    state: State
+    It is stored under the chain link of what it covers, so that every worker sees how far it is.
+    """
+
+    state: Literal["making", "ready", "failed"]
     text: str = ""
-    """The summary; while it is being made, by whom."""
+    """The summary; while it is being made, the worker that makes it."""
     failures: int = 0
-    """How many in a row came to nothing."""
+    """How many calls in a row failed."""
     covers: int = 0
-    """Not stored: the key that it was found under says it."""
+    """Not stored: it follows from the key."""
 
     def to_bytes(self) -> bytes:
-        return json.dumps([SUMMARY_FORMAT, self.state, self.text, self.failures]).encode()
+        return json.dumps([CANDIDATE_FORMAT_VERSION, self.state, self.text, self.failures]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
-        """None for one of another format: what cannot be read is not known."""
-        version, state, text, times = json.loads(value)
-        return cls(state, text, times, covers) if version == SUMMARY_FORMAT else None
+        return _read(value, lambda fields: cls._of(fields, covers))
+
+    @classmethod
+    def _of(cls, fields: Any, covers: int) -> "SummaryCandidate | None":  # noqa: ANN401 (any JSON)
+        version, state, text, failures = fields
+        is_known = version == CANDIDATE_FORMAT_VERSION and state in ("making", "ready", "failed")
+        return cls(state, str(text), int(failures), covers) if is_known else None
 
     @classmethod
     def claim(cls, owner: str) -> "SummaryCandidate":
-        """A worker's claim to be making it. No two are alike: one that has run out must not undo the next worker's."""
+        """A worker's claim to be making it. `owner` is unique: an expired claim must not undo the next worker's."""
         return cls("making", owner)
 
 
-def summary_key(identity: Identity, covers: int) -> str:
-    """A summary is found again under the head that its model had read, and under no other."""
-    return f"{identity.tenant}/summary/{identity.links[covers].hex()}.{identity.head}"
+NO_CANDIDATE = SummaryCandidate("failed")
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look these keys up in the store, in one round trip. Result: `Found`, or None where the store did not answer."""
+
+    blocks: Sequence[str] = ()
+    facts: Sequence[str] = ()
+    windows: Sequence[str] = ()
+    summaries: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was found of a conversation."""
+
+    block: Block | None = None
+    block_key: str = ""
+    """The key the block was found under, and its bytes: a deeper block at the same key takes their place."""
+    block_bytes: bytes | None = None
+    observed: bool = False
+    """The block was only observed: it is not in force."""
+    last: LastRequest | None = None
+    calibration: Calibration = UNCALIBRATED
+    window: Window | None = None
+    """What an overflow taught of the window, or else what an upstream told another worker."""
+    candidate: SummaryCandidate | None = None
+    """The newest summary that was asked for, and how far it is."""
+    answered: bool = True
+    """Whether the store answered at all."""
+
+    @classmethod
+    def read(
+        cls, found: Found | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
+    ) -> "Memory":
+        """What a look-up says. `prior`: the calibration where nothing was learned yet."""
+        if found is None:
+            return cls(calibration=prior, answered=False)
+        stored, fact, window, summary = found
+        last, calibration = _read_fact(fact, identity, prior)
+        block = None if stored is None else read_block(stored.value)
+        return cls(
+            block=block,
+            block_key="" if stored is None else stored.key,
+            # Kept even where the block is unreadable: a new one must be able to take its place.
+            block_bytes=None if stored is None else stored.value,
+            observed=stored is not None and stored.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
+            last=last,
+            calibration=calibration,
+            window=None if window is None else _read(window.value, window_from_bytes, is_json=False),
+            candidate=read_candidate(summary, looked_up.summaries),
+        )
+
+
+def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
+    """The candidate found under one of these keys. They stand longest first, which tells what it covers."""
+    return None if stored is None else SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))
+
+
+def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
+    """The last request, if there was one, and how this upstream counts this model, as far as that is known."""
+    if fact is None:
+        return None, prior
+    if fact.key == identity.scale_key:
+        return None, _read(fact.value, Calibration.from_bytes, is_json=False) or prior
+    last = LastRequest.from_bytes(fact.value)
+    return last, last.calibration if last is not None and last.counter == identity.counter else prior
+
+
+def _read(value: bytes, convert: Callable[[Any], T | None], *, is_json: bool = True) -> T | None:
+    """The value that these bytes hold; None where they hold another format, or garbage."""
+    try:
+        return convert(json.loads(value) if is_json else value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None

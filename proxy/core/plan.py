@@ -14,6 +14,7 @@ changes nothing.
 
 from dataclasses import dataclass, replace
 from operator import is_
+from typing import Literal
 
 from proxy.core import economics
 from proxy.core.asides import is_aside
@@ -43,7 +44,7 @@ class Ready:
 
     view: tuple[Message, ...]
     tools: bytes | None
-    action: str
+    action: Literal["none", "applied", "created"]
     """`none`: the client's own messages; `applied`: a standing block; `created`: a new one."""
     reason: str
     """Why a block was made, or why one that was due was not (`floor`)."""

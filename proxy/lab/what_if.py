@@ -18,10 +18,10 @@ from typing import Any, BinaryIO, NoReturn
 
 from proxy.config.policies import Policy
 from proxy.lab.replay.cache import PROVIDER
-from proxy.lab.replay.heart import Trial
 from proxy.lab.replay.prices import PRICES, share
 from proxy.lab.replay.run import Job, replayed
 from proxy.lab.replay.scoring import Upstream, total
+from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import PICO, Conversation, Scores
 from proxy.lab.sessions import transcripts

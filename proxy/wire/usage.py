@@ -6,7 +6,10 @@ Only the end of an answer is kept for this, because that is where servers write 
 import json
 import re
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
+
+from proxy.core.accounting import LARGEST_COUNT, Usage
 
 KEPT = 64 * 1024
 LONGEST = 16 * 1024
@@ -49,3 +52,17 @@ def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def read(usage: Mapping[str, Any] | None) -> Usage:
+    """The counts of a usage object. Missing, zero or absurd means not reported, never empty."""
+    reported = usage or {}
+    details = reported.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+    prompt, written = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
+    return Usage(prompt or 0, cached, written or 0)
+
+
+def _count(value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
+    return value if is_count else None  # type: ignore[return-value]

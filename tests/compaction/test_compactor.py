@@ -11,21 +11,22 @@ from chat import body, says, system, user
 
 from proxy import events
 from proxy.compaction import history_threads
-from proxy.compaction.case import Ruled
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.ground import Prepared
-from proxy.compaction.keeping import Keeper
-from proxy.compaction.offer import Offer
+from proxy.compaction.originals import Keeper
+from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
+from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.core import plan
 from proxy.errors import BadRequest
+from proxy.gateway import render_decision
 from proxy.store.memory import MemoryStore
 from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Call, Client
 from proxy.wire.caller import ANYBODY, Caller
 from proxy.wire.headers import find
+from proxy.wire.usage import Tail
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)
@@ -79,15 +80,17 @@ class House:
         if not isinstance(event, events.TurnEnded):
             self.told.append(event)
 
-    async def prepares(self, messages, *headers, policy=SMALL, caller=ANYBODY, **more) -> Prepared:
+    async def prepares(self, messages, *headers, policy=SMALL, caller=ANYBODY, **more) -> OutgoingRequest:
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", "/chat/completions", "", (KEY, *headers), sent, caller)
-        return await self.compactor.prepare(call, sent, self.client, Offer.to_all(Ruled.by("small", policy)))
+        return await self.compactor.prepare(
+            call, sent, self.client, PolicyChoice.of_one(CompiledPolicy.compile("small", policy))
+        )
 
-    async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> Prepared:
+    async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
-        await self.compactor.after.accepted(prepared, ANSWER)
-        await self.compactor.after.told(prepared, usage)
+        await self.compactor.on_accepted(prepared, ANSWER)
+        await self.compactor.on_completed(prepared, tail_of(usage))
         return prepared
 
     async def leave(self):
@@ -103,12 +106,19 @@ async def house():
     await made.leave()
 
 
+def tail_of(usage):
+    """The end of an answer that reports this usage."""
+    tail = Tail()
+    tail.feed(json.dumps({"choices": [], "usage": usage}).encode())
+    return tail
+
+
 def action(prepared):
-    return find(prepared.notes, "x-compaction")
+    return find(render_decision(prepared.decision), "x-compaction")
 
 
 def reason(prepared):
-    return find(prepared.notes, "x-compaction-reason")
+    return find(render_decision(prepared.decision), "x-compaction-reason")
 
 
 def mode(word):
@@ -119,18 +129,34 @@ def mode(word):
 
 
 async def test_a_short_history_costs_no_look_up_and_leaves_as_it_came(house):
-    prepared = await house.sends(reading(3))
+    prepared = await house.sends(user("Hello?"))
     assert action(prepared) == "none"
-    assert prepared.call.body == body(reading(3))
-    assert prepared.ready is None
+    assert prepared.call.body == body(user("Hello?"))
+    assert prepared.decision.plan is None
     assert house.store.asked == []
 
 
-async def test_f20_a_history_of_many_bytes_and_few_tokens_is_beneath_notice(house):
+async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_remembered(house):
+    prepared = await house.sends(reading(3))
+    assert prepared.call.body == body(reading(3))
+    assert prepared.decision.plan is None
+    assert [act for act, *_ in house.store.asked] == ["longest"]
+
+
+async def test_a_block_stands_where_a_reload_has_raised_every_threshold(house):
+    """Below them no block would be made, but what was forwarded once is forwarded again."""
+    made = await house.sends(WORK)
+    raised = SMALL.model_copy(update={"clear_at_least": 10**6})
+    again = await house.sends(WORK, policy=raised)
+    assert [action(made), action(again)] == ["created", "applied"]
+    assert again.call.body == made.call.body
+
+
+async def test_f20_a_history_of_many_bytes_and_few_tokens_is_below_every_threshold(house):
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 10_000}}
     prepared = await house.sends([*user([picture, {"type": "text", "text": "What is it?"}])])
     assert action(prepared) == "none"
-    assert house.store.asked == []
+    assert prepared.decision.plan is None
 
 
 async def test_what_counting_takes_is_fetched_while_histories_are_still_short(house):
@@ -165,7 +191,7 @@ async def test_a_history_of_a_head_alone_is_no_trouble(house):
     prepared = await house.sends(system("word " * 20_000))
     assert action(prepared) == "none"
     assert prepared.call.body == body(system("word " * 20_000))
-    assert find(prepared.notes, "x-compaction-conversation") == ""
+    assert find(render_decision(prepared.decision), "x-compaction-conversation") == ""
 
 
 # --- what is promised ------------------------------------------------------------------------------------------------
@@ -175,7 +201,7 @@ async def test_nothing_is_promised_before_the_upstream_has_accepted_it(house):
     first, second = await house.prepares(WORK), await house.prepares(WORK)
     assert (action(first), action(second)) == ("created", "created")
     assert house.store.times("put") == 0
-    await house.compactor.after.accepted(second, ANSWER)
+    await house.compactor.on_accepted(second, ANSWER)
     assert action(await house.prepares(WORK)) == "applied"
 
 
@@ -212,8 +238,8 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(hou
 async def test_what_was_done_is_told_as_events(house):
     prepared = await house.sends(WORK)
     started, ended = house.told
-    conversation = find(prepared.notes, "x-compaction-conversation")
-    before, after = prepared.ready.before, prepared.ready.after
+    conversation = find(render_decision(prepared.decision), "x-compaction-conversation")
+    before, after = prepared.decision.tokens_before, prepared.decision.tokens_after
     assert started == events.CompactionStarted(conversation, "small", "stride", before)
     assert ended.tokens_after == after < before == ended.tokens_before
     assert [name for name, messages, saved in ended.steps if messages and saved]
@@ -251,14 +277,14 @@ async def test_observing_rehearses_apart_from_what_is_in_force(house):
     assert house.told[-1].rehearsed
     again = await house.sends(WORK, mode("observe"))
     assert (action(again), reason(again)) == ("observed", None)
-    assert again.ready.after == seen.ready.after
+    assert again.decision.tokens_after == seen.decision.tokens_after
     assert action(await house.prepares(WORK)) == "created"
 
 
 async def test_what_was_counted_while_observing_is_not_taken_for_the_rehearsed_view(house):
     seen = await house.sends(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
     again = await house.sends(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
-    assert again.ready.after == seen.ready.after
+    assert again.decision.tokens_after == seen.decision.tokens_after
 
 
 async def test_what_stands_goes_on_while_observing_and_nothing_follows_it(house):
@@ -280,35 +306,35 @@ async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force
 
 async def test_the_next_count_begins_where_the_upstreams_ended(house):
     first = await house.sends(WORK)
-    told = first.ready.after + 500
+    told = first.decision.tokens_after + 500
     await house.sends(WORK, usage={"prompt_tokens": told})
-    assert (await house.prepares(WORK)).ready.after == told
+    assert (await house.prepares(WORK)).decision.tokens_after == told
     later = await house.prepares([*WORK, *says("Done."), *user("And now?")])
-    assert told < later.ready.after < told + 50
+    assert told < later.decision.tokens_after < told + 50
 
 
 async def test_what_came_between_the_last_count_and_the_last_answer_is_counted(house):
     # Answers that were cut off, refused turns and turns at another replica leave no count behind.
     counted = [*user("Tell me."), *says("first chapter " * 4_000), *user("And then?")]
-    told = (await house.prepares(counted)).ready.before
+    told = (await house.prepares(counted)).decision.tokens_before
     await house.sends(counted, usage={"prompt_tokens": told})
     later = list(counted)
     for chapter in range(6):
         later += [*says(f"chapter {chapter} " * 2_000), *user("And then?")]
-    assert (await house.prepares(later)).ready.before == pytest.approx(told + 6 * 6_000, rel=0.02)
+    assert (await house.prepares(later)).decision.tokens_before == pytest.approx(told + 6 * 6_000, rel=0.02)
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": 12}])
 async def test_what_was_not_told_or_cannot_be_true_is_not_believed(house, usage):
     first = await house.sends(WORK, usage=usage)
-    assert (await house.prepares(WORK)).ready.after == first.ready.after
+    assert (await house.prepares(WORK)).decision.tokens_after == first.decision.tokens_after
 
 
 async def test_what_an_upstream_counts_is_learned_with_each_answer(house):
     first = await house.sends(WORK)
     for _ in range(8):
-        await house.sends(WORK, usage={"prompt_tokens": int(first.ready.after * 1.3)})
-    learned = (await house.prepares(WORK)).decided.memory.calibration
+        await house.sends(WORK, usage={"prompt_tokens": int(first.decision.tokens_after * 1.3)})
+    learned = (await house.prepares(WORK)).session.exchange.memory.calibration
     assert learned.ratio == pytest.approx(1.3, abs=0.02)
 
 
@@ -316,8 +342,8 @@ async def test_another_model_begins_with_what_is_known_of_it(house):
     for _ in range(3):
         await house.sends(WORK, usage={"prompt_tokens": 9_000})
     other = await house.prepares(WORK, model="claude-sonnet-4-5")
-    assert other.decided.memory.calibration.ratio == pytest.approx(1.29)
-    assert other.ready.after != 9_000
+    assert other.session.exchange.memory.calibration.ratio == pytest.approx(1.29)
+    assert other.decision.tokens_after != 9_000
 
 
 # --- originals -------------------------------------------------------------------------------------------------------
@@ -340,7 +366,7 @@ async def test_nothing_is_kept_of_a_stranger_before_an_upstream_has_accepted_him
     await asyncio.sleep(0.2)
     assert kept() == []
     assert not store.times("put")
-    await house.compactor.after.accepted(prepared, ANSWER)
+    await house.compactor.on_accepted(prepared, ANSWER)
     await house.leave()
     assert [message for message in kept() if message["role"] != "system"] == WORK[1:]
 

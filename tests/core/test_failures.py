@@ -1,4 +1,4 @@
-"""Ways in which compaction has failed the users of other products, each as a test of the heart by its number.
+"""Ways in which compaction has failed the users of other products, each as a test of the worker by its number.
 
 The numbers are those of the catalogue that this product was planned with: F1 the death spiral, F3 and F4 orphans,
 F5 amnesia, F6 lost rules, F7 and F8 the destroyed cache, F10 and F11 reasoning, F12 the missing user, F19 to F21
@@ -14,7 +14,6 @@ from itertools import pairwise
 from math import ceil
 
 from chat import body, call, calls, chat, history, parsed, says, system, user
-from heart import Heart, turns
 from histories import (
     LEGAL,
     ONE,
@@ -30,6 +29,7 @@ from histories import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_laws import FACTS, RULES
+from worker import Worker, turns
 
 from proxy.core.identity import chain
 from proxy.core.observations import OBSERVATIONS, mark_observations
@@ -69,11 +69,11 @@ TOLD = Summaries(max_tokens=20, ledger=200, user_tokens=200)
 ACCOUNT = "The user wants src/main.py to be mended; two of its three tests pass."
 CUTTERS = st.sampled_from(
     [
-        partial(Heart, EAGER),
-        partial(Heart, replace(EAGER, when_full=())),
-        partial(Heart, replace(EAGER, fold=(OneLiners(tokens=50),))),
+        partial(Worker, EAGER),
+        partial(Worker, replace(EAGER, when_full=())),
+        partial(Worker, replace(EAGER, fold=(OneLiners(tokens=50),))),
         *(
-            partial(Heart, replace(EAGER, when_full=(), summary=replace(TOLD, shape=shape)), model=ACCOUNT)
+            partial(Worker, replace(EAGER, when_full=(), summary=replace(TOLD, shape=shape)), model=ACCOUNT)
             for shape in ("notes", "single", "pair")
         ),
     ]
@@ -86,8 +86,8 @@ def work(steps, *, out=BIG, task="Make the tests pass.", head="You are an agent.
     return history(system(head), user(task), *reads)
 
 
-def works(heart, messages):
-    return [heart.send(each) for each in turns(messages)]
+def works(worker, messages):
+    return [worker.send(each) for each in turns(messages)]
 
 
 def blocks(sent):
@@ -100,11 +100,11 @@ def blocks(sent):
 
 def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
     messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
-    heart = Heart(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable=3_000), model=ACCOUNT)
-    sent = works(heart, messages)
+    worker = Worker(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable=3_000), model=ACCOUNT)
+    sent = works(worker, messages)
     assert len(sent) == 51
     assert len(blocks(sent)) <= 2
-    assert len(heart.accounts) <= 2
+    assert len(worker.accounts) <= 2
 
 
 def test_f1_so_do_the_users_own_words_where_they_may_not_go():
@@ -112,9 +112,9 @@ def test_f1_so_do_the_users_own_words_where_they_may_not_go():
     messages = [message for step in range(50) for message in (*long, *says(f"Read {step}."))]
     verbatim = replace(TOLD, user_tokens=10**9)
     rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
-    heart = Heart(rules, Facts(usable=10_000), model=ACCOUNT)
-    assert len(blocks(works(heart, messages))) <= 2
-    assert len(heart.accounts) <= 2
+    worker = Worker(rules, Facts(usable=10_000), model=ACCOUNT)
+    assert len(blocks(works(worker, messages))) <= 2
+    assert len(worker.accounts) <= 2
 
 
 # --- F3, F4: orphans -------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_f1_so_do_the_users_own_words_where_they_may_not_go():
 
 @given(any_history, RULES, FACTS)
 def test_f3_an_orphan_is_never_made_whatever_is_cut(messages, rules, facts):
-    for sent in works(Heart(rules, facts), messages):
+    for sent in works(Worker(rules, facts), messages):
         assert orphans(sent.messages) <= orphans(json.loads(sent.came)["messages"])
 
 
@@ -144,14 +144,14 @@ MIXED = st.builds(mixed, st.sampled_from(("Read", "Bash")), SMALL, st.just(BIG))
 
 @given(st.builds(started, OPENING, SMALL, st.lists(st.one_of(MIXED, LEGAL), min_size=8, max_size=14)))
 def test_f4_no_orphan_comes_of_two_to_five_blocks_in_a_row(messages):
-    sent = works(Heart(EAGER), messages)
+    sent = works(Worker(EAGER), messages)
     assume(len(blocks(sent)) >= 2)
     for each in sent:
         assert orphans(each.messages) == 0
 
 
 def test_f4_five_blocks_in_a_row_and_more_do_come():
-    sent = works(Heart(EAGER), history(user("Go."), *(mixed("Read", f"file_{step}", BIG) for step in range(12))))
+    sent = works(Worker(EAGER), history(user("Go."), *(mixed("Read", f"file_{step}", BIG) for step in range(12))))
     assert len(blocks(sent)) >= 5
     assert [orphans(each.messages) for each in sent] == [0] * len(sent)
 
@@ -162,14 +162,14 @@ def test_f4_five_blocks_in_a_row_and_more_do_come():
 def test_f5_after_a_block_the_newest_task_stands_word_for_word_and_is_the_last_one():
     done = work(6, task="Rename the flag --fast to --quick.")
     newest = user("Now write  the changelog, please.\n")
-    (*_, last) = works(Heart(EAGER), [*done, *says("Renamed."), *newest, *history(call("Look", out=BIG))])
+    (*_, last) = works(Worker(EAGER), [*done, *says("Renamed."), *newest, *history(call("Look", out=BIG))])
     assert last.plan.action in ("created", "applied")
     assert [message for message in last.messages if message["role"] == "user"][-1] == newest[0]
 
 
 def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
     runs = [call("Bash", command=f"make step_{step}", out=BIG) for step in range(8)]
-    (*_, last) = works(Heart(replace(EAGER, when_full=())), history(user("Build it."), *runs))
+    (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
     notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
     assert notes
     assert "make step_0" in "\n".join(notes)
@@ -184,7 +184,7 @@ def test_f6_rules_stand_word_for_word_after_ten_blocks():
     pinned = user("Begin. <pin>Keep  main.go\nas it is.</pin>", name="ann")
     steps = [call("Read", path=f"{step}.py", out=f"{step}{BIG}") for step in range(30)]
     messages = history(rules, pinned, *steps[:3], system("From here on: no network. "), *steps[3:])
-    sent = works(Heart(EAGER), messages)
+    sent = works(Worker(EAGER), messages)
     assert len(blocks(sent)) >= 10
     laws = [message for message in messages if message["role"] in ("system", "developer") or "<pin>" in str(message)]
     left = {json.dumps(message) for message in sent[-1].messages}
@@ -201,7 +201,7 @@ def rewrites(sent):
 
 def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
     rules = Rules(clear_at_least=5_000)
-    sent = works(Heart(rules), work(100))
+    sent = works(Worker(rules), work(100))
     growth = quarter(sent[-1].came)
     assert growth > 50_000
     assert 1 <= rewrites(sent) <= ceil(growth / rules.clear_at_least)
@@ -209,7 +209,7 @@ def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
 
 def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
     rules, facts = Rules(clear_at_least=10**9), Facts(usable=12_000)
-    sent = works(Heart(rules, facts), work(100))
+    sent = works(Worker(rules, facts), work(100))
     limit = facts.usable * rules.trigger
     batch = limit * (1 - rules.target) / 2
     assert 1 <= rewrites(sent) <= ceil(quarter(sent[-1].came) / batch)
@@ -217,7 +217,7 @@ def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_m
 
 
 def test_f8_what_stands_for_a_result_is_not_numbered_anew():
-    first, second = (works(Heart(EAGER), work(steps)) for steps in (8, 14))
+    first, second = (works(Worker(EAGER), work(steps)) for steps in (8, 14))
     assert [each.left for each in second[: len(first)]] == [each.left for each in first]
 
 
@@ -242,7 +242,7 @@ def reasoning(sent):
 
 @given(THINKERS, st.one_of(DEMANDED, TAKEN))
 def test_f10_a_message_that_is_signed_is_untouched_or_gone(messages, steps):
-    for sent in works(Heart(replace(EAGER, when_full=steps)), messages):
+    for sent in works(Worker(replace(EAGER, when_full=steps)), messages):
         came = {message.raw for message in sent.body}
         assert all(message.raw in came for message in sent.plan.view if message.signed)
         assert all(new in (old, [None, None]) for old, new in reasoning(sent))
@@ -250,7 +250,7 @@ def test_f10_a_message_that_is_signed_is_untouched_or_gone(messages, steps):
 
 @given(THINKERS, DEMANDED)
 def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messages, steps):
-    for sent in works(Heart(replace(EAGER, when_full=steps)), messages):
+    for sent in works(Worker(replace(EAGER, when_full=steps)), messages):
         assert all(new == old for old, new in reasoning(sent))
 
 
@@ -264,7 +264,7 @@ def test_f11_by_default_only_reasoning_that_nobody_demands_back_goes():
 
 @given(legal, RULES, FACTS)
 def test_f12_a_user_is_left_and_the_first_to_speak(messages, rules, facts):
-    for sent in works(Heart(rules, facts), messages):
+    for sent in works(Worker(rules, facts), messages):
         left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
         assert left[0]["role"] == "user"
         assert any(message.is_user for message in mark_observations(parsed(sent.left).body, OBSERVATIONS))
@@ -289,70 +289,70 @@ def test_f12_notes_do_not_break_the_order_of_speakers(messages, worker):
 
 
 def links(messages):
-    return chain(parsed(body(messages)), Heart().tenant, b"k" * 32)
+    return chain(parsed(body(messages)), Worker().tenant, b"k" * 32)
 
 
 def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
     messages = work(20)
     zero = Anchor(links(messages)[-1], 0, b"")
-    told, untold = (Heart(Rules(), Facts(usable=8_000, anchor=anchor)).send(messages) for anchor in (zero, None))
+    told, untold = (Worker(Rules(), Facts(usable=8_000, anchor=anchor)).send(messages) for anchor in (zero, None))
     assert told.plan.action == "created"
     assert told.left == untold.left
 
 
 def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 180_000}}
-    heart = Heart(Rules(), Facts(usable=8_000), count=lambda raw: 800 if b"image_url" in raw else quarter(raw))
+    worker = Worker(Rules(), Facts(usable=8_000), count=lambda raw: 800 if b"image_url" in raw else quarter(raw))
     messages = history(user([picture, {"type": "text", "text": "What is it?"}]), *[call("Look", out="a cat")] * 6)
-    assert [each.plan.action for each in works(heart, messages)] == ["none"] * 7
+    assert [each.plan.action for each in works(worker, messages)] == ["none"] * 7
 
 
 def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
-    messages, heart = work(20), Heart(Rules(), Facts(usable=8_000))
-    first = heart.send(messages)
+    messages, worker = work(20), Worker(Rules(), Facts(usable=8_000))
+    first = worker.send(messages)
     assert (first.plan.action, first.plan.reason) == ("created", "window")
-    heart.facts = replace(heart.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
-    after = [heart.send([*messages, *says("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
+    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
+    after = [worker.send([*messages, *says("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
     assert [(each.plan.action, each.plan.reason) for each in after] == [("applied", "")] * 2
     assert all(each.plan.after < 8_000 for each in after)
 
 
 def test_f21_usage_from_after_it_does():
-    messages, heart = work(20), Heart(Rules(), Facts(usable=8_000))
-    first = heart.send(messages)
-    heart.facts = replace(heart.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.basis))
-    assert heart.send([*messages, *says("Go on."), *user("Yes?")]).plan.reason in ("window", "floor")
+    messages, worker = work(20), Worker(Rules(), Facts(usable=8_000))
+    first = worker.send(messages)
+    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.basis))
+    assert worker.send([*messages, *says("Go on."), *user("Yes?")]).plan.reason in ("window", "floor")
 
 
 # --- F25: cross-talk -------------------------------------------------------------------------------------------------
 
 
 def test_f25_a_childs_block_does_not_reach_its_parent():
-    house = Heart(EAGER)
+    house = Worker(EAGER)
     task = [*system("You are an agent."), *user("Make the tests pass.")]
     parent = [*task, *work(12)[2:]]
     child = [*task, *work(12, out=BIG.replace("line", "row"))[2:]]
     works(house, child)
-    alone = works(Heart(EAGER), parent)
+    alone = works(Worker(EAGER), parent)
     assert [each.left for each in works(house, parent)] == [each.left for each in alone]
 
 
 def test_f25_conversations_of_equal_content_are_kept_apart_by_their_ids_and_by_their_tenants():
-    store, messages = Heart().store, work(12)
-    made = Heart(EAGER, store=store, conversation="one").send(messages)
+    store, messages = Worker().store, work(12)
+    made = Worker(EAGER, store=store, conversation="one").send(messages)
     assert made.plan.action == "created"
     others = [
-        Heart(EAGER, store=store, conversation="two"),
-        Heart(EAGER, store=store, tenant="team-b", conversation="one"),
+        Worker(EAGER, store=store, conversation="two"),
+        Worker(EAGER, store=store, tenant="team-b", conversation="one"),
     ]
-    assert [heart.send(messages).plan.action for heart in others] == ["created", "created"]
-    assert Heart(EAGER, store=store, conversation="one").send(messages).plan.action == "applied"
+    assert [worker.send(messages).plan.action for worker in others] == ["created", "created"]
+    assert Worker(EAGER, store=store, conversation="one").send(messages).plan.action == "applied"
 
 
 def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both():
     messages = work(12)
-    house = Heart(EAGER)
-    late = Heart(replace(EAGER, fold=(OneLiners(),)))
+    house = Worker(EAGER)
+    late = Worker(replace(EAGER, fold=(OneLiners(),)))
     ready = late.decides(messages)
     first = house.send(messages)
     late.store = house.store
@@ -362,8 +362,8 @@ def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both(
 
 
 def test_f25_a_question_on_the_side_leaves_the_conversation_as_it_was():
-    heart, messages = Heart(EAGER), work(12)
-    earlier = heart.send(messages)
+    worker, messages = Worker(EAGER), work(12)
+    earlier = worker.send(messages)
     aside = chat(user("Give this conversation a title: " + "word " * 50))
-    assert heart.send(json.loads(aside)["messages"]).plan.action == "none"
-    assert heart.send(messages).left == earlier.left
+    assert worker.send(json.loads(aside)["messages"]).plan.action == "none"
+    assert worker.send(messages).left == earlier.left

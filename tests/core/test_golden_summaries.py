@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from chat import call, history, says, system, user
-from heart import Heart
+from worker import Worker
 
 from proxy.config.prompts import prompt
 from proxy.core.messages import understood
@@ -67,24 +67,24 @@ HEAD = system("You are a coding agent.")
 # --- what stands afterwards ------------------------------------------------------------------------------------------
 
 
-def stands(*pieces, shape="notes", covers, rules=RULES, heart=None, text=ACCOUNT):
+def stands(*pieces, shape="notes", covers, rules=RULES, worker=None, text=ACCOUNT):
     """What is forwarded when a model has told the first so many messages."""
-    heart = heart or Heart(replace(rules, summary=replace(rules.summary, shape=shape)))
-    heart.facts = Facts(summary=Summary(covers, text), may_ask=False)
-    sent = heart.send(history(HEAD, *pieces))
+    worker = worker or Worker(replace(rules, summary=replace(rules.summary, shape=shape)))
+    worker.facts = Facts(summary=Summary(covers, text), may_ask=False)
+    sent = worker.send(history(HEAD, *pieces))
     assert text in "\n".join(message.text for message in sent.plan.view)
     return shown(sent.plan.view)
 
 
 def stands_anew():
     """A summary has come in the place of an earlier one."""
-    heart = Heart(RULES)
-    stands(TASK, *LOOKED, *MENDED, covers=10, heart=heart)
+    worker = Worker(RULES)
+    stands(TASK, *LOOKED, *MENDED, covers=10, worker=worker)
     later = (
         *THEN,
         *(call("Read", file_path=f"/docs/page_{page}.md", out=f"Page {page}\n{SOURCE}") for page in range(6)),
     )
-    return stands(TASK, *LOOKED, *MENDED, WORD, *later, *NOW, covers=25, heart=heart, text=NEWER)
+    return stands(TASK, *LOOKED, *MENDED, WORD, *later, *NOW, covers=25, worker=worker, text=NEWER)
 
 
 def shown(messages):
@@ -109,11 +109,11 @@ def _said(message):
 OVER = (*LOOKED, *MENDED, *THEN, *NOW)
 
 
-def question(*pieces, facts=None, rules=RULES, heart=None):
+def question(*pieces, facts=None, rules=RULES, worker=None):
     """What is asked of a conversation that has grown over its limit."""
-    heart = heart or Heart(rules)
-    heart.facts = facts or Facts()
-    return heart.considers(history(HEAD, *pieces)).question
+    worker = worker or Worker(rules)
+    worker.facts = facts or Facts()
+    return worker.considers(history(HEAD, *pieces)).question
 
 
 def aligned():
@@ -136,13 +136,13 @@ def retold(place, *pieces, room=None, **more):
 
 
 def retold_with_an_earlier_summary():
-    heart = Heart(RULES)
-    stands(TASK, *LOOKED, *MENDED, covers=10, heart=heart)
+    worker = Worker(RULES)
+    stands(TASK, *LOOKED, *MENDED, covers=10, worker=worker)
     later = (
         *THEN,
         *(call("Read", file_path=f"/docs/page_{page}.md", out=f"Page {page}\n{SOURCE}") for page in range(6)),
     )
-    return retold(1, TASK, *LOOKED, *MENDED, WORD, *later, *NOW, heart=heart)
+    return retold(1, TASK, *LOOKED, *MENDED, WORD, *later, *NOW, worker=worker)
 
 
 HOSTILE = """Setup guide

@@ -1,4 +1,4 @@
-"""The laws of the house that the heart must keep, over histories of every shape."""
+"""The laws of the house that the worker must keep, over histories of every shape."""
 
 import json
 from copy import deepcopy
@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from chat import body, parsed
-from heart import Heart, turns
 from histories import any_history, legal
 from hypothesis import given
 from hypothesis import strategies as st
+from worker import Worker, turns
 
 from proxy.core.economics import Prices
 from proxy.core.groups import Flaws, flaws, last_assistant
@@ -75,13 +75,13 @@ FACTS = st.sampled_from(
     ]
 )
 MODELS = st.sampled_from(["", "The user wants src/main.py to be mended; two of its three tests pass."])
-WORKERS = st.builds(partial, st.just(Heart), RULES, FACTS, model=MODELS)
+WORKERS = st.builds(partial, st.just(Worker), RULES, FACTS, model=MODELS)
 REQUESTS = st.tuples(any_history, WORKERS)
 
 
 def replay(messages, worker):
-    heart = worker()
-    return [heart.send(each) for each in turns(messages)]
+    worker = worker()
+    return [worker.send(each) for each in turns(messages)]
 
 
 def before(sent):
@@ -109,11 +109,11 @@ def test_f8_the_same_history_gives_the_same_bytes_on_any_worker(case):
 @given(REQUESTS, st.data())
 def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data):
     messages, worker = case
-    heart, earlier = worker(), None
+    worker, earlier = worker(), None
     for each in turns(messages):
         if data.draw(st.integers(0, 5)) == 0:
-            heart.rules = data.draw(RULES)
-        sent = heart.send(each)
+            worker.rules = data.draw(RULES)
+        sent = worker.send(each)
         kept = sent.plan.block is None or sent.plan.reason == "opening"
         if earlier is not None and kept:
             assert sent.raws[: len(earlier.raws)] == earlier.raws
@@ -123,10 +123,10 @@ def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data
 @given(REQUESTS)
 def test_a_block_that_was_just_made_holds_for_the_same_request(case):
     messages, worker = case
-    heart = worker()
-    heart.facts = replace(heart.facts, force=False, idle=None)
+    worker = worker()
+    worker.facts = replace(worker.facts, force=False, idle=None)
     for each in turns(messages):
-        first, second = heart.send(each), heart.send(each)
+        first, second = worker.send(each), worker.send(each)
         if first.plan.block is not None and second.plan.block is None:
             assert second.left == first.left
 
@@ -184,10 +184,10 @@ def test_signed_reasoning_is_untouched_or_gone(case):
 @given(REQUESTS)
 def test_whatever_is_kept_keeps_its_bytes_and_its_unknown_keys(case):
     messages, worker = case
-    heart = worker()
+    worker = worker()
     tools = [{"type": "function", "function": {"name": "Read", "x": 1.50}}]
     for each in turns(messages):
-        sent = heart.send(each, tools=tools, unknown={"deep": [1, "é"]})
+        sent = worker.send(each, tools=tools, unknown={"deep": [1, "é"]})
         left, came = json.loads(sent.left), json.loads(sent.came)
         assert {**left, "messages": 0} == {**came, "messages": 0}
         raws = {message.raw for message in parsed(sent.came).messages}
@@ -196,13 +196,13 @@ def test_whatever_is_kept_keeps_its_bytes_and_its_unknown_keys(case):
 
 @given(any_history, any_history, WORKERS, st.data())
 def test_rewinds_edits_and_forks_never_meet_a_promise_that_is_not_theirs(messages, other, worker, data):
-    heart = worker()
+    worker = worker()
     for each in turns(messages):
-        heart.send(each)
+        worker.send(each)
     cut = data.draw(st.integers(1, len(messages)))
     forked = [*messages[:cut], *other[1:]] or messages
     for each in turns(forked):
-        sent = heart.send(each)
+        sent = worker.send(each)
         assert not sent.flaws.worse_than(flaws(before(sent)))
         theirs = {message.raw for message in parsed(body(forked)).messages}
         assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)

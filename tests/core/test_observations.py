@@ -5,8 +5,8 @@ import time
 
 import pytest
 from chat import body, call, history, parsed, request, says, system, user
-from heart import Heart, turns
 from traces import conversations, needed
+from worker import Worker, turns
 
 from proxy.core.observations import OBSERVATIONS, find_pattern_fault, mark_observations, words_beside_output
 from proxy.core.pins import Pins
@@ -42,7 +42,7 @@ def test_the_words_of_a_person_stay_although_they_begin_like_output_where_an_age
     pieces = [call("Bash", out=output(number), command=f"grep -rn call_{number}") for number in range(40)]
     pieces[8:8] = [says("What now?"), user(words)]
     messages = history(user("Fix the build."), *pieces, says("Done so far."), user("Go on."))
-    sent = Heart(rules=RULES, facts=Facts(usable=12_000)).send(messages)
+    sent = Worker(rules=RULES, facts=Facts(usable=12_000)).send(messages)
     assert sent.plan.action == "created"
     assert {"role": "user", "content": words} in sent.messages
 
@@ -104,7 +104,7 @@ def test_many_elements_are_read_in_one_pass():
 def test_an_agent_without_tools_is_shortened_as_before():
     pieces = [[*says(f"```\ngrep {number}\n```"), *user(f"Observation: {output(number)}")] for number in range(40)]
     messages = history(system("Be good."), user("Fix the build."), *pieces)
-    sent = Heart(rules=RULES).send(messages)
+    sent = Worker(rules=RULES).send(messages)
     assert sent.plan.action == "created"
     assert "Observation: [cleared:" in sent.messages[3]["content"]
     assert sent.messages[1] == {"role": "user", "content": "Fix the build."}
@@ -125,9 +125,9 @@ def test_every_observation_of_a_recorded_agent_without_tools_is_known():
 def test_a_recorded_agent_without_tools_is_shortened_and_its_task_stays():
     shortened = 0
     for record in conversations("sweagent_demos_text"):
-        heart = Heart(rules=RULES, facts=Facts(usable=12_000))
+        worker = Worker(rules=RULES, facts=Facts(usable=12_000))
         for messages in turns(record["messages"]):
-            sent = heart.send(messages)
+            sent = worker.send(messages)
             if sent.plan.action == "created":
                 shortened += 1
                 assert len(sent.left) < len(json.dumps(messages))
@@ -140,10 +140,10 @@ def test_what_was_forwarded_before_the_first_call_stays_as_it_was_forwarded():
     pieces = [[*says(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(20)]
     before = history(user("Fix the build."), *pieces)
     after = history(user("Fix the build."), *pieces, call("Bash"), user("Command output: mine"))
-    heart = Heart(rules=RULES)
-    first = heart.send(before)
+    worker = Worker(rules=RULES)
+    first = worker.send(before)
     assert first.plan.action == "created"
-    again = heart.send(after)
+    again = worker.send(after)
     assert again.plan.action == "applied"
     assert again.raws[: len(first.raws)] == first.raws
     assert again.plan.view[-1].is_user

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from chat import KEY, TENANT, body, call, history, parsed, says, system, user
-from heart import Heart
+from worker import Worker
 
 from proxy.core.economics import Prices
 from proxy.core.identity import chain
@@ -36,7 +36,7 @@ def work(steps, task="Mend the tests.", out=BIG):
 
 
 def done(messages, rules=RULES, facts=WINDOW):
-    plan = Heart(rules, facts).send(messages).plan
+    plan = Worker(rules, facts).send(messages).plan
     return plan.action, plan.reason
 
 
@@ -48,13 +48,13 @@ def goes_on(messages, answer="Go on.", said="Yes?"):
 
 
 def test_little_is_left_as_it_came():
-    sent = Heart(RULES, WINDOW).send(work(4))
+    sent = Worker(RULES, WINDOW).send(work(4))
     assert (sent.plan.action, sent.plan.reason, sent.left == sent.came) == ("none", "", True)
     assert sent.plan.before == sent.plan.after
 
 
 def test_when_enough_can_go_it_goes_in_one_stride():
-    plan = Heart(RULES, WINDOW).send(work(10)).plan
+    plan = Worker(RULES, WINDOW).send(work(10)).plan
     assert (plan.action, plan.reason) == ("created", "stride")
     assert plan.before - plan.after >= RULES.clear_at_least
     assert [(report.step, report.saved) for report in plan.reports] == [("clear_results", plan.before - plan.after)]
@@ -77,12 +77,12 @@ def test_short_conversations_are_left_alone():
 
 
 def test_without_new_blocks_there_is_none_and_what_stands_applies():
-    heart = Heart(replace(RULES, new_blocks=False), WINDOW)
-    assert heart.send(work(20)).plan.action == "none"
-    heart.rules = RULES
-    made = heart.send(work(20))
-    heart.rules = replace(RULES, new_blocks=False)
-    again = heart.send(goes_on(work(20)))
+    worker = Worker(replace(RULES, new_blocks=False), WINDOW)
+    assert worker.send(work(20)).plan.action == "none"
+    worker.rules = RULES
+    made = worker.send(work(20))
+    worker.rules = replace(RULES, new_blocks=False)
+    again = worker.send(goes_on(work(20)))
     assert again.plan.action == "applied"
     assert again.raws[: len(made.raws)] == made.raws
 
@@ -93,7 +93,7 @@ DEEP = replace(RULES, clear_at_least=10**9, clear_cold_at_least=10**9)
 
 
 def test_over_the_trigger_the_view_goes_down_to_the_target():
-    plan = Heart(DEEP, WINDOW).send(work(12)).plan
+    plan = Worker(DEEP, WINDOW).send(work(12)).plan
     assert (plan.action, plan.reason) == ("created", "window")
     assert plan.after <= 8_000 * DEEP.trigger * DEEP.target
     assert done(work(9), DEEP) == ("none", "")
@@ -107,14 +107,14 @@ def test_of_window_cliff_and_a_number_of_tokens_the_lowest_counts():
 
 
 def test_where_clearing_is_not_enough_the_oldest_is_folded():
-    plan = Heart(replace(DEEP, when_full=()), WINDOW).send(work(12)).plan
+    plan = Worker(replace(DEEP, when_full=()), WINDOW).send(work(12)).plan
     assert plan.reason == "window"
     assert [report.step for report in plan.reports] == ["drop_middle"]
     assert plan.after <= 8_000 * DEEP.trigger * 0.9
 
 
 def test_if_need_be_less_of_the_newest_is_left_alone():
-    plan = Heart(replace(DEEP, keep=Keep(groups=20)), WINDOW).send(work(16)).plan
+    plan = Worker(replace(DEEP, keep=Keep(groups=20)), WINDOW).send(work(16)).plan
     assert plan.reason == "window"
     assert plan.after <= 8_000
 
@@ -122,14 +122,14 @@ def test_if_need_be_less_of_the_newest_is_left_alone():
 def test_the_newest_turns_are_left_alone_where_a_policy_says_so():
     messages = [*work(12), *says("Done."), *user("Now the docs."), *history(*[call("Look", out=BIG)] * 4)]
     rules = replace(DEEP, keep=Keep(tokens=0, groups=1, turns=1))
-    sent = Heart(rules, WINDOW).send(messages)
+    sent = Worker(rules, WINDOW).send(messages)
     assert sent.plan.reason == "window"
     assert sent.raws[-9:] == [message.raw for message in sent.body[-9:]]
-    assert Heart(replace(DEEP, keep=Keep(tokens=0, groups=1)), WINDOW).send(messages).raws[-9:] != sent.raws[-9:]
+    assert Worker(replace(DEEP, keep=Keep(tokens=0, groups=1)), WINDOW).send(messages).raws[-9:] != sent.raws[-9:]
 
 
 def test_the_first_groups_are_left_alone_where_a_policy_says_so():
-    sent = Heart(replace(DEEP, keep=Keep(tokens=1_000, groups=3, first=3)), WINDOW).send(work(12))
+    sent = Worker(replace(DEEP, keep=Keep(tokens=1_000, groups=3, first=3)), WINDOW).send(work(12))
     assert sent.plan.reason == "window"
     assert sent.raws[:5] == [message.raw for message in sent.body[:5]]
     assert sent.plan.view[5].made == "note"
@@ -149,21 +149,21 @@ def test_after_blocks_in_vain_there_are_no_more_while_the_history_fits():
 
 
 def test_a_block_for_a_small_window_does_not_bind_a_large_one_while_the_history_fits_there():
-    heart = Heart(DEEP, WINDOW)
-    heart.send(work(12))
-    heart.facts = Facts(usable=100_000)
-    assert heart.send(work(12)).plan.action == "none"
-    heart.facts = Facts(usable=9_000)
-    assert heart.send(work(12)).plan.action == "applied"
-    heart.facts = Facts(usable=9_000)
-    assert heart.send(work(16)).plan.action == "applied"
+    worker = Worker(DEEP, WINDOW)
+    worker.send(work(12))
+    worker.facts = Facts(usable=100_000)
+    assert worker.send(work(12)).plan.action == "none"
+    worker.facts = Facts(usable=9_000)
+    assert worker.send(work(12)).plan.action == "applied"
+    worker.facts = Facts(usable=9_000)
+    assert worker.send(work(16)).plan.action == "applied"
 
 
 def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
-    heart = Heart(DEEP, WINDOW)
-    heart.send(work(12))
-    heart.facts = Facts()
-    assert heart.send(work(12)).plan.action == "applied"
+    worker = Worker(DEEP, WINDOW)
+    worker.send(work(12))
+    worker.facts = Facts()
+    assert worker.send(work(12)).plan.action == "applied"
 
 
 def test_harder_is_for_what_was_refused_all_the_same():
@@ -177,7 +177,7 @@ def test_harder_is_for_what_was_refused_all_the_same():
 
 def test_what_was_folded_before_it_was_a_pin_comes_back_with_the_next_block_and_stands_once():
     folding = replace(DEEP, when_full=(), fold=(OneLiners(tokens=0),))
-    heart = Heart(folding, WINDOW)
+    worker = Worker(folding, WINDOW)
     asked = [
         *user("Mend it."),
         *says("How? " * 200),
@@ -185,9 +185,9 @@ def test_what_was_folded_before_it_was_a_pin_comes_back_with_the_next_block_and_
         *says("Good."),
         *user("Go."),
     ]
-    heart.send([*asked, *work(12)[1:]])
-    heart.rules, heart.facts = replace(RULES, pins=Pins(tags=("pin",))), Facts()
-    sent = [heart.send([*asked, *work(steps)[1:]]) for steps in (16, 22, 28)]
+    worker.send([*asked, *work(12)[1:]])
+    worker.rules, worker.facts = replace(RULES, pins=Pins(tags=("pin",))), Facts()
+    sent = [worker.send([*asked, *work(steps)[1:]]) for steps in (16, 22, 28)]
     note = f"{OPENING}\nPinned, word for word:\n<pin>Never push.</pin>\n"
     assert [each.plan.reason for each in sent] == ["stride"] * 3
     assert [[message.text.startswith(note) for message in each.plan.view].count(True) for each in sent] == [1] * 3
@@ -199,9 +199,9 @@ def test_what_was_folded_before_it_was_a_pin_comes_back_with_the_next_block_and_
 def test_what_the_upstream_counted_is_the_measure_and_only_what_is_new_is_guessed():
     messages = work(6)
     link = chain(parsed(body(messages)), TENANT, KEY)[-1]
-    heart = Heart(DEEP, Facts(anchor=Anchor(link, 5_000, b"")))
-    assert heart.send(messages).plan.after == 5_000
-    more = heart.send(goes_on(messages)).plan.after
+    worker = Worker(replace(DEEP, clear_at_least=3_700), Facts(anchor=Anchor(link, 5_000, b"")))
+    assert worker.send(messages).plan.after == 5_000
+    more = worker.send(goes_on(messages)).plan.after
     assert 5_000 < more < 5_050
 
 
@@ -209,7 +209,7 @@ def test_everything_behind_the_last_count_is_in_the_size_where_no_block_stands()
     early, messages = work(4), work(12)
     links = chain(parsed(body(messages)), TENANT, KEY)
     anchor = Anchor(links[len(chain(parsed(body(early)), TENANT, KEY)) - 1], tokens=3_000, basis=b"")
-    sent = Heart(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
+    sent = Worker(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
     counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
     assert sent.plan.before == sent.plan.after == 3_000 + counted
 
@@ -219,7 +219,7 @@ def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     links = chain(parsed(body(messages)), TENANT, KEY)
     anchor = Anchor(links[-1], tokens=900, basis=b"")
     facts = replace(WINDOW, anchor=anchor, force=True)
-    plan = Heart(RULES, facts).send(messages).plan
+    plan = Worker(RULES, facts).send(messages).plan
     assert plan.action == "created"
     assert plan.before == 900
     assert plan.after >= 0
@@ -227,14 +227,14 @@ def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
 
 def test_what_was_counted_of_a_longer_history_says_nothing_of_a_shorter_one():
     link = chain(parsed(body(work(6))), TENANT, KEY)[-1]
-    sent = Heart(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
+    sent = Worker(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
     assert sent.plan.after == sent.plan.before != 5_000
 
 
 def test_tools_and_head_are_counted():
-    bare = Heart(RULES).send(work(2)).plan.after
+    bare = Worker(RULES).send(work(2)).plan.after
     tools = [{"type": "function", "function": {"name": "Read", "description": "x" * 400}}]
-    assert Heart(RULES).send([*system("y" * 400), *work(2)], tools=tools).plan.after > bare + 200
+    assert Worker(RULES).send([*system("y" * 400), *work(2)], tools=tools).plan.after > bare + 200
 
 
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
@@ -255,21 +255,21 @@ def test_whoever_asks_gets_a_block_however_little_there_is():
 
 
 def test_the_same_request_again_is_done_already():
-    heart = Heart(RULES, Facts(force=True))
-    first, second = heart.send(work(6)), heart.send(work(6))
+    worker = Worker(RULES, Facts(force=True))
+    first, second = worker.send(work(6)), worker.send(work(6))
     assert (second.plan.action, second.plan.reason) == ("applied", "")
     assert second.left == first.left
-    assert heart.send([*work(6), *work(14)[13:]]).plan.reason == "forced"
+    assert worker.send([*work(6), *work(14)[13:]]).plan.reason == "forced"
 
 
 # --- beside the work -------------------------------------------------------------------------------------------------
 
 
 def test_a_question_about_the_conversation_gets_what_stands_and_nothing_new():
-    heart = Heart(RULES, WINDOW)
-    assert heart.send([*work(10), *ASIDE]).plan.action == "none"
-    made = heart.send(work(10))
-    beside = heart.send([*work(20)[:25], *ASIDE])
+    worker = Worker(RULES, WINDOW)
+    assert worker.send([*work(10), *ASIDE]).plan.action == "none"
+    made = worker.send(work(10))
+    beside = worker.send([*work(20)[:25], *ASIDE])
     assert (made.plan.action, beside.plan.action) == ("created", "applied")
     assert beside.raws[: len(made.raws) - 8] == made.raws[: len(made.raws) - 8]
 
@@ -284,11 +284,11 @@ def test_unless_it_is_asked_for_or_does_not_fit():
 
 def test_the_first_act_of_an_always_step_is_a_promise():
     huge = history(user("x"), call("Bash", out="y\n" * 15_000))
-    heart = Heart(RULES)
-    first = heart.send(huge)
+    worker = Worker(RULES)
+    first = worker.send(huge)
     assert (first.plan.action, first.plan.reason) == ("created", "opening")
-    heart.rules = replace(RULES, always=())
-    second = heart.send(goes_on(huge))
+    worker.rules = replace(RULES, always=())
+    second = worker.send(goes_on(huge))
     assert (second.plan.action, second.raws[: len(first.raws)]) == ("applied", first.raws)
 
 
@@ -298,7 +298,7 @@ def test_what_is_written_into_a_block_is_clean():
         DEEP, when_full=(ClearResults(outline=0.5),), clean=lambda raw: raw.replace(secret.encode(), b"***")
     )
     messages = history(user("x"), call("Read", out=f"{BIG}\nkey_of_it = {secret}"), *[call("Read", out=BIG)] * 12)
-    sent = Heart(rules, WINDOW).send(messages)
+    sent = Worker(rules, WINDOW).send(messages)
     assert secret.encode() in sent.came
     assert secret not in sent.plan.block.to_bytes().decode()
     assert "***" in json.dumps(sent.messages)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from chat import call, history, says, tool, user
-from heart import Heart
+from worker import Worker
 
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.plan import BREAKER, NeedSummary, Ready, without_a_model
@@ -30,12 +30,12 @@ def work(steps):
 
 
 def considers(steps, rules=RULES, **facts):
-    return Heart(rules, replace(WINDOW, **facts)).considers(work(steps))
+    return Worker(rules, replace(WINDOW, **facts)).considers(work(steps))
 
 
 def asks(messages, rules=RULES, **facts):
     """What is asked ahead of need."""
-    return Heart(rules, replace(WINDOW, **facts)).asks(messages)
+    return Worker(rules, replace(WINDOW, **facts)).asks(messages)
 
 
 # --- who waits -------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def test_meanwhile_the_view_goes_out_as_it_was_promised():
     need = considers(OVER)
     assert (need.standing.action, need.standing.block) == ("none", None)
     assert [message.raw for message in need.standing.view] == [
-        message.raw for message in Heart(RULES).decides(work(OVER)).body
+        message.raw for message in Worker(RULES).decides(work(OVER)).body
     ]
 
 
@@ -72,10 +72,10 @@ def test_while_a_model_is_at_it_nobody_asks_again_and_who_must_waits_for_it(step
 
 
 def test_what_is_being_told_of_less_than_stands_already_is_not_waited_for():
-    heart = Heart(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), may_ask=False))
-    heart.send(work(OVER))
-    heart.facts = replace(WINDOW, making=9)
-    assert heart.considers(work(22)).question.covers > 17
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), may_ask=False))
+    worker.send(work(OVER))
+    worker.facts = replace(WINDOW, making=9)
+    assert worker.considers(work(22)).question.covers > 17
 
 
 def test_who_asks_by_name_always_waits():
@@ -108,7 +108,7 @@ def test_after_blocks_in_vain_nobody_is_asked_while_it_fits():
 
 def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
     few = history(user("Mend it."), says(BIG * 12), user("And?"))
-    plan = Heart(RULES, WINDOW).considers(few)
+    plan = Worker(RULES, WINDOW).considers(few)
     assert (plan.action, plan.reason) == ("none", "floor")
 
 
@@ -116,19 +116,19 @@ def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
     long = history(
         *[[*user("word " * 700), *says("I see.")] for _ in range(8)], user("And?")
     )  # the user's own words stay, whoever folds
-    plan = Heart(RULES, WINDOW).considers(long)
+    plan = Worker(RULES, WINDOW).considers(long)
     assert (plan.action, plan.reason) == ("none", "floor")
 
 
 def test_what_the_client_asks_beside_the_work_asks_no_model_in_its_turn():
     beside = [*work(OVER), *ASIDE]
-    plan = Heart(RULES, WINDOW).considers(beside)
+    plan = Worker(RULES, WINDOW).considers(beside)
     assert (plan.action, plan.reason) == ("none", "")
     assert asks([*work(NEAR), *ASIDE]) is None
 
 
 def test_an_aside_that_does_not_fit_is_shortened_like_anything_else():
-    assert isinstance(Heart(RULES, WINDOW).considers([*work(FULL), *ASIDE]), NeedSummary)
+    assert isinstance(Worker(RULES, WINDOW).considers([*work(FULL), *ASIDE]), NeedSummary)
 
 
 # --- ahead of need ---------------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ def test_it_is_asked_ahead_over_this_share_of_the_trigger(prepare, asked):
 
 def test_what_was_asked_ahead_is_there_over_the_trigger():
     question = asks(work(NEAR))
-    heart = Heart(RULES, replace(WINDOW, summary=Summary(question.covers, "## Done\nMuch.")))
-    assert heart.considers(work(NEAR)).action == "none"
-    plan = heart.considers(work(OVER))
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(question.covers, "## Done\nMuch.")))
+    assert worker.considers(work(NEAR)).action == "none"
+    plan = worker.considers(work(OVER))
     assert (plan.action, plan.reason) == ("created", "window")
     assert plan.after <= WINDOW.usable * RULES.trigger * 0.9
 
@@ -159,11 +159,11 @@ def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
 
 def test_without_a_model_what_it_told_before_stays():
     """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
-    heart = Heart(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), may_ask=False))
-    heart.send(work(OVER))
-    heart.facts = replace(WINDOW, may_ask=False)
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), may_ask=False))
+    worker.send(work(OVER))
+    worker.facts = replace(WINDOW, may_ask=False)
     for steps in (22, 30, 40):
-        sent = heart.send(work(steps))
+        sent = worker.send(work(steps))
         assert sent.plan.reason == "window"
         assert {report.step for report in sent.plan.reports} == {DropMiddle.name}
         assert ["Part 3 is mended." in message.text for message in sent.plan.view].count(True) == 1
@@ -193,12 +193,12 @@ def test_the_older_of_them_within_so_many_tokens():
 def test_tools_that_nobody_uses_go_with_the_block_and_are_counted():
     tools = [tool(name, path="string") | {"x": name * 200} for name in ("Read", "Write")]
     rules = replace(RULES, when_full=(PruneTools(), ClearResults(outline=0, names=0)))
-    plan = Heart(rules, WINDOW).send(work(OVER), tools=tools).plan
+    plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan
     assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
     assert plan.after == sum(quarter(message.raw) for message in plan.view) + quarter(plan.tools)
 
 
 def test_a_summary_reaches_all_that_is_not_fixed():
-    body = Heart().decides(work(3)).body
+    body = Worker().decides(work(3)).body
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset({0}))
     assert Summarize("", Summaries()).reach(draft) == sum(quarter(message.raw) for message in body[1:-1])

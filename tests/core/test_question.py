@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 from chat import call, history, parsed, request, says, user
-from heart import Heart
 from histories import LEGAL, OPENING, SMALL, started
 from hypothesis import given
 from hypothesis import strategies as st
+from worker import Worker
 
 from proxy.core import retelling
 from proxy.core.messages import literal
@@ -36,12 +36,12 @@ SEEN, NEAR, OVER, BEYOND = work(7), work(9), work(10), work(12)
 
 def need(messages, rules=RULES, **facts):
     """What is asked about this history, where anything is."""
-    made = Heart(rules, Facts(**facts)).considers(messages)
+    made = Worker(rules, Facts(**facts)).considers(messages)
     return made if isinstance(made, NeedSummary) else None
 
 
 def asked_ahead(messages, rules=RULES, **facts):
-    return Heart(rules, Facts(**facts)).asks(messages)
+    return Worker(rules, Facts(**facts)).asks(messages)
 
 
 # --- when ------------------------------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ def test_where_nothing_is_long_it_is_not_put_three_times():
 
 
 def test_an_earlier_summary_is_told_first_and_not_once_more_in_the_transcript():
-    heart = Heart(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), may_ask=False))
-    heart.send(OVER)
-    heart.facts = Facts()
-    question = heart.considers(work(20)).question
+    worker = Worker(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), may_ask=False))
+    worker.send(OVER)
+    worker.facts = Facts()
+    question = worker.considers(work(20)).question
     text = told(list(tries(question, None, quarter))[-1])
     assert question.earlier == "## Done\nPart 3 is mended."
     assert text.count("Part 3 is mended.") == text.count("<earlier-summary>") == 1

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from chat import call, calls, history, request, says, tool, user
-from heart import Heart
 from histories import IMAGE
+from worker import Worker
 
 from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.overlay import Block, close
@@ -75,11 +75,11 @@ def test_where_no_tool_is_to_be_removed_every_call_keeps_its_place():
 
 
 def test_tools_that_were_pruned_stay_away_for_as_long_as_the_block_stands():
-    heart = Heart(Rules(when_full=(PruneTools(),)), Facts(force=True))
+    worker = Worker(Rules(when_full=(PruneTools(),)), Facts(force=True))
     messages, tools = history(user("x"), *[call("Read", out=BIG)] * 8), [tool("Read"), tool("Never", why="string")]
-    first = heart.send(messages, tools=tools)
-    heart.facts = Facts()
-    second = heart.send([*messages, *says("Go on."), *user("Yes?")], tools=tools)
+    first = worker.send(messages, tools=tools)
+    worker.facts = Facts()
+    second = worker.send([*messages, *says("Go on."), *user("Yes?")], tools=tools)
     for sent in (first, second):
         assert [each["function"]["name"] for each in json.loads(sent.left)["tools"]] == ["Read"]
     assert PruneTools().reach(draft_of(user("x"))) == 0
@@ -131,7 +131,7 @@ def test_a_pointer_back_does_not_make_its_first_copy_obsolete():
 def test_a_repeated_result_stands_whole_again_when_its_first_copy_went_into_a_block():
     rules = Rules(always=(DedupArrivals(),), clear_at_least=1_000, clear_cold_at_least=1_000, horizon=10**9)
     reads = [call("Read", path=f"{number}.py", out=f"{number}\n{BIG}") for number in range(9)]
-    sent = Heart(rules).send(history(user("x"), *reads, reads[0]))
+    sent = Worker(rules).send(history(user("x"), *reads, reads[0]))
     assert sent.plan.reason == "stride"
     results = [message["content"] for message in sent.messages if message["role"] == "tool"]
     assert results[0].startswith("[Cleared: Read(0.py)")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from chat import call, calls, history, request, says, user
-from heart import Heart
+from worker import Worker
 
 from proxy.core.notes import CLOSING, GO_ON, OPENING
 from proxy.core.observations import OBSERVATIONS, mark_observations
@@ -102,11 +102,11 @@ def work(steps, out=BIG):
     return history(user("Mend it."), *[call("Read", path=f"{step}.py", out=f"{step}\n{out}") for step in range(steps)])
 
 
-def after(messages, covers, rules=RULES, text=TEXT, heart=None, **facts):
+def after(messages, covers, rules=RULES, text=TEXT, worker=None, **facts):
     """What is forwarded when a model has told the first so many messages."""
-    heart = heart or Heart(rules)
-    heart.facts = Facts(summary=Summary(covers, text), **facts)
-    return heart.send(messages)
+    worker = worker or Worker(rules)
+    worker.facts = Facts(summary=Summary(covers, text), **facts)
+    return worker.send(messages)
 
 
 def tells(sent, text=TEXT):
@@ -140,22 +140,22 @@ def test_a_summary_that_ends_within_a_group_is_not_used():
 
 
 def test_one_that_tells_no_more_than_the_one_that_stands_is_not_used_again():
-    heart = Heart(RULES)
-    first = after(work(12), 17, heart=heart)
-    again = after(work(18), 17, heart=heart, text="The same once more, in other words.")
+    worker = Worker(RULES)
+    first = after(work(12), 17, worker=worker)
+    again = after(work(18), 17, worker=worker, text="The same once more, in other words.")
     assert (tells(first), tells(again, "in other words")) == (1, 0)
 
 
 def test_a_newer_one_takes_the_place_of_the_one_that_stands():
-    heart = Heart(RULES)
-    after(work(12), 17, heart=heart)
-    newer = after(work(22), 33, heart=heart, text="Told anew, as a whole, up to here.")
+    worker = Worker(RULES)
+    after(work(12), 17, worker=worker)
+    newer = after(work(22), 33, worker=worker, text="Told anew, as a whole, up to here.")
     assert (tells(newer), tells(newer, "Told anew")) == (0, 1)
     assert newer.plan.block.summary == Summary(33, "Told anew, as a whole, up to here.")
 
 
 def test_a_block_remembers_what_the_model_wrote_so_that_the_next_one_goes_on_from_it():
-    heart = Heart(RULES)
-    after(work(12), 17, heart=heart)
-    heart.facts = Facts()
-    assert heart.considers(work(22)).question.earlier == TEXT
+    worker = Worker(RULES)
+    after(work(12), 17, worker=worker)
+    worker.facts = Facts()
+    assert worker.considers(work(22)).question.earlier == TEXT

@@ -6,9 +6,9 @@ from recordings import conversation
 
 from proxy.core.rules import Rules
 from proxy.lab.replay.designs import DESIGNS
-from proxy.lab.replay.heart import Trial
 from proxy.lab.replay.run import Ledger, key, run
 from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.simulation import Trial
 
 MANY = [
     conversation(user("hi"), *[call("Read", path=f"{n}/{m}.py", out="x = 1\n" * 500) for m in range(n)], says("Done."),

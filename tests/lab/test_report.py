@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.heart import Trial
 from proxy.lab.replay.run import run
 from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.values import PICO, Kept, Point, Recall, Result, Scores, Tokens
 from proxy.lab.report import MOST_CHARTS, MOST_POINTS, exact_percent, page, presented_policy
 from proxy.lab.sessions import read

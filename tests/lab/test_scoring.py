@@ -5,8 +5,8 @@ from chat import call, history, says, user
 from recordings import AS_SENT, PLAIN, judged, recorded, sizes
 
 from proxy.lab.replay.cache import PROVIDER
-from proxy.lab.replay.heart import Sent
 from proxy.lab.replay.scoring import Judge, Upstream, total
+from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import Asked
 from proxy.lab.replay.values import Estimate, Kept, Recall, Scores, Tokens
 

@@ -1,6 +1,7 @@
 """Compaction as a client and an upstream see it: real sockets, the real proxy, an agent that works turn by turn."""
 
 import json
+import sqlite3
 import stat
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import pytest
 from agent_talk import Agent, compactions, page, reading
 from asking import ask, fault_of, log_of, streaming, until
 from chat import body, call, says, user
-from living import ASIDE, FIGURES, LONGER, WORK, kept, metric, rows, settings
+from living import ASIDE, FIGURES, LONGER, WORK, database, kept, metric, rows, settings
 from upstream import answer, hang
 from upstream import says as tells
 
@@ -22,7 +23,12 @@ async def test_below_the_stride_nobody_notices_and_nothing_is_kept(serve, fresh)
     async with serve(fresh.url, config=settings(default={"clear_at_least": 20_000})) as proxy:
         steps = await Agent(proxy, fresh, "sk-a").works(WORK)
         kept = {path.name.partition(".sqlite")[0] for path in proxy.state.iterdir()}
-        assert kept <= {"admin.key", "chronicle"}  # what the admin pages need; nothing of the work
+        # What the admin pages need, and the store that was asked whether a block stands.
+        assert kept <= {"admin.key", "chronicle", "promises"}
+        with sqlite3.connect(database(proxy.state)) as db:
+            counts = [db.execute(f"select count(*) from {table}").fetchone() for table in ("promises_1", "facts_1")]
+        db.close()
+        assert counts == [(0,), (0,)]  # nothing of the work
     assert len(steps) == 25
     assert all(step.is_verbatim for step in steps)
     assert set(compactions(steps)) == {"none"}

@@ -125,18 +125,30 @@ async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
     assert meanwhile.forwarded == afterwards.forwarded
 
 
-async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(victim, harmed):
-    assert (await victim.sends(WORK)).compaction == "created"
-    with sqlite3.connect(database(victim.proxy.state)) as db:
-        db.execute("update promises_1 set value = ?", [b"this is no block"])
-    db.close()
-    failed = await victim.sends(WORK)
-    stranger = await Agent(victim.proxy, harmed.up, "sk-stranger").sends(WORK)
-    assert failed.compaction == "failed-open"
-    assert failed.is_verbatim
-    assert failed.answer.status == 200
-    assert stranger.compaction == "created"
-    assert await metric(victim.proxy, "failed_open_total") == 1
-    (line,) = await until(lambda: log_of(victim.proxy, "failed-open"))
-    assert line["effect"] == "the client's own bytes were forwarded"
-    assert "part_" not in json.dumps(line)
+# The proxy with a bug in it: a decision about a history that holds this word raises.
+PLANTED = """
+import sys
+from proxy.cli import main
+from proxy.core import plan
+decide = plan.decide
+def decide_with_a_bug(scene):
+    if any(b"BUGGY" in message.raw for message in scene.body):
+        raise KeyError("part_1 of a conversation")
+    return decide(scene)
+plan.decide = decide_with_a_bug
+sys.exit(main())
+"""
+
+
+async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(serve, fresh):
+    async with serve(fresh.url, config=settings(), program=("-c", PLANTED)) as proxy:
+        agent = Agent(proxy, fresh, "sk-a")
+        failed = await agent.sends([{"role": "user", "content": "BUGGY"}, *WORK])
+        assert failed.compaction == "failed-open"
+        assert failed.is_verbatim
+        assert failed.answer.status == 200
+        assert (await agent.sends(WORK)).compaction == "created"
+        assert await metric(proxy, "failed_open_total") == 1
+        (line,) = await until(lambda: log_of(proxy, "failed-open"))
+        assert line["effect"] == "the client's own bytes were forwarded"
+        assert "part_" not in json.dumps(line)

@@ -10,7 +10,8 @@ from completions import calls, chunk, delta, says
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.usage import KEPT, Tail
+from proxy.core.accounting import NOT_REPORTED, Usage
+from proxy.wire.usage import KEPT, Tail, read
 
 TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 
@@ -98,3 +99,12 @@ def test_a_stream_that_says_null_in_every_event_costs_nothing():
     for _ in range(10):
         assert tail.usage() is None
     assert time.process_time() - began < 0.05
+
+
+def test_counts_that_are_missing_or_absurd_are_not_reported():
+    assert read(None) == read({}) == NOT_REPORTED
+    assert read({"prompt_tokens_details": None}).cached is None
+    assert read({"prompt_tokens_details": {"cached_tokens": "many"}}).cached is None
+    assert read({"prompt_tokens_details": {"cached_tokens": 0}}).cached == 0
+    assert read({"prompt_tokens": 10**400, "completion_tokens": -1}) == NOT_REPORTED
+    assert read({"prompt_tokens": True, "completion_tokens": 7}) == Usage(written=7)

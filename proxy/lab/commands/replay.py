@@ -22,10 +22,10 @@ from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay import sample, scorecard, standin
 from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.heart import Trial
 from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.run import Ledger, run
 from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import Model, StandIn, Summarizer
 from proxy.lab.replay.through import Door, Recorder, played
 from proxy.lab.replay.values import Conversation, Result, Scores

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 from proxy.assembly import redacting
 from proxy.cli.output import format_table, print_error
-from proxy.compaction.errand import heard
+from proxy.compaction.summaries import fetch_whole_answer
 from proxy.config import Config, Upstream
 from proxy.core.messages import understood
 from proxy.core.pipeline import Count
@@ -113,7 +113,9 @@ def _build_question(turns: Turns, asking: ModelQuestion) -> str:
 
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        return await heard(client, Call("POST", "/chat/completions", "", (*_credential(settings), _JSON), body), model)
+        return await fetch_whole_answer(
+            client, Call("POST", "/chat/completions", "", (*_credential(settings), _JSON), body), model
+        )
 
 
 def _credential(settings: Upstream) -> Headers:

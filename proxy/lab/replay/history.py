@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from proxy.core.conversation import Owner
 from proxy.core.identity import chain
 from proxy.core.messages import Message, Request
 from proxy.core.observations import OBSERVATIONS, mark_observations
@@ -17,7 +18,8 @@ from proxy.wire.chat import parse
 
 PACE = 8.0
 """Seconds from one answer to the next, where no times are recorded: the median of those that were."""
-_KEY = b"k" * 32
+OWNER = Owner("replay", b"k" * 32)
+"""Whose recorded conversations are: one tenant with a key of no secrecy, so that every replay is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class History:
         if request is None:
             raise UnreadableError(f"{conversation.name}: not a history of messages")
         self.request = request
-        self._links = chain(request, "replay", _KEY)
+        self._links = chain(request, OWNER.tenant, OWNER.secret)
         head = request.head_size
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
         """Those in which an environment speaks as a user are marked."""

@@ -16,9 +16,9 @@ from typing import BinaryIO
 import msgspec
 
 from proxy.core.window import relative_prices
-from proxy.lab.replay.heart import Heart, Trial
 from proxy.lab.replay.history import History
 from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation, Result
 
 VERSION = 1
@@ -43,9 +43,9 @@ def replayed(job: Job) -> list[Result]:
 
 
 def _tried(case: Case, trial: Trial) -> Result:
-    heart, judge = Heart(trial, case.history, relative_prices(case.prices)), Judge(case, trial.rules.pins)
+    simulation, judge = Simulation(trial, case.history, relative_prices(case.prices)), Judge(case, trial.rules.pins)
     for turn in case.turns:
-        judge.take(turn, heart.forward(turn))
+        judge.take(turn, simulation.forward(turn))
     return judge.result(trial.name)
 
 

@@ -14,10 +14,10 @@ from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.cache import PROVIDER, Cache, Habit
 from proxy.lab.replay.estimator import estimated
-from proxy.lab.replay.heart import Sent
 from proxy.lab.replay.history import History, Turn, same
 from proxy.lab.replay.prices import bill
 from proxy.lab.replay.recall import recalled
+from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import Asked
 from proxy.lab.replay.terms import Terms
 from proxy.lab.replay.validity import BY_DIALECT, shape

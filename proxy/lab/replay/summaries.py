@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
-from proxy.compaction.errand import Errand, Spent
+from proxy.compaction.summaries import SummaryCall, SummaryCost
 from proxy.config import Upstream
 from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
@@ -82,7 +82,7 @@ class Model:
         if request is None:
             raise ValueError("a history that was read cannot be read again")
         async with Client(Upstream(base_url=self.url), lambda _: None) as client:
-            errand = Errand(
+            errand = SummaryCall(
                 question=question,
                 request=request,
                 call=Call("POST", paths.CHAT, "", self._headers, body),
@@ -93,7 +93,7 @@ class Model:
                 room=room,
             )
             outcome = await errand.run()
-        return Answer(outcome.verdict.text, _calls(outcome.spent), perf_counter() - began)
+        return Answer(outcome.verdict.text, _calls(outcome.cost), perf_counter() - began)
 
     @property
     def _headers(self) -> Headers:
@@ -109,7 +109,7 @@ def _pieces(put: Try) -> tuple[bytes, ...]:
     return (*((put.tools,) if put.tools else ()), *(message.raw for message in put.messages))
 
 
-def _calls(spent: Spent) -> list[Asked]:
+def _calls(spent: SummaryCost) -> list[Asked]:
     """What was told of all tries together counts with the first."""
     told = Tokens(spent.read - spent.cached, spent.cached, spent.written)
     return [Asked(told=told if number == 0 else Tokens()) for number in range(spent.tries)]

@@ -24,10 +24,10 @@ from proxy.errors import ProxyError
 from proxy.lab.demo.speech import Said, Usage, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache
-from proxy.lab.replay.heart import Sent
 from proxy.lab.replay.history import History, Turn, written
 from proxy.lab.replay.run import Ledger, Progress, key
 from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import Asked
 from proxy.lab.replay.values import Conversation, Json, Result
 from proxy.upstream import Call, Client

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.facts import ANONYMOUS, tenant_of
+from proxy.compaction.tenants import ANONYMOUS, tenant_of
 from proxy.core.calibration import Calibration
 from proxy.core.economics import Prices
-from proxy.core.memory import FORMAT, Identity, LastRequest
+from proxy.core.memory import LAST_REQUEST_FORMAT_VERSION, Identity, LastRequest
 from proxy.core.rules import Anchor
 from proxy.core.window import PriceCliff, Window, relative_prices
 from proxy.core.window import TokenPrices as Dollars
@@ -127,7 +127,9 @@ def test_the_last_time_is_read_as_it_was_written(last):
 
 def test_one_of_another_format_is_not_known():
     last = LastRequest(Anchor(b"", 1, b""), 1.0, "up/gpt-4", Calibration())
-    other = last.to_bytes().replace(b"[%d," % FORMAT, b"[%d," % (FORMAT + 1), 1)
+    other = last.to_bytes().replace(
+        b"[%d," % LAST_REQUEST_FORMAT_VERSION, b"[%d," % (LAST_REQUEST_FORMAT_VERSION + 1), 1
+    )
     assert LastRequest.from_bytes(other) is None
 
 

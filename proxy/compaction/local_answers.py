@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proxy.compaction.ground import Decided
+from proxy.core.conversation import Decision
 from proxy.core.messages import Request
 from proxy.core.plan import Ready
 from proxy.errors import BadRequest
@@ -21,7 +21,7 @@ UNCHANGED = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class LocalAnswer:
     """An answer of our own, to be read like an upstream's."""
 
     headers: Headers
@@ -42,18 +42,19 @@ def without_command(request: Request) -> Request:
     return history
 
 
-def told(ready: Ready, request: Request) -> Spoken:
+def describe_compaction(decision: Decision, request: Request) -> LocalAnswer:
     """The answer to `/compact`: what became of it."""
+    ready = _plan(decision)
     text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
     if ready.action != UNCHANGED:
         steps = ", ".join(f"{report.step} -{report.saved:,}" for report in ready.reports if report.saved > 0)
         text = f"Compacted: {ready.before:,} -> {ready.after:,} tokens{f' ({steps})' if steps else ''}."
         if ready.block is not None and ready.block.summary is not None:
             text += f"\n\n{ready.block.summary.text}"
-    return Spoken(*spoken.completion(text, request.model, int(time.time()), stream=request.stream))
+    return LocalAnswer(*spoken.completion(text, request.model, int(time.time()), stream=request.stream))
 
 
-def asked(body: bytes) -> tuple[Request, str]:
+def read_compact_request(body: bytes) -> tuple[Request, str]:
     """The history and the focus of a request for compaction itself."""
     try:
         value = json.loads(body)
@@ -70,14 +71,14 @@ def asked(body: bytes) -> tuple[Request, str]:
     return request, focus
 
 
-def shortened(decided: Decided) -> Spoken:
+def render_compacted(decision: Decision) -> LocalAnswer:
     """The messages that would be forwarded, each kept one in its own bytes, and what was done."""
-    ready = decided.ready
+    ready = _plan(decision)
     block = ready.block
     report: dict[str, Any] = {
         "action": ready.action,
         "reason": ready.reason or None,
-        "policy": decided.case.rules.policy,
+        "policy": decision.policy,
         "tokens_before": ready.before,
         "tokens_after": ready.after,
         "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in ready.reports],
@@ -85,4 +86,10 @@ def shortened(decided: Decided) -> Spoken:
     }
     messages = b", ".join(message.raw for message in ready.view)
     content = b'{"messages": [' + messages + b'], "report": ' + json.dumps(report, ensure_ascii=False).encode() + b"}"
-    return Spoken(spoken.JSON, content)
+    return LocalAnswer(spoken.JSON, content)
+
+
+def _plan(decision: Decision) -> Ready:
+    if decision.plan is None:
+        raise ValueError("compaction that was asked for always has a plan")
+    return decision.plan

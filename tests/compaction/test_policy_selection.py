@@ -3,7 +3,7 @@
 import pytest
 from chat import request, says, user
 
-from proxy.compaction.offer import LONGEST, Offers, place
+from proxy.compaction.policy_selection import CACHED_CHARS_MAX, PolicySelector, rollout_position
 from proxy.config import Config, Occasion
 
 KEY = b"k" * 32
@@ -15,15 +15,15 @@ CONFIG = Config(
 
 
 def at(request, tenant="team.red", conversation=""):
-    return place(request, tenant, KEY, conversation)
+    return rollout_position(request, tenant, KEY, conversation)
 
 
 @pytest.mark.parametrize(
     ("place", "policy"), [(0, "few"), (4.99, "few"), (5, "more"), (9.99, "more"), (10, "rest"), (100, "rest")]
 )
 def test_each_conversation_gets_the_first_policy_that_reaches_so_far(place, policy):
-    offer = Offers(CONFIG, {}).of(Occasion(upstream="default"))
-    assert offer.at(place).rules.policy == policy
+    offer = PolicySelector(CONFIG, {}).select(Occasion(upstream="default"))
+    assert offer.choose(place).rules.policy == policy
     assert offer.only is None
 
 
@@ -40,9 +40,9 @@ def test_conversations_stand_everywhere_alike():
 
 
 def test_long_words_of_a_client_are_answered_and_not_remembered():
-    offers = Offers(CONFIG, {})
+    offers = PolicySelector(CONFIG, {})
     for number in range(50):
-        offers.of(Occasion(upstream="default", model="m" * LONGEST + str(number)))
-    assert offers.remembered == 0
-    offers.of(Occasion(upstream="default", model="gpt-4o", tag="nightly"))
-    assert offers.remembered == 1
+        offers.select(Occasion(upstream="default", model="m" * CACHED_CHARS_MAX + str(number)))
+    assert offers.cached_count == 0
+    offers.select(Occasion(upstream="default", model="gpt-4o", tag="nightly"))
+    assert offers.cached_count == 1

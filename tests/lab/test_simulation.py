@@ -1,4 +1,4 @@
-"""A conversation through the heart: blocks stand from turn to turn, and summaries are there when they are there."""
+"""A conversation in the simulation: blocks stand from turn to turn, and summaries are there when they are ready."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -13,11 +13,11 @@ from proxy.core.rules import Keep, Rules
 from proxy.core.summary import Summaries
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.heart import Heart, Trial
 from proxy.lab.replay.history import same
 from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.run import Job, replayed
 from proxy.lab.replay.scoring import Judge, Upstream
+from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import Answer, Asked, Model, StandIn
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
@@ -41,8 +41,8 @@ def trial(rules, window=1_000_000, **more):
 
 def led(case, tried):
     """Everything that was forwarded."""
-    heart = Heart(tried, case.history, PRICE)
-    return [heart.forward(turn) for turn in case.turns]
+    simulation = Simulation(tried, case.history, PRICE)
+    return [simulation.forward(turn) for turn in case.turns]
 
 
 def test_nothing_forwards_what_was_sent():
@@ -62,7 +62,7 @@ def test_a_block_stands_until_the_next_one():
 @pytest.mark.parametrize(("pause", "reason"), [(0.0, ""), (1_000.0, "cold")])
 def test_a_cold_cache_is_taken_for_what_it_is_where_times_are_told(pause, reason):
     at = [8.0 * number + pause * (number > 8) for number in range(31)]
-    rules = replace(STRIDES, clear_at_least=10**6, clear_cold_at_least=2_000)
+    rules = replace(STRIDES, horizon=0.0, clear_cold_at_least=2_000)
     sent = led(recorded(*WORK, at=at), trial(rules))
     assert {each.reason for each in sent} - {""} == {reason} - {""}
     assert not any(each.reason for each in led(recorded(*WORK, at=at), trial(rules, times=False)))

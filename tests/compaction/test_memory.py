@@ -1,21 +1,25 @@
 """What the store remembers of a conversation: the same for every worker, one look-up, and never in the way."""
 
 import json
-import sqlite3
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
+from chat import body, parsed, user
 
 from proxy import events
-from proxy.compaction import recall as module
-from proxy.compaction.recall import Memory, Recall
+from proxy.compaction import session as module
+from proxy.compaction.session import StoreSecret
 from proxy.core.calibration import UNCALIBRATED, Calibration
+from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
 from proxy.core.identity import promise_key
-from proxy.core.memory import Identity, LastRequest, SummaryCandidate, summary_key
+from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.overlay import Block, Part
+from proxy.core.pipeline import quarter
 from proxy.core.plan import Ready
-from proxy.core.rules import Anchor
+from proxy.core.rules import Anchor, Rules
 from proxy.core.summary import Summary
+from proxy.core.window import LearnedLimit, Window
 from proxy.store.memory import MemoryStore
 from proxy.store.promises import StoreUnavailable
 from proxy.store.sqlite import SqliteStore
@@ -47,18 +51,68 @@ async def store(request, tmp_path):
     await kind.close()
 
 
+class Recollection:
+    """The look-ups and writes of the orchestration, for a stated identity, performed on a real store."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def exchange(self, identity, *, rehearse=False):
+        request = parsed(body(user("x")))
+        mode = "observe" if rehearse else "auto"
+        made = Exchange(Context(request, Rules(), quarter, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR))
+        made.identity = identity
+        return made
+
+    async def find(self, identity=US, *, rehearse=False):
+        exchange = self.exchange(identity, rehearse=rehearse)
+        with patch.object(Identity, "of", return_value=identity):
+            await self.perform(exchange._recall(0))
+        return exchange.memory
+
+    async def promise(self, identity, ready, memory, *, rehearsed):
+        exchange = self.exchange(identity, rehearse=rehearsed)
+        exchange.memory, exchange.decision = memory, Decision("created", plan=ready)
+        await self.perform(exchange.accept())
+
+    async def note(self, identity, last, *, first):
+        await self.store.note(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
+        if first and last.calibration.observations:
+            await self.store.note(identity.scale_key, last.calibration.to_bytes(), 60)
+
+    async def candidate(self, identity):
+        keys = identity.summary_keys()
+        return read_candidate((await self.store.longest((), keys))[1], keys)
+
+    async def perform(self, steps):
+        result = None
+        while True:
+            try:
+                action = steps.send(result)
+            except StopIteration:
+                return
+            result = None
+            match action:
+                case Identify():
+                    result = Owner(US.tenant, b"")
+                case LookUp(blocks, facts, windows, summaries):
+                    result = await self.store.longest(blocks, facts, windows, summaries)
+                case StoreBlock(key, raw, replaces):
+                    result = await self.store.put(key, raw, over=replaces)
+
+
 @pytest.fixture
 def told():
     return []
 
 
 @pytest.fixture
-def recall(store, told):
-    return Recall(store, told.append)
+def recall(store):
+    return Recollection(store)
 
 
 async def found(recall, identity=US, *, rehearse=False):
-    return await recall.find(identity, PRIOR, rehearse=rehearse)
+    return await recall.find(identity, rehearse=rehearse)
 
 
 async def promised(recall, block_, *, rehearsed=False, memory=None):
@@ -162,7 +216,7 @@ async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, s
 
 async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
     ready = SummaryCandidate("ready", "of one").to_bytes()
-    await store.note(summary_key(ONE, 4), ready, 60)
+    await store.note(ONE.summary_key(4), ready, 60)
     assert (await recall.candidate(ONE)).text == "of one"
     assert await recall.candidate(OTHER) is None
 
@@ -191,9 +245,11 @@ async def test_what_stands_elsewhere_is_not_replaced(recall):
 
 async def test_a_block_of_another_format_is_none(store, recall):
     await promised(recall, block(2))
-    at = (await found(recall)).found
-    await store.put(at.key, at.value.replace(b'"format":2', b'"format":99'), over=at.value)
+    at = await found(recall)
+    await store.put(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
     assert (await found(recall)).block is None
+    await promised(recall, block(2), memory=await found(recall))
+    assert (await found(recall)).block == block(2)
 
 
 async def test_what_was_only_rehearsed_counts_for_who_observes_and_for_nobody_else(recall):
@@ -201,7 +257,7 @@ async def test_what_was_only_rehearsed_counts_for_who_observes_and_for_nobody_el
     assert (await found(recall)).block is None
     seen = await found(recall, rehearse=True)
     assert seen.block == block(2)
-    assert seen.rehearsed
+    assert seen.observed
 
 
 async def test_what_stands_goes_before_what_was_rehearsed(recall):
@@ -209,7 +265,7 @@ async def test_what_stands_goes_before_what_was_rehearsed(recall):
     await promised(recall, block(2))
     seen = await found(recall, rehearse=True)
     assert seen.block == block(2)
-    assert not seen.rehearsed
+    assert not seen.observed
 
 
 async def test_the_last_time_brings_how_its_upstream_counts(recall):
@@ -245,19 +301,32 @@ async def test_who_learned_nothing_teaches_nothing(recall):
 
 
 async def test_what_is_known_of_the_window_comes_with_the_same_look_up(recall, store):
-    keys = ("team-a/window/1", "team-a/told/1")
-    for key, value in ((keys[1], b"told"), (keys[0], b"lesson")):
-        await store.note(key, value, 60)
-        assert await recall.find(US, PRIOR, rehearse=False, windows=keys) == Memory(calibration=PRIOR, window=value)
-    assert (await recall.find(US, PRIOR, rehearse=False)).window is None
+    learned, told = recall.exchange(US)._window_keys(US.tenant)
+    await store.note(told, json.dumps([2, 9_000, None, None]).encode(), 60)
+    assert (await found(recall)).window == Window(total=9_000, origin="live")
+    await store.note(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
+    assert (await found(recall)).window == Window(total=8_000, origin="learned")
 
 
 async def test_another_worker_remembers_the_same(recall, store):
     await promised(recall, block(2))
     await recall.note(US, last_time(), first=True)
-    other = Recall(store, lambda _: None)
-    assert await found(other) == await found(recall)
-    assert await other.secret() == await recall.secret()
+    assert await found(Recollection(store)) == await found(recall)
+    secrets = [await StoreSecret(store, lambda _: None).get() for _ in range(2)]
+    assert secrets[0] == secrets[1]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
+)
+async def test_what_cannot_be_read_is_not_known(recall, store, garbage):
+    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.exchange(US)._window_keys(US.tenant)]
+    for key in keys:
+        await store.note(key, garbage, 60)
+    await store.put(promise_key(US.tenant, LINKS[2]), garbage)
+    known = await found(recall)
+    assert (known.last, known.calibration, known.window, known.block) == (None, PRIOR, None, None)
+    assert SummaryCandidate.from_bytes(garbage) is None
 
 
 # --- a store that does not answer ---
@@ -286,56 +355,35 @@ class Gone(MemoryStore):
         return await self._answer(super().secret, held)
 
 
-async def test_a_store_that_does_not_answer_is_told_of_and_the_request_goes_on_as_a_strangers(told):
-    recall = Recall(Gone(), told.append)
-    assert await found(recall) == Memory(calibration=PRIOR, answered=False)
-    await promised(recall, block(2))
-    await recall.note(US, last_time(), first=True)
-    assert told == [events.StoreFailed("the disk is gone")] * 4
-
-
 async def test_without_a_store_a_key_of_ones_own_serves_until_it_is_back(told):
     store = Gone()
-    recall = Recall(store, told.append)
-    meanwhile = await recall.secret()
-    assert await recall.secret() == meanwhile
-    assert len(told) == 2
+    secret = StoreSecret(store, told.append)
+    meanwhile = await secret.get()
+    assert await secret.get() == meanwhile
+    assert told == [events.StoreFailed("the disk is gone")] * 2
     store.away = False
-    secret = await MemoryStore.secret(store)
-    assert await recall.secret() == secret != meanwhile
+    held = await MemoryStore.secret(store)
+    assert await secret.get() == held != meanwhile
 
 
 async def test_a_key_that_the_store_lost_is_told_it_again_and_all_use_the_same(store, monkeypatch):
-    monkeypatch.setattr(module, "SECRET_SECONDS", 0)
-    one, two = Recall(store, lambda _: None), Recall(store, lambda _: None)
-    secret = await one.secret()
-    assert await two.secret() == secret
+    monkeypatch.setattr(module, "SECRET_CHECK_SECONDS", 0)
+    one, two = StoreSecret(store, lambda _: None), StoreSecret(store, lambda _: None)
+    secret = await one.get()
+    assert await two.get() == secret
     lost = MemoryStore()
     one._store = two._store = lost
-    assert await one.secret() == await two.secret() == secret
-    assert await Recall(lost, lambda _: None).secret() == secret
+    assert await one.get() == await two.get() == secret
+    assert await StoreSecret(lost, lambda _: None).get() == secret
 
 
 async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_second(store, monkeypatch):
-    recall = Recall(MemoryStore(), lambda _: None)
-    ours, theirs = await recall.secret(), await store.secret()
-    recall._store = store
-    assert await recall.secret() == ours
-    monkeypatch.setattr(module, "SECRET_SECONDS", 0)
-    assert await recall.secret() == theirs
-
-
-async def test_a_value_that_was_scribbled_over_is_a_fault_of_ours_and_not_of_the_store(tmp_path, told):
-    store = SqliteStore(tmp_path / "promises.sqlite")
-    recall = Recall(store, told.append)
-    await promised(recall, block(2))
-    with sqlite3.connect(tmp_path / "promises.sqlite") as db:
-        db.execute("update promises_1 set value = 'no JSON'")
-    db.close()
-    with pytest.raises(ValueError, match="Expecting value"):
-        await found(recall)
-    assert told == []
-    await store.close()
+    kept = StoreSecret(MemoryStore(), lambda _: None)
+    ours, theirs = await kept.get(), await store.secret()
+    kept._store = store
+    assert await kept.get() == ours
+    monkeypatch.setattr(module, "SECRET_CHECK_SECONDS", 0)
+    assert await kept.get() == theirs
 
 
 def test_who_was_never_told_counts_as_we_do():

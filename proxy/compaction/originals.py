@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from proxy.compaction.known import Known
 from proxy.core.identity import chain
 from proxy.core.memory import Identity
 from proxy.core.messages import Request
@@ -21,7 +20,7 @@ from proxy.wire import chat
 from proxy.wire.answers import Assembly
 from proxy.wire.headers import Headers, find
 
-PATIENCE = 5.0
+WRITE_TIMEOUT_SECONDS = 5.0
 """Seconds that a request waits for its history where it must."""
 
 
@@ -32,15 +31,13 @@ class Keeper:
     originals: Originals | None = None
     everything: bool = False
     required: bool = False
-    known: Known = field(default_factory=Known)
-    """Those of whom something may be kept before an upstream has answered."""
 
-    async def before_loss(self, identity: Identity, request: Request, policy: str) -> Kept | None:
+    async def keep_before_loss(self, identity: Identity, request: Request, policy: str) -> Kept | None:
         """Law 8: the history is handed over before anything of it is folded away."""
         if self.originals is None:
             return None
         kept = self.originals.keep(_history(identity.tenant, identity.links, request, policy))
-        if self.required and not await _written(kept.done):
+        if self.required and not await _is_written(kept.done):
             raise TranscriptsUnavailable(
                 "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
                 "the disk, or set `transcripts.required` to false",
@@ -48,13 +45,13 @@ class Keeper:
             )
         return kept
 
-    def accepted(self, size: int, read: Callable[[], History | None]) -> Kept | None:
+    def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> Kept | None:
         """Keeps a history of which nothing was folded away; it is read later, where nobody waits for it."""
         if self.originals is None or not self.everything:
             return None
         return self.originals.keep_later(size, read)
 
-    def record(self, kept: Kept | None, answer: Headers) -> Recording | None:
+    def record_answer(self, kept: Kept | None, answer: Headers) -> Recording | None:
         """A recording of the answer that now begins."""
         if self.originals is None or kept is None:
             return None
@@ -67,10 +64,10 @@ class Keeper:
 
 
 @contextmanager
-def recorded(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
+def record_chunks(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
     """Records an answer while it passes. However it ends, what was heard of it is written."""
     if recording is None:
-        yield _unheard
+        yield _ignore
         return
     ended = False
     try:
@@ -80,19 +77,19 @@ def recorded(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
         recording.end(ended=ended)
 
 
-def _unheard(_chunk: bytes) -> None:
+def _ignore(_chunk: bytes) -> None:
     """For an answer that nobody keeps."""
 
 
-async def _written(done: Future[bool]) -> bool:
+async def _is_written(done: Future[bool]) -> bool:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
             return await asyncio.wrap_future(done)
     except TimeoutError:
         return False
 
 
-def history_of(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:
+def read_history(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:
     """The history of a request that nobody had to look into until now."""
     request = chat.parse(body)
     if request is None or not request.body:

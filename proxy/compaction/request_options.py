@@ -11,7 +11,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestOptions:
     """What the client wants; by default, what its policy says."""
 
     mode: Mode = "auto"
@@ -20,12 +20,12 @@ class Wish:
     conversation: str = ""
     """Tells apart conversations whose content is equal."""
 
-    def forced(self, focus: str) -> "Wish":
+    def with_force(self, focus: str) -> "RequestOptions":
         """The same from a client that has asked to compact now, whatever its headers say."""
         return replace(self, mode="force", focus=focus or self.focus)
 
     @classmethod
-    def of(cls, headers: Headers) -> "Wish":
+    def read(cls, headers: Headers) -> "RequestOptions":
         words = ours(headers)
         asked = words.get("x-compaction", "").strip().lower() or "auto"
         mode = next((mode for mode in MODES if mode == asked), None)

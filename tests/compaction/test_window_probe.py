@@ -6,8 +6,8 @@ import json
 import pytest
 from upstream import Upstream, answer, by_path, hang
 
-from proxy.compaction import probe as module
-from proxy.compaction.probe import Probe
+from proxy.compaction import windows as module
+from proxy.compaction.windows import LearnedWindows, WindowProbe
 from proxy.config import Upstream as Settings
 from proxy.core.window import Window
 from proxy.upstream import Call, Client
@@ -36,48 +36,48 @@ def calling(headers):
 
 async def asked(probe, client, model="qwen3", headers=OURS):
     """What is known once everybody has answered."""
-    probe.ask(client, model, calling(headers))
-    await probe.idle()
-    return probe.known(client, model, calling(headers))
+    probe.start(client, model, calling(headers))
+    await probe.wait_idle()
+    return probe.find(client, model, calling(headers))
 
 
 async def test_until_an_upstream_has_told_nothing_is_known(client):
-    probe = Probe()
-    assert probe.known(client, "qwen3", calling(OURS)) is None
-    probe.ask(client, "qwen3", calling(OURS))
-    assert probe.known(client, "qwen3", calling(OURS)) is None
-    await probe.idle()
+    probe = WindowProbe(LearnedWindows())
+    assert probe.find(client, "qwen3", calling(OURS)) is None
+    probe.start(client, "qwen3", calling(OURS))
+    assert probe.find(client, "qwen3", calling(OURS)) is None
+    await probe.wait_idle()
 
 
 async def test_what_an_upstream_tells_is_known_from_then_on(client):
-    assert await asked(Probe(), client) == Window(total=32_768, origin="live")
+    assert await asked(WindowProbe(LearnedWindows()), client) == Window(total=32_768, origin="live")
 
 
 async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
-    probe = Probe()
+    probe = WindowProbe(LearnedWindows())
     await asked(probe, client)
     once = len(up.requests)
     await asked(probe, client)
     assert len(up.requests) == once
-    assert probe.known(client, "qwen3", calling(THEIRS)) is None
-    assert probe.known(client, "llama", calling(OURS)) is None
+    assert probe.find(client, "qwen3", calling(THEIRS)) is None
+    assert probe.find(client, "llama", calling(OURS)) is None
     await asked(probe, client, headers=THEIRS)
     await asked(probe, client, "llama")
     assert len(up.requests) == 3 * once
 
 
 async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
-    probe = Probe()
+    probe = WindowProbe(LearnedWindows())
     await asked(probe, client)
     once = len(up.requests)
-    monkeypatch.setattr(module, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(module, "PROBE_INTERVAL_SECONDS", 0.0)
     up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
     assert await asked(probe, client) == Window(total=65_536, origin="live")
     assert len(up.requests) == 2 * once
 
 
 async def test_only_the_clients_credentials_go_along(client, up):
-    await asked(Probe(), client)
+    await asked(WindowProbe(LearnedWindows()), client)
     for request in up.requests:
         assert request.method == "GET"
         assert request.body == b""
@@ -95,33 +95,33 @@ async def test_only_the_clients_credentials_go_along(client, up):
         answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
         answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
         answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
-        answer(b'{"data": []}' + b" " * (module.LARGEST_ANSWER + 1)),
+        answer(b'{"data": []}' + b" " * (module.PROBE_ANSWER_MAX_BYTES + 1)),
     ],
     ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
 )
 async def test_an_odd_answer_teaches_nothing(client, up, odd):
     up.script = odd
-    assert await asked(Probe(), client) is None
+    assert await asked(WindowProbe(LearnedWindows()), client) is None
 
 
 async def test_an_upstream_that_is_not_there_teaches_nothing():
     async with Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None) as client:
-        assert await asked(Probe(), client) is None
+        assert await asked(WindowProbe(LearnedWindows()), client) is None
 
 
 async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
     up.script = hang()
-    probe = Probe()
-    probe.ask(client, "qwen3", calling(OURS))
+    probe = WindowProbe(LearnedWindows())
+    probe.start(client, "qwen3", calling(OURS))
     await up.received()
-    assert probe.known(client, "qwen3", calling(OURS)) is None
+    assert probe.find(client, "qwen3", calling(OURS)) is None
     up.script = NOTHING
     await probe.close()
 
 
 async def test_what_the_operator_says_needs_no_asking(up):
     async with Client(Settings(base_url=up.url, window=8_000), lambda _: None) as client:
-        assert await asked(Probe(), client) is None
+        assert await asked(WindowProbe(LearnedWindows()), client) is None
     assert up.requests == []
 
 
@@ -141,12 +141,12 @@ async def test_what_the_operator_says_needs_no_asking(up):
 def test_ones_own_server_is_asked_before_the_table_is_believed_and_a_public_one_only_about_strangers(
     url, model, is_asked
 ):
-    assert module._worth_asking(Settings(base_url=url), model) == is_asked
+    assert module._is_worth_probing(Settings(base_url=url), model) == is_asked
 
 
 async def test_what_is_remembered_is_bounded(client, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED", 3)
-    probe = Probe()
+    monkeypatch.setattr(module, "REMEMBERED_MAX", 3)
+    probe = WindowProbe(LearnedWindows())
     for number in range(10):
         await asked(probe, client, f"model-{number}")
-        assert len(probe._asked) <= 3
+        assert len(probe._probed_at) <= 3

@@ -2,37 +2,37 @@
 
 import pytest
 
-from proxy.compaction.wish import MODES, Wish
+from proxy.compaction.request_options import MODES, RequestOptions
 from proxy.errors import BadRequest
 
 
 def test_who_asks_for_nothing_gets_what_the_policy_says():
-    assert Wish.of(()) == Wish("auto", "", "")
+    assert RequestOptions.read(()) == RequestOptions("auto", "", "")
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("spelt", [str.lower, str.upper, " {} ".format])
 def test_each_mode_is_understood_however_it_is_spelt(mode, spelt):
-    assert Wish.of((("X-Compaction", spelt(mode)),)).mode == mode
+    assert RequestOptions.read((("X-Compaction", spelt(mode)),)).mode == mode
 
 
 def test_an_empty_word_is_none():
-    assert Wish.of((("x-compaction", ""),)).mode == "auto"
+    assert RequestOptions.read((("x-compaction", ""),)).mode == "auto"
 
 
 @pytest.mark.parametrize("word", ["on", "none", "true", "auto,off", "offf"])
 def test_any_other_word_is_the_clients_fault_and_it_is_told_which_there_are(word):
     with pytest.raises(BadRequest, match="one of auto, off, force, observe, bypass") as refused:
-        Wish.of((("x-compaction", word),))
+        RequestOptions.read((("x-compaction", word),))
     assert refused.value.status == 400
 
 
 def test_the_refusal_does_not_repeat_what_was_said():
     with pytest.raises(BadRequest) as refused:
-        Wish.of((("x-compaction", "sk-canary"),))
+        RequestOptions.read((("x-compaction", "sk-canary"),))
     assert "canary" not in refused.value.message
 
 
 def test_focus_and_conversation_are_taken_word_for_word():
     said = (("X-Compaction-Focus", "Dates & names"), ("x-conversation-id", "Run 7"))
-    assert Wish.of(said) == Wish("auto", "Dates & names", "Run 7")
+    assert RequestOptions.read(said) == RequestOptions("auto", "Dates & names", "Run 7")

@@ -1,0 +1,445 @@
+"""A session: one exchange of `core.conversation`, and what performs its actions.
+
+Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
+The steps of the core run off the event loop where the history is large.
+"""
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+from proxy import events
+from proxy.compaction.history_threads import estimate_work, run_apart
+from proxy.compaction.local_answers import LocalAnswer
+from proxy.compaction.originals import Keeper
+from proxy.compaction.policy_selection import CompiledPolicy
+from proxy.compaction.request_options import RequestOptions
+from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, fetch_whole_answer
+from proxy.compaction.tenants import tenant_of
+from proxy.compaction.windows import AcceptedCallers, LearnedWindows, WindowProbe, window_scope
+from proxy.core.conversation import (
+    Action,
+    AwaitSummary,
+    CanSummarize,
+    Context,
+    CountTokens,
+    Decision,
+    Exchange,
+    Identify,
+    KeepOriginals,
+    NoteLocalWindow,
+    Owner,
+    ProbeWindow,
+    RecountByProbe,
+    Report,
+    ShareProbedWindow,
+    StartSummary,
+    Steps,
+    StoreBlock,
+    StoreFact,
+    Turn,
+)
+from proxy.core.memory import Found, Identity, LookUp, ReadBlock
+from proxy.core.messages import Request
+from proxy.core.overlay import Block
+from proxy.core.question import Question
+from proxy.core.recovery import Refusal
+from proxy.core.summary import Summary
+from proxy.core.window import LEARNED_SECONDS, Window, relative_prices, window_to_bytes
+from proxy.errors import ProxyError
+from proxy.store.originals import Kept
+from proxy.store.promises import SECRET_BYTES, Store, StoreUnavailable
+from proxy.tokenizer import Tokenizers, model_family, prior_calibration
+from proxy.upstream import Call, Client
+from proxy.windows import resolve_window
+from proxy.wire import chat, gauge, usage
+from proxy.wire.gauge import Gauge
+from proxy.wire.redaction import Redaction
+
+T = TypeVar("T")
+PLAIN = Gauge()
+SECRET_CHECK_SECONDS = 1.0
+CACHED_BLOCKS_MAX = 64
+WARNED_MAX = 10_000
+RECOUNT_ANSWER_TOKENS = 16
+TAG_MAX_CHARS = 64
+MODEL_MAX_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request as it leaves: the call, what was decided, and how its answer is shown to the client."""
+
+    call: Call
+    decision: Decision
+    options: RequestOptions = field(default_factory=RequestOptions)
+    session: "Session | None" = None
+    """None where nothing is decided: bypassed, not understood, failed open."""
+    usage_view: Gauge = PLAIN
+    answer: LocalAnswer | None = None
+    """What this proxy answers by itself: then nothing is sent."""
+    keeps_originals: bool = True
+
+
+class StoreSecret:
+    """The key of the chain of hashes. The store has the last word and is asked every second.
+
+    Until the store has answered once nothing can be found anyway, so any key will do.
+    """
+
+    def __init__(self, store: Store, emit: events.Listener) -> None:
+        self._store = store
+        self._emit = emit
+        self._value = os.urandom(SECRET_BYTES)
+        self._checked_at = -SECRET_CHECK_SECONDS
+
+    async def get(self) -> bytes:
+        if time.monotonic() - self._checked_at >= SECRET_CHECK_SECONDS:
+            try:
+                # A store that lost its own secret takes the one in use, so that blocks are found again.
+                self._value = await self._store.secret(self._value)
+                self._checked_at = time.monotonic()
+            except StoreUnavailable as fault:
+                self._emit(events.StoreFailed(str(fault)))
+        return self._value
+
+
+class SilentCutWarnings:
+    """Conversations whose prompts an upstream cuts silently, as far as a warning was given for them."""
+
+    def __init__(self) -> None:
+        self._warned = set[str]()
+
+    def is_first(self, conversation: str) -> bool:
+        is_first = conversation not in self._warned
+        if len(self._warned) >= WARNED_MAX:
+            self._warned.clear()
+        self._warned.add(conversation)
+        return is_first
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the sessions of a worker share."""
+
+    store: Store
+    keeper: Keeper
+    emit: events.Listener
+    redaction: Redaction
+    secret: StoreSecret
+    accepted: AcceptedCallers
+    learned: LearnedWindows
+    window_probe: WindowProbe
+    summarizer: Summarizer
+    tokenizers: Tokenizers
+    read_block: ReadBlock
+    warnings: SilentCutWarnings = field(default_factory=SilentCutWarnings)
+
+    @classmethod
+    def of(cls, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> "Services":
+        learned = LearnedWindows()
+        return cls(
+            store=store,
+            keeper=keeper,
+            emit=emit,
+            redaction=redaction,
+            secret=StoreSecret(store, emit),
+            accepted=AcceptedCallers(),
+            learned=learned,
+            window_probe=WindowProbe(learned),
+            summarizer=Summarizer(store, emit),
+            tokenizers=Tokenizers(),
+            # The block of a long conversation has a hundred kilobytes and comes back every turn.
+            read_block=lru_cache(maxsize=CACHED_BLOCKS_MAX)(Block.from_bytes),
+        )
+
+    async def close(self) -> None:
+        await self.window_probe.close()
+        await self.summarizer.close()
+        self.tokenizers.close()
+        await self.keeper.close()
+        await self.store.close()
+
+
+class Session:
+    """One exchange, and what performs its actions."""
+
+    kept: Kept | None = None
+    """The history on its way to the transcripts."""
+
+    def __init__(
+        self,
+        services: Services,
+        call: Call,
+        request: Request,
+        *,
+        options: RequestOptions,
+        policy: CompiledPolicy,
+        client: Client,
+    ) -> None:
+        self.policy = policy
+        self._services = services
+        self._call = call
+        self._request = request
+        self._client = client
+        self._scope = window_scope(client.settings.name, request.model, call)
+        self._tokenizer = services.tokenizers.of(request.model, policy.policy.estimator)
+        self._body: bytes = request.source
+        self._work = estimate_work(request.source)
+        self.exchange = Exchange(self._context(options))
+
+    def _context(self, options: RequestOptions) -> Context:
+        services, policy, settings = self._services, self.policy.policy, self._client.settings
+        model = self._request.model
+        probed = services.window_probe.find(self._client, model, self._call)
+        configured = Window(total=settings.window, origin="config") if settings.window else None
+        window = resolve_window(model, configured, probed)
+        observes = options.mode == "observe" or (policy.mode == "observe" and options.mode == "auto")
+        mode = "observe" if observes else options.mode
+        return Context(
+            request=self._request,
+            rules=replace(self.policy.rules, clean=lambda raw: services.redaction.of_json(raw)[0]),
+            count=self._tokenizer.count,
+            now=time.time(),
+            mode=mode if mode != "bypass" else "auto",
+            focus=options.focus,
+            name=options.conversation,
+            upstream=settings.name,
+            counter=f"{settings.name}/{model_family(model)}",
+            prior=prior_calibration(model),
+            window=window,
+            prices=relative_prices(window),
+            local_window=services.learned.find_hint(self._scope),
+            is_halted=self._call.caller.halted,
+            is_known=self._call in services.accepted,
+            keeps_originals=policy.transcripts,
+            must_keep_originals=services.keeper.required,
+            recounts=policy.recount == "probe",
+            wait_seconds=policy.summary.wait,
+            summary_seconds=policy.summary.seconds,
+            read_block=services.read_block,
+        )
+
+    async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
+        decision = await self.run(self.exchange.prepare())
+        self._announce(decision)
+        return await self._render(outgoing, decision)
+
+    async def compact(self, *, store: bool) -> Decision:
+        decision = await self.run(self.exchange.compact(store=store))
+        self._announce(decision)
+        return decision
+
+    async def recover(self, outgoing: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
+        before = self._body
+        decision = await self.run(self.exchange.recover(refusal))
+        if decision is None:
+            return None
+        if decision.plan is not outgoing.decision.plan:
+            self._announce(decision)
+        again = await self._render(outgoing, decision)
+        if self._body != before:
+            return again
+        self.exchange.withdraw()
+        return None
+
+    def withdraw(self) -> None:
+        """The second try was refused, too."""
+        self.exchange.withdraw()
+
+    async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
+        """The request with what was decided in place of its history."""
+        found, body = decision.plan, self._request.source
+        if found is not None and decision.rewrites:
+            body = await run_apart(self._work, partial(chat.render, self._request, found.view, found.tools))
+        asking = gauge.asking(body) if self._asks_usage(decision) else None
+        body = asking or body
+        if decision.max_answer_tokens is not None:
+            body = chat.answer_within(body, decision.max_answer_tokens)
+        is_client_view = self.policy.policy.usage == "client_view" and decision.outcome != "observed"
+        more = decision.tokens_before - decision.tokens_after if is_client_view else 0
+        self._body = body
+        return replace(
+            outgoing,
+            call=replace(outgoing.call, body=body),
+            decision=decision,
+            usage_view=Gauge(hidden=asking is not None, more=max(0, more)),
+        )
+
+    def _asks_usage(self, decision: Decision) -> bool:
+        """Whether a stream that would not tell its usage is asked to, because the next requests need it."""
+        found, exchange = decision.plan, self.exchange
+        if found is None or exchange.observes or not (self._request.stream and self.policy.policy.ask_usage):
+            return False
+        return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
+
+    # The actions of the core, performed
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Perform the actions of these steps, one after the other. The steps of a large history run off the loop."""
+        result = None
+        while True:
+            step = await run_apart(self._work, partial(_advance, steps, result))
+            if isinstance(step, _Finished):
+                return step.value  # type: ignore[no-any-return]
+            result = await self._perform(step)
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+        services = self._services
+        match action:
+            case CountTokens(pieces):
+                return await self._tokenizer.count_all(pieces)
+            case LookUp():
+                return await self._look_up(action)
+            case Identify():
+                secret = await services.secret.get()
+                return Owner(tenant_of(self._call, secret), secret)
+            case ProbeWindow():
+                services.window_probe.start(self._client, self._request.model, self._call)
+            case NoteLocalWindow(window):
+                services.learned.note(self._scope, window)
+            case ShareProbedWindow(key):
+                if (window := services.learned.take_probed(self._scope)) is not None:
+                    await self._store_fact(StoreFact(key, window_to_bytes(window), LEARNED_SECONDS))
+            case CanSummarize():
+                return not services.summarizer.is_resting(self._summary_scope)
+            case StartSummary(question):
+                services.summarizer.start(self._order(question))
+            case AwaitSummary(question, covers, seconds):
+                return await self._await_summary(question, covers, seconds)
+            case KeepOriginals():
+                self.kept = await services.keeper.keep_before_loss(
+                    self._identity, self._request, self.policy.rules.signed
+                )
+            case StoreBlock():
+                return await self._store_block(action)
+            case StoreFact():
+                await self._store_fact(action)
+            case RecountByProbe():
+                return await self._recount()
+            case Report(turn):
+                self._report(turn)
+        return None
+
+    async def _look_up(self, keys: LookUp) -> Found | None:
+        try:
+            return await self._services.store.longest(keys.blocks, keys.facts, keys.windows, keys.summaries)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_block(self, action: StoreBlock) -> bytes | None:
+        try:
+            return await self._services.store.put(action.key, action.block, over=action.replaces)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_fact(self, action: StoreFact) -> None:
+        try:
+            await self._services.store.note(action.key, action.value, action.seconds)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+
+    async def _await_summary(self, question: Question | None, covers: int, seconds: float) -> Summary | None:
+        summarizer = self._services.summarizer
+        if question is None:
+            return await summarizer.await_pending(self._identity, covers, seconds)
+        return await summarizer.await_new(self._order(question), seconds)
+
+    def _order(self, question: Question) -> SummaryOrder:
+        """Whom to ask for a summary, and how."""
+        exchange, rules = self.exchange, self.policy.policy.summary
+        window = resolve_window(rules.model) if rules.model else exchange.window
+        client = self.policy.summary_client or self._client
+        call = SummaryCall(
+            question=question,
+            request=self._request,
+            call=self._call,
+            client=client,
+            count=exchange.count,
+            redaction=self._services.redaction,
+            model=rules.model,
+            is_other_upstream=client is not self._client,
+            room=window.usable_tokens(rules.max_tokens),
+        )
+        candidate = exchange.memory.candidate
+        failures = candidate.failures if candidate is not None else 0
+        return SummaryOrder(call, self._identity, self.policy.rules.policy, rules.seconds, failures)
+
+    async def _recount(self) -> int:
+        """What the upstream counts for the shortened history, asked with hardly any answer."""
+        body = chat.answer_within(chat.unstreamed(self._body), RECOUNT_ANSWER_TOKENS)
+        try:
+            answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+        except ProxyError:
+            return 0  # what the client asked for was answered: nothing is lost but a figure
+        return usage.read(answer.usage).prompt
+
+    def _announce(self, decision: Decision) -> None:
+        found, rules = decision.plan, self.policy.rules
+        if found is not None and found.action == "created":
+            steps = tuple((report.step, report.messages, report.saved) for report in found.reports)
+            described = decision.conversation, rules.policy, found.reason, found.before
+            self._services.emit(events.CompactionStarted(*described))
+            is_observed = decision.outcome == "observed"
+            self._services.emit(events.CompactionEnded(*described, found.after, steps, rehearsed=is_observed))
+
+    def _report(self, turn: Turn) -> None:
+        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
+        emit = self._services.emit
+        if turn.silently_cut is not None:
+            sent, read = turn.silently_cut
+            is_repeated = not self._services.warnings.is_first(decision.conversation)
+            emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
+        if turn.breaker_opened:
+            emit(events.BreakerOpened(decision.conversation, decision.policy))
+        emit(
+            events.TurnEnded(
+                conversation=decision.conversation,
+                tenant=turn.tenant,
+                link=turn.link,
+                team=caller.team,
+                key=caller.key_id,
+                tag=caller.tag[:TAG_MAX_CHARS],
+                model=self._request.model[:MODEL_MAX_CHARS],
+                upstream=upstream,
+                policy=decision.policy,
+                policy_version=decision.version,
+                action=decision.outcome,
+                reason=decision.reason,
+                messages=turn.messages,
+                tokens_before=decision.tokens_before,
+                tokens_after=turn.tokens_forwarded,
+                prompt_tokens=turn.usage.prompt,
+                cached_tokens=turn.usage.cached,
+                output_tokens=turn.usage.written,
+                paid_dollars=turn.dollars_paid,
+                plain_dollars=turn.dollars_unchanged,
+            )
+        )
+
+    @property
+    def _identity(self) -> Identity:
+        return self.exchange.identified
+
+    @property
+    def _summary_scope(self) -> tuple[str, str]:
+        """The tenant, and the upstream that makes its summaries."""
+        client = self.policy.summary_client or self._client
+        return self._identity.tenant, client.settings.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    value: Any
+
+
+def _advance(steps: Steps[Any], result: object) -> Action | _Finished:
+    """The next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    try:
+        return steps.send(result)
+    except StopIteration as stop:
+        return _Finished(stop.value)

@@ -1,0 +1,364 @@
+"""Summaries written by a model: one call (up to three tries), and the calls that are under way in this worker.
+
+A call started ahead of need goes on when the client leaves: it is for the next request. One that a request waits for
+is cancelled when the last of those who wait has left; when only their time runs out it goes on, for the next request.
+Across workers a claim in the store makes sure that one asks and the others read the result.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
+from secrets import token_hex
+from time import perf_counter
+
+from proxy import events
+from proxy.core.accounting import NOT_REPORTED, Usage
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Identity, SummaryCandidate
+from proxy.core.messages import Request, understood
+from proxy.core.pipeline import Count
+from proxy.core.question import Question, Try, tries
+from proxy.core.summary import Summary
+from proxy.core.verdict import Said, Verdict
+from proxy.errors import ProxyError, UpstreamTimeout
+from proxy.lifetime import BackgroundTasks
+from proxy.store.promises import Store, StoreUnavailable
+from proxy.upstream import Call, Client
+from proxy.wire import chat, usage
+from proxy.wire import headers as wire_headers
+from proxy.wire.answers import Answer, Assembly
+from proxy.wire.redaction import Redaction
+
+MAX_TRIES = 3
+# After these faults another try would only cost more: seconds until that upstream is asked for summaries again.
+REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
+FINAL_FAULTS = {*REST_SECONDS, "too-long"}
+# The answer ran out of room, perhaps on reasoning: worth the same question with more room.
+TRUNCATED_OUTCOMES = {"cut-off", "empty"}
+_AUTH = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_QUOTA = (HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS)
+# Headers by which the client describes its own request, which this is not.
+_REQUEST_SPECIFIC = frozenset({"idempotency-key", "content-encoding", "content-type"})
+# What another upstream may see. An allow-list, because credentials travel in headers of any name.
+_ALLOWED_ELSEWHERE = frozenset({"accept", "user-agent"})
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCost:
+    """Tokens of all tries together, as far as the upstream reported them."""
+
+    tries: int = 0
+    read: int = 0
+    cached: int = 0
+    written: int = 0
+
+    def plus(self, reported: Usage) -> "SummaryCost":
+        return SummaryCost(
+            self.tries + 1,
+            self.read + reported.prompt,
+            self.cached + (reported.cached or 0),
+            self.written + reported.written,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCall:
+    """A question for a model, and everything needed to ask it."""
+
+    question: Question
+    request: Request
+    call: Call
+    client: Client
+    count: Count
+    redaction: Redaction
+    model: str = ""
+    """The model to ask; empty: the request's own."""
+    is_other_upstream: bool = False
+    """It goes to another upstream than the request: no credential of the client may reach it."""
+    room: int | None = None
+
+    @property
+    def model_name(self) -> str:
+        return self.model or self.request.model
+
+    async def run(self) -> "SummaryOutcome":
+        """Ask up to three times, each time with another body."""
+        outcome = SummaryOutcome()
+        sent = set[bytes]()
+        ways = tries(self.question, self.room, self.count)
+        # In a thread: writing the body of a large history would hold up every other request.
+        while (way := await asyncio.to_thread(self._next, ways)) is not None:
+            attempt, body = way
+            if body in sent or (attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES):
+                continue
+            if len(sent) == MAX_TRIES:
+                break
+            sent.add(body)
+            outcome = await self._try(body, outcome.cost)
+            if outcome.verdict.text or outcome.verdict.why in FINAL_FAULTS:
+                break
+        return outcome
+
+    def _next(self, ways: Iterator[Try]) -> tuple[Try, bytes] | None:
+        """The next way to ask, and the body to send."""
+        attempt = next(ways, None)
+        if attempt is None:
+            return None
+        clean = self._redact(attempt)
+        return attempt, chat.question(self.request, clean, self.model, foreign=self.is_other_upstream)
+
+    def _redact(self, attempt: Try) -> Try:
+        """A retold history is sent without its secrets; what the upstream has read before is sent as it was."""
+        if attempt.aligned:
+            return attempt
+        messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in attempt.messages)
+        return replace(attempt, messages=tuple(messages))
+
+    async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
+        try:
+            answer, refused = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+        except ProxyError as fault:
+            why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
+            return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
+        cost = cost.plus(usage.read(answer.usage))
+        if refused or answer.error is not None:
+            return SummaryOutcome(Verdict(why=refused or "refused"), cost)
+        return SummaryOutcome(self._judge(answer), cost)
+
+    def _call_with(self, body: bytes) -> Call:
+        """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
+        json_body = ("content-type", "application/json")
+        if self.is_other_upstream:
+            headers = tuple(pair for pair in self.call.headers if pair[0].lower() in _ALLOWED_ELSEWHERE)
+            return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None)
+        headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in _REQUEST_SPECIFIC)
+        return replace(self.call, headers=(*headers, json_body), body=body)
+
+    def _judge(self, answer: Answer) -> Verdict:
+        verdict = self.question.verdict(_read_answer(answer), self.count)
+        return replace(verdict, text=self.redaction.of_text(verdict.text)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOutcome:
+    verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
+    cost: SummaryCost = field(default_factory=SummaryCost)
+
+
+async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, str]:
+    """The whole answer, or why there is none."""
+    async with client.send(call, model) as reply:
+        refused = "" if reply.is_good else _classify_status(reply.status)
+        kind = wire_headers.find(reply.headers, "content-type") or ""
+        assembly = Assembly(kind, wire_headers.find(reply.headers, "content-encoding") or "")
+        async for chunk in reply.chunks():
+            assembly.feed(chunk)
+        return assembly.answer(ended=True), refused
+
+
+def _classify_status(status: int) -> str:
+    if status in _AUTH:
+        return "auth"
+    if status in _QUOTA:
+        return "quota"
+    return "unreachable" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused"
+
+
+def _read_answer(answer: Answer) -> Said:
+    if not answer.choices:
+        return Said("", "length" if not answer.whole else "")
+    first = answer.choices[0]
+    message = understood({"role": "assistant", **json.loads(first.message)}, first.message)
+    return Said(message.text, first.finish or ("" if answer.whole else "length"), calls=bool(message.calls))
+
+
+# --- calls under way --------------------------------------------------------------------------------------------------
+
+POLL_SECONDS = 0.2
+CLAIM_MARGIN_SECONDS = 5.0
+CALLS_AT_ONCE_MAX = 1_000
+CLOSE_SECONDS = 2.0
+"""How long a worker that leaves waits for calls that are about to end."""
+RESTING_MAX = 10_000
+
+SummaryScope = tuple[str, str]
+"""A tenant, and the upstream that makes its summaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOrder:
+    """A summary call, for whom it is, and how long it may take."""
+
+    call: SummaryCall
+    identity: Identity
+    policy: str
+    seconds: float
+    failures: int = 0
+    """How many calls before it failed in a row."""
+
+    @property
+    def key(self) -> str:
+        return self.identity.summary_key(self.call.question.covers)
+
+    @property
+    def scope(self) -> SummaryScope:
+        return self.identity.tenant, self.call.client.settings.name
+
+
+@dataclass(slots=True)
+class PendingSummary:
+    """A summary call under way, and how many requests wait for it."""
+
+    task: asyncio.Task[Summary | None]
+    link: bytes
+    """The chain link at its cut."""
+    head: str
+    """The digest of the head that it is written under."""
+    waiting: int = 0
+    is_for_later: bool = False
+    """It goes on when nobody waits any more."""
+
+
+class Summarizer:
+    """Shared by all requests of a worker."""
+
+    def __init__(self, store: Store, emit: events.Listener) -> None:
+        self._store = store
+        self._emit = emit
+        self._pending: dict[str, PendingSummary] = {}
+        self._calls = BackgroundTasks(CALLS_AT_ONCE_MAX)
+        self._resting: dict[SummaryScope, float] = {}
+
+    def is_resting(self, scope: SummaryScope) -> bool:
+        """Whether that upstream is not asked for now, shortly after a fault of it."""
+        return self._resting.get(scope, 0.0) > time.monotonic()
+
+    def start(self, order: SummaryOrder) -> None:
+        """Ask for later use, without waiting; not while another question about this history is under way."""
+        links, head = set(order.identity.links), order.identity.head
+        same_history = (pending for pending in self._pending.values() if pending.link in links and pending.head == head)
+        if order.key not in self._pending and any(same_history):
+            return
+        pending = self._begin(order)
+        if pending is not None:
+            pending.is_for_later = True
+
+    async def await_new(self, order: SummaryOrder, seconds: float) -> Summary | None:
+        """Ask, and wait this long."""
+        pending = self._begin(order)
+        return None if pending is None else await self._await(pending, seconds)
+
+    async def await_pending(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
+        """Wait for one that is under way, here or in another worker."""
+        pending = self._pending.get(identity.summary_key(covers))
+        if pending is not None:
+            return await self._await(pending, seconds)
+        return await self._await_other_worker(identity, covers, seconds)
+
+    async def _await(self, pending: PendingSummary, seconds: float) -> Summary | None:
+        pending.waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(pending.task)
+        except TimeoutError:
+            pending.is_for_later = True
+            return None
+        finally:
+            pending.waiting -= 1
+            if not (pending.waiting or pending.is_for_later):
+                pending.task.cancel()
+
+    async def close(self) -> None:
+        """Finish the calls that are about to end; cancel the others, so that another worker may make them."""
+        await self._calls.close(CLOSE_SECONDS)
+
+    def _begin(self, order: SummaryOrder) -> PendingSummary | None:
+        """The call for this order, begun if it is not under way. None: no further one can be begun."""
+        key = order.key
+        if key not in self._pending:
+            # A summary call may outlive the request that begins it, and the configuration with its connections.
+            task = self._calls.start(partial(self._make, order), order.call.client.lease())
+            if task is None:
+                return None
+            identity, covers = order.identity, order.call.question.covers
+            self._pending[key] = PendingSummary(task, identity.links[covers], identity.head)
+            task.add_done_callback(lambda _: self._pending.pop(key, None))
+        return self._pending[key]
+
+    async def _make(self, order: SummaryOrder) -> Summary | None:
+        claim = SummaryCandidate.claim(token_hex(8))
+        if not await self._claim(order, claim):
+            return await self._await_other_worker(order.identity, order.call.question.covers, order.seconds)
+        kept, seconds = claim, 0.0
+        try:
+            outcome = await self._run(order)
+            kept, seconds = _candidate_of(order, outcome.verdict) or (kept, seconds)
+            text = outcome.verdict.text
+            return Summary(order.call.question.covers, text) if text else None
+        finally:
+            with suppress(StoreUnavailable):
+                await self._store.note(order.key, kept.to_bytes(), seconds, over=claim.to_bytes())
+
+    async def _run(self, order: SummaryOrder) -> SummaryOutcome:
+        started, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(order.seconds):
+                outcome = await order.call.run()
+        why, cost = outcome.verdict.why, outcome.cost
+        if why in REST_SECONDS:
+            self._rest(order.scope, REST_SECONDS[why])
+        self._emit(
+            events.SummaryEnded(
+                conversation=order.identity.conversation,
+                policy=order.policy,
+                upstream=order.call.client.settings.name,
+                model=order.call.model_name,
+                outcome=why or "made",
+                tries=cost.tries,
+                tokens_read=cost.read,
+                tokens_cached=cost.cached,
+                tokens_written=cost.written,
+                seconds=perf_counter() - started,
+            )
+        )
+        return outcome
+
+    def _rest(self, scope: SummaryScope, seconds: float) -> None:
+        if len(self._resting) >= RESTING_MAX:
+            self._resting.clear()
+        self._resting[scope] = time.monotonic() + seconds
+
+    async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
+        """Whether this worker is the one to ask. Without a store each worker asks for itself."""
+        try:
+            # The claim outlives the work, so that no other worker starts it again.
+            return await self._store.claim(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
+        except StoreUnavailable as fault:
+            self._emit(events.StoreFailed(str(fault)))
+            return True
+
+    async def _await_other_worker(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
+        """The summary that another worker is writing, or has written."""
+        key = identity.summary_key(covers)
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(seconds):
+                while (value := await self._store.fact(key)) is not None:
+                    found = SummaryCandidate.from_bytes(value)
+                    if found is None or found.state != "making":
+                        return Summary(covers, found.text) if found is not None and found.text else None
+                    await asyncio.sleep(POLL_SECONDS)
+        return None
+
+
+def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
+    """What to store, and for how long; None after a fault of the upstream, which says nothing about the question."""
+    if verdict.text:
+        return SummaryCandidate("ready", verdict.text), DAY_SECONDS
+    if verdict.why in REST_SECONDS:
+        return None
+    failed = SummaryCandidate("failed", failures=order.failures + 1)
+    return failed, FAILED_SECONDS if failed.failures < MOST_FAILURES else DAY_SECONDS

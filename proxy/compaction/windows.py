@@ -1,0 +1,158 @@
+"""What this worker knows of windows: what overflows taught, what upstreams said when probed, and which callers count.
+
+The store has the last word: what it says is used for every decision but one. A history so short that nothing would be
+looked up may still be too long for a small window; for that each worker remembers a little of its own.
+"""
+
+import ipaddress
+import json
+from dataclasses import replace
+from functools import partial
+from math import inf
+from time import monotonic
+from urllib.parse import urlsplit
+
+from proxy.compaction.tenants import identity_of
+from proxy.config import Upstream
+from proxy.core.window import Window
+from proxy.errors import ProxyError
+from proxy.lifetime import BackgroundTasks
+from proxy.upstream import Call, Client
+from proxy.windows import PROBES, find_bundled_window
+from proxy.wire.credentials import is_credential
+
+REMEMBERED_MAX = 10_000
+PROBE_INTERVAL_SECONDS = 3600.0
+PROBES_AT_ONCE_MAX = 100
+PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
+
+WindowScope = tuple[str, str, int]
+"""Whose window it is: upstream, model, and the caller's fingerprint."""
+
+
+def window_scope(upstream: str, model: str, call: Call) -> WindowScope:
+    return upstream, model, caller_fingerprint(call)
+
+
+class AcceptedCallers:
+    """Callers of whom an upstream has accepted something, as far as this process remembers.
+
+    Nothing is written for anybody else: made-up keys could fill a disk.
+    """
+
+    def __init__(self) -> None:
+        self._fingerprints: set[int] = set()
+
+    def add(self, call: Call) -> None:
+        if len(self._fingerprints) >= REMEMBERED_MAX:
+            self._fingerprints.clear()
+        self._fingerprints.add(caller_fingerprint(call))
+
+    def __contains__(self, call: Call) -> bool:
+        return bool(call.caller.team) or caller_fingerprint(call) in self._fingerprints
+
+
+def caller_fingerprint(call: Call) -> int:
+    """A hash that lives no longer than the process: no credential is kept, not even its hash on disk."""
+    return hash((call.caller.tenant, identity_of(call)))
+
+
+class LearnedWindows:
+    """What overflows and probes taught this worker. The store keeps the same for a day, per credential."""
+
+    def __init__(self) -> None:
+        self._hints: dict[WindowScope, Window] = {}
+        self._probed: dict[WindowScope, Window] = {}
+
+    def find_hint(self, scope: WindowScope) -> Window | None:
+        return self._hints.get(scope)
+
+    def note(self, scope: WindowScope, window: Window | None) -> None:
+        """Remember what the store says; None: nothing, so that an expired limit is forgotten here as well."""
+        if window is None:
+            self._hints.pop(scope, None)
+            return
+        if len(self._hints) >= REMEMBERED_MAX:
+            self._hints.clear()
+        self._hints[scope] = window
+
+    def note_probed(self, scope: WindowScope, window: Window) -> None:
+        """Remember what an upstream told this worker until it is stored for the others."""
+        if len(self._probed) >= REMEMBERED_MAX:
+            self._probed.clear()
+        self._probed[scope] = window
+
+    def take_probed(self, scope: WindowScope) -> Window | None:
+        """What is still to be stored. Else a block would hold for this worker and not for the next one."""
+        return self._probed.pop(scope, None)
+
+
+class WindowProbe:
+    """Asks upstreams how large their windows are: now and then, in the background.
+
+    A private server reads only what it was started with, whatever the model could read, so it is asked before the table
+    of models is believed. A public API is asked only about models that the table does not know.
+    """
+
+    def __init__(self, learned: LearnedWindows) -> None:
+        self._learned = learned
+        self._found: dict[WindowScope, Window] = {}
+        self._probed_at: dict[WindowScope, float] = {}
+        self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
+
+    def find(self, client: Client, model: str, call: Call) -> Window | None:
+        return self._found.get(window_scope(client.settings.name, model, call)) if self._found else None
+
+    def start(self, client: Client, model: str, call: Call) -> None:
+        """Probe in the background, where it is worth it and was not done lately."""
+        scope = window_scope(client.settings.name, model, call)
+        is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
+        if is_recent or not _is_worth_probing(client.settings, model):
+            return
+        if len(self._probed_at) >= REMEMBERED_MAX:
+            self._probed_at.clear()
+            self._found.clear()
+        # The request that starts the probe does not wait for it, so the probe holds the connections itself.
+        if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
+            self._probed_at[scope] = monotonic()
+
+    async def wait_idle(self) -> None:
+        """Return once no upstream is being probed."""
+        await self._probing.wait_idle()
+
+    async def close(self) -> None:
+        """Cancel the probes under way: what they would have found is asked for again."""
+        await self._probing.close(0)
+
+    async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:
+        for path, read in PROBES.items():
+            answer = await _fetch(client, path, call)
+            window = read(answer, model) if answer is not None else None
+            if window is not None:
+                self._found[scope] = window
+                self._learned.note_probed(scope, window)
+                return
+
+
+async def _fetch(client: Client, path: str, call: Call) -> object:
+    """The answer to a probe, sent with the caller's credential and no other header of it."""
+    headers = tuple(pair for pair in call.headers if is_credential(pair[0]))
+    request = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
+    try:
+        async with client.send(request, None, at_server_root=not path.startswith("/v1/")) as reply:
+            body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
+        return json.loads(body) if 0 < len(body) < PROBE_ANSWER_MAX_BYTES else None
+    except (ProxyError, ValueError):
+        return None
+
+
+def _is_worth_probing(settings: Upstream, model: str) -> bool:
+    return settings.window is None and (_is_private(settings.base_url) or find_bundled_window(model) is None)
+
+
+def _is_private(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".lan"))

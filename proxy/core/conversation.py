@@ -1,0 +1,762 @@
+"""The orchestration, without I/O: what to look up, count, ask, keep, forward and remember for one request.
+
+An `Exchange` is one request of a conversation, from its arrival to the end of the work after its answer. Its methods
+are generators: they yield actions and are sent the result of each. A *driver* performs the actions: the running proxy
+with real counts, stores and models (`proxy/compaction`), the lab in simulated time (`proxy/lab/replay`), the tests on a
+store in memory. All of them run these decisions, so figures and proofs are about the code that serves.
+
+    exchange = Exchange(context)
+    decision = perform(exchange.prepare())             # before the upstream is asked
+    again    = perform(exchange.recover(refusal))      # it refused: what to try once more, if anything
+    perform(exchange.accept())                         # it accepted: blocks and windows are remembered
+    perform(exchange.complete(answer, now))            # the answer is through: usage is remembered, summaries asked for
+
+Read next: `plan.py`, which decides what a history becomes; `memory.py`, what is remembered between requests.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from proxy.core import asides, economics, plan, recovery
+from proxy.core.accounting import NOT_REPORTED, Usage, dollars
+from proxy.core.calibration import UNCALIBRATED, Calibration, is_plausible
+from proxy.core.economics import Prices
+from proxy.core.groups import last_assistant
+from proxy.core.memory import (
+    DAY_SECONDS,
+    FACT_SECONDS,
+    MOST_FAILURES,
+    NO_CANDIDATE,
+    Found,
+    Identity,
+    LastRequest,
+    LookUp,
+    Memory,
+    ReadBlock,
+    SummaryCandidate,
+    read_candidate,
+)
+from proxy.core.messages import Request
+from proxy.core.overlay import Block
+from proxy.core.pipeline import Count
+from proxy.core.plan import BREAKER, NeedSummary, Ready
+from proxy.core.question import Question
+from proxy.core.rules import Anchor, Facts, Rules
+from proxy.core.scene import WINDOWED, Scene
+from proxy.core.summary import Summary
+from proxy.core.window import LEARNED_SECONDS, UNKNOWN, LearnedLimit, Window, window_keys
+
+MAX_LOOK_UPS = 8
+"""Blocks of other heads that are passed over in one history; each costs a look-up."""
+BYTES_PER_TOKEN = 3
+"""A low guess: a history below a threshold by this is below it by any tokenizer."""
+SMALLEST_WINDOW_TOKENS = 2_048
+LOOK_UP_MIN_TOKENS = 1_024
+"""Above, a history is looked up even below every threshold: a block may stand from before a reload."""
+COUNT_ERROR_RATIO = 2
+"""An upstream may count twice as many tokens as our tokenizer does."""
+LASTING_REQUESTS = 5
+"""A block that needs the next one within fewer requests than this was of no use."""
+SILENT_CUT_MIN_TOKENS = 2_000
+"""Below, markup drowns the difference between our count and the upstream's."""
+SILENT_CUT_SHARE = 0.5
+SUMMARY_PENDING = "summary-pending"
+SWITCHED_OFF = "switched-off"
+WINDOW_UNKNOWN = "window-unknown"
+
+T = TypeVar("T")
+Mode = Literal["auto", "off", "force", "observe"]
+Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
+
+
+# --- what a request is judged by --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request, and everything it is judged by except what is remembered of its conversation."""
+
+    request: Request
+    rules: Rules
+    count: Count
+    """Tokens of one piece, by our tokenizer."""
+    now: float
+    """Seconds since the epoch (in the lab: since the conversation began)."""
+    mode: Mode = "auto"
+    focus: str = ""
+    """What the client wants a summary to keep above all."""
+    name: str = ""
+    """The client's own name for the conversation."""
+    upstream: str = ""
+    counter: str = ""
+    """Whose token counts these are: upstream and family of models."""
+    prior: Calibration = UNCALIBRATED
+    window: Window = UNKNOWN
+    """As configured, probed, or in the bundled table."""
+    prices: Prices = field(default_factory=Prices)
+    """The model's own, relative to its plain input price."""
+    local_window: Window | None = None
+    """What an overflow taught this worker, for the one decision that is made before the store is asked."""
+    is_halted: bool = False
+    """An operator has switched compaction off for this caller."""
+    is_known: bool = True
+    """An upstream has accepted a request of this caller before. Of strangers nothing is stored."""
+    keeps_originals: bool = False
+    must_keep_originals: bool = False
+    """A request is refused rather than shortened where its original cannot be kept."""
+    recounts: bool = False
+    """Ask the upstream for the size of a shortened history where no answer tells it."""
+    wait_seconds: float = 8.0
+    """How long a request that may not fit waits for its summary."""
+    summary_seconds: float = 180.0
+    read_block: ReadBlock = Block.from_bytes
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """What is counted of the request: its messages and tools."""
+        return [message.raw for message in self.request.messages] + [self.request.tools or b""]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose conversation it is: the tenant, and the key of the chain of hashes that identifies it."""
+
+    tenant: str
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an answer says about its prompt."""
+
+    usage: Usage = NOT_REPORTED
+    says_truncated: bool = False
+    """It ended in a way that some servers end when they had to cut the prompt."""
+
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+# `LookUp` stands in memory.py. An action without a named result is sent None.
+
+
+@dataclass(frozen=True, slots=True)
+class CountTokens:
+    """Count these pieces. Result: `list[int]`. After it `context.count` answers for each of them at once."""
+
+    pieces: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeWindow:
+    """Ask the upstream for the model's window, in the background, unless that was done lately."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identify:
+    """Result: the `Owner` of the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLocalWindow:
+    """Remember in this worker what the store says an overflow taught (None: nothing)."""
+
+    window: Window | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareProbedWindow:
+    """Store what this worker's probe was told, for the other workers: the upstream has accepted this caller."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class CanSummarize:
+    """Result: whether the upstream that makes summaries may be asked now (`bool`; not shortly after a fault of it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartSummary:
+    """Ask for this summary in the background."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSummary:
+    """Wait for a summary. Result: `Summary`, or None where it failed or took too long.
+
+    `question` None: it was asked before, perhaps by another worker, and covers this many messages.
+    """
+
+    question: Question | None
+    covers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOriginals:
+    """Hand the history over to the transcripts. Raises where it must be kept and cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBlock:
+    """Store a block, unless another one stands by now that is not the one it `replaces`.
+
+    Result: the bytes of the block that stands, or None where the store did not answer.
+    """
+
+    key: str
+    block: bytes
+    replaces: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFact:
+    """Store a value for so long, over whatever stood there."""
+
+    key: str
+    value: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecountByProbe:
+    """Ask the upstream how many tokens the forwarded request has. Result: `int`, 0 where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell listeners what became of the request."""
+
+    turn: "Turn"
+
+
+Action = (
+    LookUp
+    | CountTokens
+    | ProbeWindow
+    | Identify
+    | NoteLocalWindow
+    | ShareProbedWindow
+    | CanSummarize
+    | StartSummary
+    | AwaitSummary
+    | KeepOriginals
+    | StoreBlock
+    | StoreFact
+    | RecountByProbe
+    | Report
+)
+Steps = Generator[Action, Any, T]
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a request: what to forward in place of its history, and what the client is told."""
+
+    outcome: Outcome
+    reason: str = ""
+    policy: str = ""
+    version: str = ""
+    conversation: str = ""
+    plan: Ready | None = None
+    """None: the history is below every threshold, and nothing was looked up."""
+    max_answer_tokens: int | None = None
+    """A bound on the answer, where only the answer would have been too long."""
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether other messages are forwarded than the client sent."""
+        return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
+
+    @property
+    def tokens_before(self) -> int:
+        return self.plan.before if self.plan is not None else 0
+
+    @property
+    def tokens_after(self) -> int:
+        return self.plan.after if self.plan is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request of a conversation, once its answer is through."""
+
+    decision: Decision
+    tenant: str
+    link: str
+    """Of its last message; the transcript knows it by this."""
+    messages: int
+    tokens_forwarded: int
+    usage: Usage
+    dollars_paid: float | None
+    """For the prompt as it was read."""
+    dollars_unchanged: float | None
+    """For the history as it was sent, had nothing stood in between."""
+    silently_cut: tuple[int, int] | None = None
+    """Tokens sent and tokens read, where the upstream answered without having read all of its prompt."""
+    breaker_opened: bool = False
+    """Blocks do not help this conversation: no more are made until it has changed."""
+
+
+# --- the orchestration ------------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """One request, from its arrival to the end of the work after its answer."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.rules = context.rules
+        self.window = context.window
+        self.identity: Identity | None = None
+        self.memory = Memory(calibration=context.prior)
+        self.decision = Decision("none")
+        self._has_originals = False
+        self._refused: Decision | None = None
+        self._learned: LearnedLimit | None = None
+        if context.mode == "off" or context.is_halted:
+            self.rules = replace(context.rules, new_blocks=False)
+
+    @property
+    def observes(self) -> bool:
+        """Whether the client's own bytes are forwarded and a block is only tried out."""
+        return self.context.mode == "observe"
+
+    @property
+    def count(self) -> Count:
+        """Tokens as this upstream counts them, as far as it has told."""
+        return self._count(self.memory.calibration)
+
+    def is_near_limit(self, size: int) -> bool:
+        """Whether a history of this size is so near its limit that a summary may be needed soon."""
+        return plan.nears(size, self.rules, self._request_facts(self.window))
+
+    # Before the upstream is asked
+
+    def prepare(self) -> Steps[Decision]:
+        """Decide what to forward. A history below every threshold is left alone, unless a block stands for it."""
+        guess = len(self.context.request.source) // BYTES_PER_TOKEN
+        if guess > SMALLEST_WINDOW_TOKENS and not self.window.is_known:
+            yield ProbeWindow()  # a small window may matter long before any threshold is reached
+        size = yield from self._measure(guess)
+        if size is not None:
+            yield ProbeWindow()
+            yield from self._recall(size)
+        elif guess >= LOOK_UP_MIN_TOKENS:
+            yield from self._recall(guess)
+        if size is None and self.memory.block is None:
+            self.identity = None  # nothing is remembered of a history that is left alone
+            self.decision = self._describe(None)
+            return self.decision
+        yield from self._decide(self.context.wait_seconds)
+        if self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
+            yield from self._keep_originals()
+        return self.decision
+
+    def compact(self, *, store: bool) -> Steps[Decision]:
+        """Compact because the client asked for nothing else: it waits as long as a summary may take.
+
+        `store`: keep the block at once, for the client's next request.
+        """
+        sizes = yield CountTokens(self.context.pieces)
+        yield from self._recall(sum(sizes))
+        yield from self._decide(self.context.summary_seconds)
+        if store and self._plan.block is not None and self._may_be_stored:
+            yield from self._keep_originals()
+            yield from self._store_block()
+        return self.decision
+
+    def _measure(self, guess: int) -> Steps[int | None]:
+        """Tokens of the request by our count; None where it is below every threshold by any count."""
+        context = self.context
+        facts = self._request_facts(self._narrow(context.local_window))
+        if asides.was_asked(context.request):
+            facts = replace(facts, force=True)
+        if plan.quiet(guess, self.rules, facts):
+            return None
+        size = sum((yield CountTokens(context.pieces)))
+        return None if plan.quiet(size, self.rules, facts) else size
+
+    def _recall(self, size: int) -> Steps[None]:
+        """Identify the conversation and look up what is remembered of it, in one round trip."""
+        context = self.context
+        owner: Owner = yield Identify()
+        identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
+        newest_first = identity.links[::-1]
+        spaces = (False, True) if self.observes else (False,)
+        look_up = LookUp(
+            blocks=[identity.block_keys(link, observed=observed)[0] for observed in spaces for link in newest_first],
+            facts=[*map(identity.anchor_key, newest_first), identity.scale_key],
+            # A window that the operator has configured overrules whatever was learned.
+            windows=() if context.window.origin == "config" else self._window_keys(owner.tenant),
+            summaries=identity.summary_keys() if self._may_need_summary(size) else (),
+        )
+        found: Found | None = yield look_up
+        self.identity = identity
+        self.memory = Memory.read(found, look_up, identity, context.prior, context.read_block)
+        if not self._serves(self.memory.block):
+            places = [(link, observed) for observed in spaces for link in newest_first]
+            yield from self._find_other_block(places[look_up.blocks.index(self.memory.block_key) :])
+        if self.memory.answered:
+            yield NoteLocalWindow(self.memory.window)
+        self.window = self._narrow(self.memory.window)
+
+    def _serves(self, block: Block | None) -> bool:
+        """Whether a block may stand under this head: a summary may repeat whatever its own head says."""
+        return block is None or block.serves(self.identified.head)
+
+    def _find_other_block(self, places: Sequence[tuple[bytes, bool]]) -> Steps[None]:
+        """The longest block of this head, where the longest of all holds a summary of another one."""
+        keys = [
+            key for link, observed in places for key in reversed(self.identified.block_keys(link, observed=observed))
+        ]
+        keys.remove(self.memory.block_key)
+        for _ in range(MAX_LOOK_UPS):
+            look_up = LookUp(blocks=keys)
+            found: Found | None = yield look_up
+            other = Memory.read(found, look_up, self.identified, self.context.prior, self.context.read_block)
+            if self._serves(other.block):
+                break
+            keys = keys[keys.index(other.block_key) + 1 :]
+        else:
+            other = Memory()
+        self.memory = replace(
+            self.memory,
+            block=other.block,
+            block_key=other.block_key,
+            block_bytes=other.block_bytes,
+            observed=other.observed,
+        )
+
+    def _decide(self, wait_seconds: float) -> Steps[None]:
+        facts = self._facts(can_summarize=(yield CanSummarize()))
+        found = plan.decide(self._scene(facts))
+        if isinstance(found, NeedSummary):
+            found = yield from self._summarize(found, facts, wait_seconds)
+        self.decision = self._describe(found)
+
+    def _summarize(self, need: NeedSummary, facts: Facts, wait_seconds: float) -> Steps[Ready]:
+        """While the history still fits nobody waits for a summary; else for `wait_seconds`, then it goes without."""
+        if not need.urgent:
+            if need.question is not None:
+                yield StartSummary(need.question)
+            return replace(need.standing, reason=SUMMARY_PENDING)
+        covers = facts.making if need.question is None else need.question.covers
+        summary: Summary | None = yield AwaitSummary(need.question, covers, wait_seconds)
+        if summary is None:
+            return need.mechanical
+        facts = replace(facts, summary=summary, may_ask=False, making=0)
+        return plan.without_a_model(plan.decide(self._scene(facts)))
+
+    def _keep_originals(self) -> Steps[None]:
+        if self.context.keeps_originals and not self._has_originals:
+            yield KeepOriginals()
+            self._has_originals = True
+
+    # After a refusal
+
+    def recover(self, refusal: recovery.Refusal) -> Steps[Decision | None]:
+        """Decide what to try once more after this refusal; None where nothing would help."""
+        if self.observes or not self.rules.new_blocks:
+            return None
+        if self.identity is None:
+            yield from self._look_closer()
+        request, identity, refused = self.context.request, self.identified, self._plan
+        self._refused = self.decision
+        limit = recovery.limit_of(refusal, request.max_output)
+        if limit is not None:
+            yield from self._learn_window(identity.tenant, limit)
+        counted = sum((yield CountTokens(forwarded_pieces(refused))))
+        cure = recovery.find_cure(refusal, counted, self.memory.calibration.ratio, request.max_output)
+        if cure is None:
+            return None
+        if cure.changes_history:
+            facts = Facts(usable=cure.window_tokens, prices=self.context.prices)
+            calibration = Calibration(cure.ratio)
+            found = cure(self._scene(facts, calibration, cure.harden(self.rules)))
+            if found is None:
+                return None
+            self.decision = self._describe(found)
+            if self.context.must_keep_originals or self._may_be_stored:
+                yield from self._keep_originals()
+        if cure.most_answer_tokens is not None:
+            bounded = cure.most_answer_tokens
+            self.decision = replace(self.decision, max_answer_tokens=bounded, reason=recovery.REASON)
+        self._learned = cure.learned
+        return self.decision
+
+    def withdraw(self) -> None:
+        """The second try was not accepted either: what counts is the first."""
+        if self._refused is not None:
+            self.decision, self._learned = self._refused, None
+
+    def _look_closer(self) -> Steps[None]:
+        """Look up a conversation that was below every threshold, now that it turned out not to fit."""
+        yield CountTokens(self.context.pieces)
+        yield from self._recall(0)
+        size = sum(map(self._count(self.memory.calibration), self.context.pieces))
+        self.decision = self._describe(recovery.untouched_decision(self.context.request, size))
+
+    def _learn_window(self, tenant: str, limit: LearnedLimit) -> Steps[None]:
+        yield NoteLocalWindow(limit.window())
+        yield StoreFact(self._window_keys(tenant)[0], limit.to_bytes(), LEARNED_SECONDS)
+
+    # After the upstream has accepted the request
+
+    def accept(self) -> Steps[None]:
+        """Remember what the upstream has accepted. A block is stored only now: a refused one must not stay."""
+        if self.identity is None:
+            return
+        if self.decision.rewrites:
+            # A caller unknown until now, whose history is shortened for the first time: kept before the block is.
+            yield from self._keep_originals()
+        yield from self._store_block()
+        if self._learned is not None:
+            yield from self._learn_window(self.identity.tenant, self._learned)
+        yield ShareProbedWindow(self._window_keys(self.identity.tenant)[1])
+
+    def reject(self) -> Steps[None]:
+        """The upstream calls the request invalid. A summary new in it may be why: it is not used again."""
+        plan_ = self.decision.plan
+        if self.identity is None or plan_ is None or plan_.block is None:
+            return
+        summary, standing = plan_.block.summary, self.memory.block
+        if summary is not None and (standing is None or summary != standing.summary):
+            given_up = SummaryCandidate("failed", failures=MOST_FAILURES).to_bytes()
+            yield StoreFact(self.identity.summary_key(summary.covers), given_up, DAY_SECONDS)
+
+    def _store_block(self) -> Steps[None]:
+        """Store the new block under its link; where a summary of another head stands there, under link and head."""
+        found = self._plan
+        if found.block is None:
+            return
+        block = found.block.bound_to(self.identified.head).to_bytes()
+        for key in self.identified.block_keys(found.link, observed=self._is_observed):
+            replaces = self.memory.block_bytes if self.memory.block_key == key else None
+            standing: bytes | None = yield StoreBlock(key, block, replaces)
+            if standing is None or self._serves(self.context.read_block(standing)):
+                return
+
+    # After the answer
+
+    def complete(self, answer: Answer, now: float) -> Steps[None]:
+        """The answer is through: remember what the upstream counted, and ask ahead for the next summary."""
+        if self.identity is None:
+            return
+        identity, memory, found = self.identity, self.memory, self._plan
+        counted = sum((yield CountTokens(forwarded_pieces(found))))
+        reported = answer.usage.prompt
+        if not reported and self.context.recounts and found.action == "created":
+            reported = yield RecountByProbe()
+        cut = is_silently_cut(counted, answer)
+        read = reported if is_plausible(counted, reported) and not self._is_observed else 0
+        useless, since = self._rate_block(read or found.after)
+        calibration = memory.calibration.learn(counted, read)
+        anchor = Anchor(identity.links[-1], read, found.basis)
+        last = LastRequest(anchor, now, identity.counter, calibration, useless, since)
+        yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
+        if memory.last is None and calibration.observations:
+            # What the first request of a conversation teaches, the next conversation begins with.
+            yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
+        breaker = useless == BREAKER and found.action == "created"
+        turn = self._account(answer.usage, now)
+        yield Report(replace(turn, silently_cut=(counted, reported) if cut else None, breaker_opened=breaker))
+        if not self.observes:
+            yield from self._ask_ahead(last, read)
+
+    def abort(self, usage: Usage, now: float) -> Steps[None]:
+        """The answer did not come to its end. The turn is still reported."""
+        if self.identity is not None:
+            yield Report(self._account(usage, now))
+
+    def _ask_ahead(self, last: LastRequest, size: int) -> Steps[None]:
+        """Ask now for the summary that the next requests will need."""
+        can_summarize = yield CanSummarize()
+        facts = self._facts(can_summarize=can_summarize)
+        if not plan.nears(size or self._plan.after, self.rules, facts):
+            return
+        keys = self.identified.summary_keys()
+        found: Found | None = yield LookUp(facts=keys)
+        candidate = None if found is None else read_candidate(found[1], keys)
+        self.memory = replace(self.memory, block=self._plan.block or self.memory.block, candidate=candidate)
+        facts = replace(self._facts(can_summarize=can_summarize), anchor=last.anchor, vain=last.useless_blocks)
+        question = plan.ahead(self._scene(facts, last.calibration, self.rules))
+        if question is not None:
+            yield StartSummary(question)
+
+    def _rate_block(self, size: int) -> tuple[int, int]:
+        """How many blocks in a row did not help, and how many requests ago the last one was made.
+
+        One helps that brings the history half the way down to its target, by the upstream's own count, and that lasts.
+        """
+        rules, last, found = self.rules, self.memory.last, self._plan
+        useless, since = (0, LASTING_REQUESTS)
+        if last is not None:
+            useless, since = last.useless_blocks, last.requests_since_block + 1
+        facts = self._request_facts(self.window)
+        limits = rules.limits(facts.usable, facts.prices)
+        if not limits or size <= limits[0][0] * rules.target:
+            useless = 0
+        if found.action != "created" or found.reason not in WINDOWED or not limits:
+            return useless, since
+        helps = size <= limits[0][0] * (1 + rules.target) / 2 and since >= LASTING_REQUESTS
+        return 0 if helps else useless + 1, 0
+
+    def _account(self, usage: Usage, now: float) -> Turn:
+        found, window = self._plan, self.window
+        forwarded = found.before if self._is_observed else found.after
+        paid = None if usage.cached is None or not usage.prompt else dollars(window, usage.prompt, usage.cached)
+        is_changed = paid is not None and forwarded != found.before
+        return Turn(
+            decision=self.decision,
+            tenant=self.identified.tenant,
+            link=self.identified.links[-1].hex(),
+            messages=len(self.context.request.body),
+            tokens_forwarded=forwarded,
+            usage=usage,
+            dollars_paid=paid,
+            dollars_unchanged=dollars(window, found.before, self._cached_unchanged(now)) if is_changed else paid,
+        )
+
+    def _cached_unchanged(self, now: float) -> int:
+        """Tokens that the upstream would have had in its cache, had the history been forwarded as it came."""
+        last, body, links = self.memory.last, self.context.request.body, self.identified.links
+        if last is not None and economics.cold(now - last.forwarded_at, self.context.prices):
+            return 0
+        is_here = last is not None and last.anchor.link in links
+        known = links.index(last.anchor.link) if last is not None and is_here else last_assistant(body) or 0
+        count = self._count(self.memory.calibration)
+        return self._plan.before - sum(count(message.raw) for message in body[known:])
+
+    # What the decisions are made from
+
+    @property
+    def _plan(self) -> Ready:
+        if self.decision.plan is None:
+            raise ValueError("nothing was decided yet")
+        return self.decision.plan
+
+    @property
+    def identified(self) -> Identity:
+        """The identity, which is there from the look-up on."""
+        if self.identity is None:
+            raise ValueError("the conversation was not identified yet")
+        return self.identity
+
+    @property
+    def _is_observed(self) -> bool:
+        """Whether the block is tried out only, and stored apart from those in force."""
+        return self.observes and (self.memory.observed or self.memory.block is None)
+
+    @property
+    def _may_be_stored(self) -> bool:
+        """Whether an upstream has ever accepted something of this caller or this conversation."""
+        block, memory = self._plan.block, self.memory
+        is_summarized = block is not None and block.summary is not None
+        return self.context.is_known or memory.last is not None or memory.block_bytes is not None or is_summarized
+
+    def _describe(self, found: Ready | None) -> Decision:
+        """What the client is told of it."""
+        rules = self.rules
+        outcome: Outcome = "none"
+        if found is not None:
+            outcome = "observed" if self._is_observed else found.action
+        if outcome == "none" and not rules.new_blocks:
+            outcome = "off"
+        if found is None:
+            return Decision(outcome, SWITCHED_OFF if self.context.is_halted else "")
+        reason = found.reason
+        if outcome == "off" and self.context.is_halted:
+            reason = SWITCHED_OFF
+        elif not reason and not self.window.is_known:
+            reason = WINDOW_UNKNOWN
+        return Decision(outcome, reason, rules.policy, rules.version, self.identified.conversation, found)
+
+    def _narrow(self, learned: Window | None) -> Window:
+        """The window as an overflow taught it: that overrules table and probe, but not the operator."""
+        window = self.context.window
+        if learned is None or window.origin == "config":
+            return window
+        output = learned.output or window.output
+        return replace(window, total=learned.total, input=learned.input, output=output, origin=learned.origin)
+
+    def _window_keys(self, tenant: str) -> tuple[str, str]:
+        """Where the window is remembered: per tenant, because limits may depend on the credential."""
+        return window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
+
+    def _may_need_summary(self, size: int) -> bool:
+        """Whether a summary may be due by any count; else none is looked for among all the links."""
+        if self.observes:
+            return False
+        facts = self._request_facts(self._narrow(self.context.local_window))
+        return facts.force or plan.nears(COUNT_ERROR_RATIO * size, self.rules, facts)
+
+    def _request_facts(self, window: Window) -> Facts:
+        """What the request alone says."""
+        usable = window.usable_tokens(self.context.request.max_output)
+        force = self.context.mode == "force"
+        return Facts(usable=usable, prices=self.context.prices, force=force, focus=self.context.focus)
+
+    def _facts(self, *, can_summarize: bool) -> Facts:
+        """What `plan.decide` must know beside the history itself."""
+        memory, candidate = self.memory, self.memory.candidate or NO_CANDIDATE
+        last = memory.last
+        useless = last.useless_blocks if last is not None else 0
+        may_ask = can_summarize and not self.observes and candidate.failures < MOST_FAILURES and useless < BREAKER
+        facts = replace(
+            self._request_facts(self.window),
+            seen=last is not None,
+            may_ask=may_ask,
+            vain=useless,
+            making=candidate.covers if candidate.state == "making" and not self.observes else 0,
+            summary=Summary(candidate.covers, candidate.text) if candidate.state == "ready" else None,
+            failed=candidate.covers if candidate.state == "failed" else 0,
+        )
+        if last is None:
+            return facts
+        anchor = last.anchor if last.counter == self.identified.counter else None
+        return replace(facts, anchor=anchor, idle=max(0.0, self.context.now - last.forwarded_at))
+
+    def _scene(self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None) -> Scene:
+        memory = self.memory
+        if rules is None:
+            # While observing, a block that is in force stays, and no other follows it.
+            is_in_force = memory.block is not None and not memory.observed
+            rules = replace(self.rules, new_blocks=False) if self.observes and is_in_force else self.rules
+        blocks = () if memory.block is None else (memory.block,)
+        count = self._count(calibration or memory.calibration)
+        return Scene.of(self.context.request, self.identified.links, blocks, rules, count=count, facts=facts)
+
+    def _count(self, calibration: Calibration) -> Count:
+        """Tokens as this upstream counts them, as far as it has told."""
+        count = self.context.count
+        return lambda piece: calibration.calibrate(count(piece))
+
+
+def forwarded_pieces(found: Ready) -> list[bytes]:
+    """What is counted of a forwarded history: its messages and its tools."""
+    return [message.raw for message in found.view] + [found.tools or b""]
+
+
+def is_silently_cut(counted: int, answer: Answer) -> bool:
+    """Whether the upstream answered without having read all of its prompt (some servers cut and do not say so)."""
+    if answer.says_truncated:
+        return True
+    # Some servers report only the uncached part as prompt tokens: that is no cut.
+    read = max(answer.usage.prompt, answer.usage.cached or 0)
+    return bool(answer.usage.prompt) and counted >= SILENT_CUT_MIN_TOKENS and read < counted * SILENT_CUT_SHARE
+
+
+def run(steps: Steps[T], perform: Callable[[Action], Any]) -> T:
+    """Drive the steps with actions that are performed at once: for simulations and tests."""
+    result = None
+    try:
+        while True:
+            result = perform(steps.send(result))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

@@ -1,0 +1,238 @@
+"""Simulation of a conversation under one policy, turn by turn, in the conversation's own time.
+
+It drives the same orchestration as the running proxy (`core.conversation`), with a store in memory, a token count of a
+quarter of the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out:
+no socket, no upstream that counts by itself or refuses. `through.py` sends the same turns to a running proxy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.core.accounting import NOT_REPORTED
+from proxy.core.conversation import (
+    Action,
+    Answer,
+    AwaitSummary,
+    CanSummarize,
+    Context,
+    CountTokens,
+    Exchange,
+    Identify,
+    StartSummary,
+    StoreBlock,
+    StoreFact,
+    run,
+)
+from proxy.core.economics import Prices
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Found, Identity, LookUp, SummaryCandidate
+from proxy.core.messages import Message
+from proxy.core.pipeline import quarter
+from proxy.core.question import Question
+from proxy.core.rules import Rules
+from proxy.core.summary import Summary
+from proxy.core.window import Window
+from proxy.lab.replay.history import OWNER, History, Turn
+from proxy.lab.replay.summaries import Asked, Summarizer
+
+WAIT_SECONDS = 8.0
+"""How long a request that may not fit waits for its summary: the default of policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one request."""
+
+    view: tuple[Message, ...]
+    tools: bytes | None
+    reason: str = ""
+    before: tuple[Asked, ...] = ()
+    """Calls for summaries that this request waited for."""
+    after: tuple[Asked, ...] = ()
+    """Those that were made for later ones."""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One policy to be tried: its rules, the window and prices it is told, and who writes its summaries."""
+
+    name: str
+    rules: Rules
+    window: int
+    prices: Prices | None = None
+    """None: the model's own, as in production."""
+    summarizer: Summarizer | None = None
+    patience: float = WAIT_SECONDS
+    times: bool = True
+    """Whether it is told how long a conversation has been idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the simulated store."""
+
+    key: str
+    value: bytes
+    expires_at: float = float("inf")
+
+
+@dataclass(slots=True)
+class SimulatedStore:
+    """What the proxy's store keeps, in the conversation's own time."""
+
+    now: float = 0.0
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def find(self, keys: Sequence[str]) -> Value | None:
+        known = (self.values.get(key) for key in keys)
+        return next((value for value in known if value is not None and value.expires_at > self.now), None)
+
+    def look_up(self, keys: LookUp) -> Found:
+        return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries)))
+
+    def put(self, block: StoreBlock) -> None:
+        """The first block at a key stands, unless it is the one that this one replaces."""
+        standing = self.values.get(block.key)
+        if standing is None or standing.value == block.replaces:
+            self.values[block.key] = Value(block.key, block.block)
+
+    def note(self, key: str, value: bytes, seconds: float) -> None:
+        self.values[key] = Value(key, value, self.now + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSummary:
+    """A summary that is being written: when it will be ready, and what it will be."""
+
+    key: str
+    covers: int
+    ready_at: float
+    text: str
+    failures: int
+
+
+class Simulation:
+    """One conversation under one policy."""
+
+    def __init__(self, trial: Trial, history: History, prices: Prices) -> None:
+        self._trial = trial
+        self._history = history
+        self._prices = trial.prices or prices
+        self._store = SimulatedStore()
+        self._pending: PendingSummary | None = None
+
+    def forward(self, turn: Turn) -> Sent:
+        """Drive one request through the orchestration, as if the upstream accepted it."""
+        self._store.now = turn.seconds
+        self._finish_summary(turn.seconds)
+        driver = TurnDriver(self, turn)
+        decision = run(driver.exchange.prepare(), driver.perform)
+        before, driver.calls = tuple(driver.calls), []
+        run(driver.exchange.accept(), driver.perform)
+        run(driver.exchange.complete(Answer(NOT_REPORTED), driver.now), driver.perform)
+        found = decision.plan
+        if found is None:
+            return Sent(turn.request.messages, turn.request.tools, after=(*before, *driver.calls))
+        if driver.waited:
+            return Sent(found.view, found.tools, found.reason, before, tuple(driver.calls))
+        return Sent(found.view, found.tools, found.reason, (), (*before, *driver.calls))
+
+    def context(self, turn: Turn) -> Context:
+        trial = self._trial
+        return Context(
+            request=turn.request,
+            rules=trial.rules,
+            count=quarter,
+            now=turn.seconds if trial.times else 0.0,
+            prices=self._prices,
+            window=Window(total=trial.window, origin="config"),
+            wait_seconds=trial.patience,
+        )
+
+    @property
+    def can_summarize(self) -> bool:
+        return self._trial.summarizer is not None
+
+    @property
+    def store(self) -> SimulatedStore:
+        return self._store
+
+    def start_summary(self, question: Question, identity: Identity, failures: int, turn: Turn) -> Sequence[Asked]:
+        """Ask for a summary; not while another one is being written, as in production."""
+        summarizer = self._trial.summarizer
+        if summarizer is None or self._pending is not None:
+            return ()
+        room = Window(total=self._trial.window).usable_tokens(question.rules.max_tokens)
+        answer = summarizer.answer(question, turn, self._history, room)
+        key = identity.summary_key(question.covers)
+        self._pending = PendingSummary(key, question.covers, turn.seconds + answer.seconds, answer.text, failures)
+        self._store.note(key, SummaryCandidate.claim("simulated").to_bytes(), DAY_SECONDS)
+        return answer.calls
+
+    def await_summary(self, now: float, wait_seconds: float) -> Summary | None:
+        pending = self._pending
+        if pending is None or pending.ready_at > now + wait_seconds:
+            return None
+        self._finish_summary(pending.ready_at)
+        return Summary(pending.covers, pending.text) if pending.text else None
+
+    def _finish_summary(self, now: float) -> None:
+        pending = self._pending
+        if pending is None or pending.ready_at > now:
+            return
+        self._pending = None
+        candidate = SummaryCandidate("ready", pending.text)
+        seconds = DAY_SECONDS
+        if not pending.text:
+            candidate = SummaryCandidate("failed", failures=pending.failures + 1)
+            seconds = FAILED_SECONDS if candidate.failures < MOST_FAILURES else DAY_SECONDS
+        self._store.note(pending.key, candidate.to_bytes(), seconds)
+
+
+class TurnDriver:
+    """Performs the actions of one request in the simulation."""
+
+    def __init__(self, simulation: Simulation, turn: Turn) -> None:
+        self.exchange = Exchange(simulation.context(turn))
+        self.calls: list[Asked] = []
+        """Calls for summaries, as they were made."""
+        self.waited = False
+        """Whether the request waited for its summary."""
+        self._simulation = simulation
+        self._turn = turn
+
+    @property
+    def now(self) -> float:
+        return self.exchange.context.now
+
+    def perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
+        simulation = self._simulation
+        match action:
+            case CountTokens(pieces):
+                return [quarter(piece) for piece in pieces]
+            case Identify():
+                return OWNER
+            case LookUp():
+                return simulation.store.look_up(action)
+            case CanSummarize():
+                return simulation.can_summarize
+            case StartSummary(question):
+                self._start(question)
+            case AwaitSummary(question, _, wait_seconds):
+                self.waited = True
+                if question is not None:
+                    self._start(question)
+                return simulation.await_summary(self._turn.seconds, wait_seconds)
+            case StoreBlock():
+                simulation.store.put(action)
+            case StoreFact(key, value, seconds):
+                simulation.store.note(key, value, seconds)
+            case _:
+                """Windows, originals and reports: there is no world to tell."""
+        return None
+
+    def _start(self, question: Question) -> None:
+        candidate = self.exchange.memory.candidate
+        failures = candidate.failures if candidate is not None else 0
+        self.calls += self._simulation.start_summary(question, self.exchange.identified, failures, self._turn)

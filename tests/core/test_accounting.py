@@ -1,0 +1,27 @@
+"""What is told of a request: figures that do not flatter, and no word of what anybody said."""
+
+from proxy.core.accounting import dollars
+from proxy.core.window import PriceCliff, TokenPrices, Window
+
+PRICED = Window(prices=TokenPrices(input=2.0, cache_read=0.2, cache_write=None, output=8.0))
+
+
+def test_what_was_cached_costs_what_the_cache_costs():
+    assert dollars(PRICED, 1_000_000, 0) == 2.0
+    assert dollars(PRICED, 1_000_000, 1_000_000) == 0.2
+    assert dollars(PRICED, 1_000_000, 500_000) == 1.1
+
+
+def test_over_a_cliff_all_of_it_costs_more():
+    cliff = PriceCliff(100, TokenPrices(4.0, 0.4, None, 16.0))
+    window = Window(prices=PRICED.prices, cliffs=(cliff,))
+    assert dollars(window, 100, 0) == 100 * 2.0 / 1_000_000
+    assert dollars(window, 101, 0) == 101 * 4.0 / 1_000_000
+
+
+def test_no_price_is_no_cost_at_all():
+    assert dollars(Window(), 1_000, 0) is None
+
+
+def test_an_upstream_cannot_have_cached_more_than_there_was():
+    assert dollars(PRICED, 100, 5_000) == dollars(PRICED, 100, 100)
