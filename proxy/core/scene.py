@@ -216,11 +216,19 @@ class Scene:
             view[first:cut],
             view[cut:],
             tools=self.tools,
-            fixed=pins.fixed(view, self.passages),
+            fixed=pins.fixed(view, self.passages) | self._last_words,
             origin=self.body,
             window=self.facts.usable,
             count=self.count,
         )
+
+    @property
+    def _last_words(self) -> frozenset[int]:
+        """Where the newest user message starts, where each is a person's: one that was read as output may be it."""
+        if is_text_style(self.body):
+            return frozenset()
+        newest = next((place for place in reversed(range(len(self.body))) if self.body[place].role == "user"), None)
+        return frozenset(() if newest is None else (newest,))
 
     def _lost_pins(self, parts: Sequence[Message], covers: int, after: Sequence[Message]) -> tuple[Message, ...]:
         """Notes that say the pinned passages again which stand nowhere any more."""

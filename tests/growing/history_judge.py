@@ -1,0 +1,180 @@
+"""An independent judge of histories: what a chat API takes, written from its documentation and not from this product.
+
+`breaches(messages)` counts what an upstream refuses. `changes(before, after)` lists what a proxy must not have done
+between the messages that came and those that left, both as bytes.
+"""
+
+import json
+import re
+from collections import Counter
+
+INSTRUCTING = ("system", "developer")
+ROLES = (*INSTRUCTING, "user", "assistant", "tool", "function")
+PINS = re.compile(r"<pin>.*?</pin>", re.DOTALL)
+MARKER = "MUST-KEEP"
+LOOK_ALIKE = re.compile(r"\s*(?:Command output|Observation|<output>|Tool result)")
+
+
+def breaches(messages):
+    """What an upstream would refuse, by kind."""
+    found, waiting = Counter(), []
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ROLES:
+            found["no role"] += 1
+            continue
+        if role in ("tool", "function"):
+            answered = (role, message.get("tool_call_id" if role == "tool" else "name"))
+            if answered in waiting:
+                waiting.remove(answered)
+            else:
+                found["result without call"] += 1
+            continue
+        found["call without result"] += len(waiting)
+        waiting = _calls_of(message, found) if role == "assistant" else []
+        if _says_nothing(message):
+            found[f"{role} says nothing"] += 1
+    found["call without result"] += len(waiting)
+    found["no user"] += not any(isinstance(message, dict) and message.get("role") == "user" for message in messages)
+    return +found
+
+
+def _calls_of(message, found):
+    waiting = []
+    listed = message.get("tool_calls")
+    if listed is not None and (not isinstance(listed, list) or not listed):
+        found["no list of calls"] += 1
+        return []
+    for call in listed or ():
+        waiting.append(("tool", call.get("id")))
+        if call.get("type") == "function":
+            found["arguments are no text"] += not isinstance(call["function"].get("arguments"), str)
+            found["arguments are no JSON"] += not _is_json(call["function"].get("arguments"))
+    found["one id for two calls"] += len(waiting) - len(set(waiting))
+    if isinstance(message.get("function_call"), dict):
+        waiting.append(("function", message["function_call"].get("name")))
+    return waiting
+
+
+def _is_json(text):
+    try:
+        json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+def _says_nothing(message):
+    content = message.get("content")
+    if message["role"] == "assistant" and (message.get("tool_calls") or message.get("function_call")):
+        return False
+    return not isinstance(content, str | list) or content == []
+
+
+def text_of(message):
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    return content if isinstance(content, str) else ""
+
+
+def changes(before, after, *, keeps_words=True, pins=False, user_bytes=40_000):
+    """What must not have happened, each as a sentence; `keeps_words`: the policy keeps up to `user_bytes` of users."""
+    found = []
+    came, left = [json.loads(raw) for raw in before], [json.loads(raw) for raw in after]
+    standing = Counter(after)
+    # Of messages that occur once: one that lost its reasoning may have come to equal another one.
+    once = {raw for raw, times in Counter(before).items() if times == 1 == standing[raw]}
+    if not _is_subsequence([raw for raw in after if raw in once], before):
+        found.append("kept messages stand in another order")
+    known = {_canonical(value): raw for raw, value in zip(before, came, strict=True)}
+    found += [
+        "an untouched message has other bytes"
+        for raw, value in zip(after, left, strict=True)
+        if raw not in set(before) and _canonical(value) in known
+    ]
+    head = next((place for place, message in enumerate(came) if message.get("role") not in INSTRUCTING), len(came))
+    if after[:head] != before[:head]:
+        found.append("the head changed")
+    instructions = [raw for raw, message in zip(before, came, strict=True) if message.get("role") in INSTRUCTING]
+    found += ["an instruction is gone" for raw in instructions if raw not in standing]
+    persons = mark_persons(came)
+    users = [(raw, message) for raw, message, is_person in zip(before, came, persons, strict=True) if is_person]
+    newest = [place for place, message in enumerate(came) if message.get("role") == "user"][-1:]
+    # Where output may look like a user's words the newest of these may be either.
+    if users and newest and persons[newest[0]] and users[-1][0] not in standing:
+        found.append("the last user message is gone")
+    if keeps_words and sum(len(raw) for raw, _ in users) < user_bytes:
+        found += ["a user message is gone" for raw, _ in users if raw not in standing]
+    if pins:
+        said = "\n".join(text_of(message) for message in left if message.get("role") not in ("tool", "function"))
+        speakers = [message for message in came if message.get("role") in INSTRUCTING]
+        speakers += [message for _, message in users]
+        found += ["a pin is gone" for message in speakers for pin in _pins_in(text_of(message)) if pin not in said]
+    worse = breaches(left) - breaches(came)
+    if worse:
+        found.append(f"made invalid: {dict(worse)}")
+    if sum(map(len, after)) > sum(map(len, before)):
+        found.append("longer than it came")
+    return found
+
+
+def mark_persons(messages):
+    """Whether each message is a person's, for sure: before the first call, output may come in the role of a user."""
+    marks, has_calls = [], False
+    for message in messages:
+        role = message.get("role")
+        has_calls = has_calls or bool(message.get("tool_calls") or message.get("function_call"))
+        has_calls = has_calls or role in ("tool", "function")
+        marks.append(role == "user" and (has_calls or not LOOK_ALIKE.match(text_of(message))))
+    return marks
+
+
+def _pins_in(text):
+    return [*PINS.findall(text), *(line for line in text.split("\n") if MARKER in line)]
+
+
+def _canonical(value):
+    return json.dumps(value, sort_keys=True)
+
+
+def _is_subsequence(part, whole):
+    rest = iter(whole)
+    return all(any(each == other for other in rest) for each in part)
+
+
+def spliced(body):
+    """The messages of a request as bytes, and its other members: (name, bytes) in their order."""
+    members, messages = [], []
+    decoder = json.JSONDecoder()
+    text = body.decode("utf-8", "surrogateescape")
+    place = text.index("{") + 1
+    while text[(place := _skip(text, place))] != "}":
+        name, place = decoder.raw_decode(text, place)
+        start = _skip(text, _skip(text, place) + 1)
+        _, place = decoder.raw_decode(text, start)
+        members.append((name, text[start:place].encode("utf-8", "surrogateescape")))
+        if name == "messages":
+            messages = _elements(text, start, decoder)
+        place = _skip(text, place)
+        place += text[place] == ","
+    return messages, [member for member in members if member[0] != "messages"]
+
+
+def _elements(text, place, decoder):
+    found = []
+    place = _skip(text, place + 1)
+    while text[place] != "]":
+        _, stop = decoder.raw_decode(text, place)
+        found.append(text[place:stop].encode("utf-8", "surrogateescape"))
+        place = _skip(text, stop)
+        place = _skip(text, place + (text[place] == ","))
+    return found
+
+
+def _skip(text, place):
+    while text[place] in " \t\r\n":
+        place += 1
+    return place
