@@ -1,7 +1,8 @@
-"""What happened, as frozen facts. Those who care listen (telemetry/); those who act just say it.
+"""Events: frozen values that say what happened, and the dispatcher that delivers them to listeners.
 
-No fact holds a header, a query or a body: whatever is listening, it cannot leak what it was never told. They are
-structs because there is one for each request, and a frozen dataclass takes eight times as long to make.
+Whoever acts emits an event and knows no listener; log, metrics, hooks, audit log and activity log listen
+(proxy/telemetry). No event holds a header, a query or a body, so that no listener can leak one. They are structs
+because there is one for each request, and a frozen dataclass takes eight times as long to make.
 """
 
 import traceback
@@ -12,7 +13,7 @@ import msgspec
 
 
 class RequestFinished(msgspec.Struct, frozen=True):
-    """One request is done with, whichever way it ended."""
+    """The end of one request, however it ended."""
 
     request_id: str
     method: str
@@ -33,7 +34,7 @@ class RequestFinished(msgspec.Struct, frozen=True):
 
 
 class UpstreamRetried(msgspec.Struct, frozen=True):
-    """The same request goes out once more: nothing of it had been sent, or the upstream had asked for that."""
+    """A second attempt at a request: nothing of it had been sent, or the upstream asked for it."""
 
     upstream: str
     why: str
@@ -41,13 +42,13 @@ class UpstreamRetried(msgspec.Struct, frozen=True):
 
 
 class PathNotCompacted(msgspec.Struct, frozen=True):
-    """Somebody uses an API that is relayed but not compacted. Said once for each path."""
+    """First use of an API path that is relayed but not compacted. Once for each path."""
 
     path: str
 
 
 class InternalFault(msgspec.Struct, frozen=True):
-    """A fault of ours reached the outermost wall. `where` is file and line, never a value."""
+    """An unexpected exception of the proxy itself. `where` is file and line, never a value."""
 
     request_id: str
     kind: str
@@ -55,14 +56,14 @@ class InternalFault(msgspec.Struct, frozen=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """One request of a conversation, once its answer is through: what it was, and what became of it.
+    """Accounting of one request of a conversation, once its answer is through.
 
-    Of requests beneath notice nothing of this is known, and nothing is told.
+    Emitted only for requests that compaction looked at: below the policy's threshold nothing is counted.
     """
 
     conversation: str
     tenant: str
-    link: str  # of its last message; the transcript knows it by this
+    link: str  # of its last message: its name in the transcript
     team: str
     key: str  # the public id of a team key
     tag: str
@@ -75,15 +76,15 @@ class TurnEnded(msgspec.Struct, frozen=True):
     messages: int
     tokens_before: int
     tokens_after: int
-    prompt_tokens: int  # as the upstream counted it; 0: it did not say
+    prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
-    paid_dollars: float | None  # dollars for the prompt as it was read
-    plain_dollars: float | None  # ... and for the history as it was sent, had nothing stood in between
+    paid_dollars: float | None  # for the prompt as the upstream read it
+    plain_dollars: float | None  # for the history as the client sent it, without the proxy
 
 
 class AdminActed(msgspec.Struct, frozen=True):
-    """An operator has changed something, by the admin pages or by a command, or has come in there, or was refused."""
+    """An act of an operator, by the admin pages or by a command: a change, a login, or a refused attempt."""
 
     who: str
     address: str
@@ -94,7 +95,7 @@ class AdminActed(msgspec.Struct, frozen=True):
 
 
 class CompactionStarted(msgspec.Struct, frozen=True):
-    """A block is being made, because of this."""
+    """The decision to make a block, and its reason."""
 
     conversation: str
     policy: str
@@ -103,9 +104,9 @@ class CompactionStarted(msgspec.Struct, frozen=True):
 
 
 class CompactionEnded(msgspec.Struct, frozen=True):
-    """A block was made: each step by its name, the messages it touched, the tokens it saved.
+    """A block that was made. `steps`: name, messages touched, tokens saved.
 
-    `rehearsed`: only to see what it would do.
+    `rehearsed`: it was only computed (`x-compaction: observe`), and the history was forwarded as it came.
     """
 
     conversation: str
@@ -118,7 +119,7 @@ class CompactionEnded(msgspec.Struct, frozen=True):
 
 
 class SummaryEnded(msgspec.Struct, frozen=True):
-    """A model was asked for a summary: `made`, or why there is none, and what it cost."""
+    """A call of a model for a summary. `outcome`: `made`, or why there is none."""
 
     conversation: str
     policy: str
@@ -133,14 +134,14 @@ class SummaryEnded(msgspec.Struct, frozen=True):
 
 
 class BreakerOpened(msgspec.Struct, frozen=True):
-    """Blocks do not help this conversation: no more are made until it has changed."""
+    """A conversation that blocks did not help: no more are made until it has changed."""
 
     conversation: str
     policy: str
 
 
 class SizeRefused(msgspec.Struct, frozen=True):
-    """The upstream refused a request for its size (or for a signature); `helped`: a second try was accepted."""
+    """An upstream's refusal of a request for its size or a signature. `helped`: a second try was accepted."""
 
     request_id: str
     upstream: str
@@ -150,7 +151,7 @@ class SizeRefused(msgspec.Struct, frozen=True):
 
 
 class PromptTruncated(msgspec.Struct, frozen=True):
-    """An upstream answered well to a prompt it had not read whole. `said`: not for the first time."""
+    """A good answer to a prompt that the upstream had not read whole. `is_repeated`: reported before."""
 
     conversation: str
     upstream: str
@@ -160,7 +161,7 @@ class PromptTruncated(msgspec.Struct, frozen=True):
 
 
 class FailedOpen(msgspec.Struct, frozen=True):
-    """Compaction had a fault of ours; the client's own bytes went on."""
+    """An exception in compaction; the client's own bytes were forwarded."""
 
     request_id: str
     kind: str
@@ -168,38 +169,38 @@ class FailedOpen(msgspec.Struct, frozen=True):
 
 
 class StoreFailed(msgspec.Struct, frozen=True):
-    """The store or the disk did not answer; the request went on without it."""
+    """A store or a disk that failed; requests go on without it."""
 
     why: str
 
 
 class StoreRecovered(msgspec.Struct, frozen=True):
-    """What had failed works again, or says how it leaves things."""
+    """A store or a disk that works again, or its state at the end."""
 
     what: str
 
 
 class HookFailed(msgspec.Struct, frozen=True):
-    """Somebody who wanted to be told could not be; no request has noticed."""
+    """A hook that could not be reached, or is slow; requests are not affected."""
 
     why: str
 
 
 class ConfigReloaded(msgspec.Struct, frozen=True):
-    """The configuration was read again; with a reason, the old one stays in force."""
+    """A reload of the configuration; with a reason, the old one stays in force."""
 
     refused_because: str | None = None
 
 
 class Lifecycle(msgspec.Struct, frozen=True):
-    """The process began, is leaving, or has left."""
+    """A stage of the process: listening, draining, stopped."""
 
     stage: str
     details: tuple[tuple[str, str | int | float], ...] = ()
 
 
 class LoopLagged(msgspec.Struct, frozen=True):
-    """How late the event loop woke up."""
+    """A measurement of how late the event loop woke up."""
 
     seconds: float
 

@@ -55,7 +55,7 @@ def event_of(row: dict[str, Any]) -> Json:
 async def list_acts(context: AdminContext, request: AdminRequest) -> Json:
     await asyncio.to_thread(context.audit.flush)  # an act of a moment ago may still wait to be written
     path = Path(context.config().state.dir) / audit_log.FILE
-    acts = await asyncio.to_thread(audit_log.told, path, request.query.limit)
+    acts = await asyncio.to_thread(audit_log.read_newest, path, request.query.limit)
     return {"acts": [{**act, "at": datetime.fromisoformat(act["at"]).timestamp()} for act in acts]}
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
-from proxy.telemetry.activity import MICRODOLLARS
+from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
 HOUR_SECONDS = 3600.0
 STEPS_SECONDS = (
@@ -83,7 +83,7 @@ def _teams(activity_log: ActivityLog, since: float) -> dict[str, Json]:
     for row in activity_log.query(query, [since]):
         found.setdefault(row["team"], {})[row["name"]] = row["many"]
     for row in activity_log.query(_SUMMARIES, [since]):
-        spent = round(row["dollars"] * MICRODOLLARS)
+        spent = round(row["dollars"] * MICRODOLLARS_PER_DOLLAR)
         found.setdefault(row["team"] or "", {}).update(summaries=row["many"], spent=spent)
     return {team: _period(counts) for team, counts in sorted(found.items()) if team}
 
@@ -126,10 +126,10 @@ def _period(counts: Mapping[str, int]) -> Json:
         "blocks": sum_of("blocks"),
         "summaries": sum_of("summaries"),
         "priced": sum_of("priced"),
-        "paid": sum_of("paid") / MICRODOLLARS,  # for prompts
-        "plain": sum_of("plain") / MICRODOLLARS,  # for the same histories without the proxy
+        "paid": sum_of("paid") / MICRODOLLARS_PER_DOLLAR,  # for prompts
+        "plain": sum_of("plain") / MICRODOLLARS_PER_DOLLAR,  # for the same histories without the proxy
         "saved": _saved_dollars(counts),
-        "spent": sum_of("spent") / MICRODOLLARS,  # for summaries
+        "spent": sum_of("spent") / MICRODOLLARS_PER_DOLLAR,  # for summaries
         "overflows": sum_of("overflows", "overflows-helped"),
         "overflows_helped": sum_of("overflows-helped"),
         "breakers": sum_of("breakers"),
@@ -139,7 +139,7 @@ def _period(counts: Mapping[str, int]) -> Json:
 
 def _saved_dollars(counts: Mapping[str, int]) -> float:
     """Dollars: what is left of the difference once the summaries are paid."""
-    return (counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)) / MICRODOLLARS
+    return (counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)) / MICRODOLLARS_PER_DOLLAR
 
 
 ROUTES = (Route("GET", "/overview", show_overview, OverviewQuery),)

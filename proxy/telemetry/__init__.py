@@ -1,1 +1,11 @@
-"""Listeners on events: what happened becomes log lines, metrics and rows of a database. None can touch a request."""
+"""Listeners on events: none of them can fail, delay or change a request.
+
+log          lines on standard output            metrics      numbers for Prometheus
+hooks        other programs, by command or URL   audit        acts of operators, in a file
+activity     rows and counts for the admin pages (proxy/store/activity_log.py)
+
+background   the thread and bounded queue that log and audit write through
+safe_text    JSON and terminal output of odd values
+
+`events.Dispatcher` isolates them from one another and from whoever emits. Each has a schema of its own.
+"""

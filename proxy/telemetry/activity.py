@@ -12,7 +12,7 @@ from proxy import events
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident
 from proxy.windows import resolve_window
 
-MICRODOLLARS = 1_000_000
+MICRODOLLARS_PER_DOLLAR = 1_000_000
 """Sums of money are counted in millionths of a dollar: counts are integers."""
 _OUTCOME_COUNTS = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
 
@@ -64,8 +64,9 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
     if turn.cached_tokens is not None:
         counts |= {"prompt": turn.prompt_tokens, "cached": turn.cached_tokens}
     if turn.paid_dollars is not None and turn.plain_dollars is not None:
-        paid, plain = round(turn.paid_dollars * MICRODOLLARS), round(turn.plain_dollars * MICRODOLLARS)
-        counts |= {"priced": 1, "paid": paid, "plain": plain}
+        counts["priced"] = 1
+        counts["paid"] = round(turn.paid_dollars * MICRODOLLARS_PER_DOLLAR)
+        counts["plain"] = round(turn.plain_dollars * MICRODOLLARS_PER_DOLLAR)
     return counts
 
 
@@ -111,7 +112,8 @@ def _summary(event: events.SummaryEnded) -> Incident:
         "seconds": round(event.seconds, 3),
     }
     severity = "info" if event.outcome == "made" else "warning"
-    return Incident(severity, "summary-ended", event.conversation, details, _microdollars_of(event) / MICRODOLLARS)
+    dollars = _microdollars_of(event) / MICRODOLLARS_PER_DOLLAR
+    return Incident(severity, "summary-ended", event.conversation, details, dollars)
 
 
 def _size_refusal(event: events.SizeRefused) -> Incident:
@@ -201,7 +203,7 @@ _INCIDENTS: dict[type, Callable[[Any], Incident | None]] = {
 
 
 def _microdollars_of(event: events.SummaryEnded) -> int:
-    """What a summary cost; 0 where the prices of its model are unknown. Prices are dollars per million tokens."""
+    """Cost of a summary; 0 where the prices of its model are unknown. Prices are dollars per million tokens."""
     prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0

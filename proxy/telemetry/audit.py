@@ -1,8 +1,9 @@
-"""What operators did by the admin pages or by a command, apart from the log: who, from where, what, when, how it ended.
+"""The audit log: what operators did by the admin pages or by a command, one line of JSON each.
 
-One line of JSON each, in a file that only grows. One that has become large is set aside under the moment of its last
-line and never removed: nobody may make his acts go by making many. So that no stranger can fill the disk, of tries that
-were refused sixty a minute are written; the log has them all. Keys and bodies are not told, so none can stand in it.
+Who, from where, what, when, and how it ended, apart from the ordinary log. The file only grows: a large one is set
+aside under the time of its last line and never removed, because an operator must not be able to push out their acts by
+many others. Of refused attempts only sixty a minute are written, so that a stranger cannot fill the disk; the ordinary
+log has them all. No event holds a key or a body, so none can stand here.
 """
 
 import json
@@ -20,10 +21,11 @@ from proxy import events
 from proxy.telemetry.background import BackgroundWriter
 
 FILE = "audit.jsonl"
-LARGEST = 16 * 1024 * 1024
-MINUTE = 60.0
-REFUSED_A_MINUTE = 60
+FILE_LIMIT_BYTES = 16 * 1024 * 1024
+MINUTE_SECONDS = 60.0
+REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
+"""A reader waits so long for lines that are still in the queue, and so does the end of the process."""
 
 
 class AuditLog:
@@ -33,7 +35,7 @@ class AuditLog:
         self.path = folder / FILE
         self._warn = warn
         self._minute = 0
-        self._refused = 0
+        self._refusals = 0
 
     def __call__(self, event: events.Event) -> None:
         """Write at once: for commands, which end right after it."""
@@ -42,7 +44,9 @@ class AuditLog:
 
     def render(self, event: events.Event) -> bytes | None:
         """The line of an event; None for what does not belong here."""
-        if not isinstance(event, events.AdminActed) or (event.outcome == "refused" and not self._may_tell()):
+        if not isinstance(event, events.AdminActed) or (
+            event.outcome == "refused" and not self._is_below_refusal_limit()
+        ):
             return None
         fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
         line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
@@ -59,26 +63,26 @@ class AuditLog:
                 self._warn(f"{self.path}: {fault.strerror}: audit log write failed; admin actions are not recorded")
         return unwritable
 
-    def _may_tell(self) -> bool:
-        minute = int(time.monotonic() // MINUTE)
+    def _is_below_refusal_limit(self) -> bool:
+        minute = int(time.monotonic() // MINUTE_SECONDS)
         if minute != self._minute:
-            self._minute, self._refused = minute, 0
-        self._refused += 1
-        return self._refused <= REFUSED_A_MINUTE
+            self._minute, self._refusals = minute, 0
+        self._refusals += 1
+        return self._refusals <= REFUSALS_PER_MINUTE
 
     def _append(self, line: bytes) -> None:
-        if self.path.exists() and self.path.stat().st_size > LARGEST:
-            # By two workers at once: the second sets a short file aside, and nothing is lost.
+        if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
+            # Two workers may do this at once: the second sets a short file aside, and no line is lost.
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(file, line)  # whole or not at all: several workers write here
-            self._hand_over(file)
+            os.write(file, line)  # one write: lines of several workers must not mix
+            self._give_to_folder_owner(file)
         finally:
             os.close(file)
 
-    def _hand_over(self, file: int) -> None:
-        """A command may be run by root: the log belongs to whoever the proxy runs as all the same."""
+    def _give_to_folder_owner(self, file: int) -> None:
+        """Keep the file writable for the proxy where a command was run by root."""
         if os.geteuid() == 0:
             folder = self.path.parent.stat()
             with suppress(PermissionError):
@@ -104,14 +108,14 @@ class AuditListener:
         self._writer.close(FLUSH_SECONDS)
 
 
-def told(path: Path, most: int) -> list[dict[str, Any]]:
-    """The newest lines, the last one first; the file that was set aside last is looked into, too."""
+def read_newest(path: Path, limit: int) -> list[dict[str, Any]]:
+    """The newest entries, the last one first, also from the file that was set aside last."""
     files = [*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path]
     lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
-    return list(_read(reversed(lines[-most:])))
+    return list(_parse_lines(reversed(lines[-limit:])))
 
 
-def _read(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+def _parse_lines(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)

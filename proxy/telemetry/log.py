@@ -1,7 +1,8 @@
-"""Log lines: one per request and one per thing worth knowing. JSON on a pipe, readable on a terminal.
+"""The log: lines on standard output, one per request and one per incident. JSON on a pipe, text on a terminal.
 
-An event already holds nothing secret, so a line is simply the event. Levels: what an operator should act on
-is a warning or an error; `debug` adds what somebody chasing a connection wants to see.
+Warnings and errors are what an operator should act on; `debug` adds what helps to follow one connection. Lines are
+rendered where the event is emitted and written by a thread (background.py): standard output may be a full disk, a pipe
+that nobody empties, or closed.
 """
 
 import os
@@ -20,9 +21,9 @@ from proxy.telemetry.background import BackgroundWriter
 from proxy.telemetry.safe_text import encode_json, escape_controls
 
 FLUSH_SECONDS = 2.0
-"""At the end the process waits so long for whoever reads the log."""
-NOTICE_SECONDS = 1.0
-NOT_BLOCKING_SECONDS = 1.0
+"""At its end the process waits so long for the reader of the log."""
+NOTICE_TIMEOUT_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 Format = Literal["auto", "json", "text"]
 _SEVERITIES = ("debug", "info", "warning", "error")
@@ -60,8 +61,8 @@ Renderer = Callable[[Line], bytes]
 
 def line_of(event: events.Event) -> Line | None:
     """Severity, name and fields; None for what is only counted."""
-    said = _LINES.get(type(event))
-    return None if said is None else said(event)
+    make = _LINES.get(type(event))
+    return None if make is None else make(event)
 
 
 class StandardOutput:
@@ -103,7 +104,7 @@ class StandardOutput:
                 try:
                     rest = rest[os.write(self._file, rest) :]
                 except BlockingIOError:  # a terminal that another program has set to non-blocking
-                    _wait_until_writable(self._file, NOT_BLOCKING_SECONDS)
+                    _wait_until_writable(self._file, POLL_SECONDS)
         except OSError:
             self._is_torn = self._is_torn or len(rest) < len(data)
             return False
@@ -115,7 +116,7 @@ def write_notice(text: str) -> None:
     """Write a few lines to standard output before the log begins; at most PIPE_BUF bytes, lost where nobody reads."""
     file = _output_descriptor()
     # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
-    if _wait_until_writable(file, NOTICE_SECONDS):
+    if _wait_until_writable(file, NOTICE_TIMEOUT_SECONDS):
         with suppress(OSError):
             os.write(file, text.encode()[: select.PIPE_BUF])
 

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.events import AdminActed
 from proxy.telemetry import audit
-from proxy.telemetry.audit import REFUSED_A_MINUTE, AuditLog, told
+from proxy.telemetry.audit import REFUSALS_PER_MINUTE, AuditLog, read_newest
 
 
 def act(number=0, outcome="done"):
@@ -16,7 +16,7 @@ def act(number=0, outcome="done"):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(audit, "LARGEST", 400)
+    monkeypatch.setattr(audit, "FILE_LIMIT_BYTES", 400)
 
 
 def subjects(folder):
@@ -38,7 +38,7 @@ def test_the_newest_acts_are_told_also_right_after_a_file_was_set_aside(tmp_path
     log = AuditLog(tmp_path, pytest.fail)
     for number in range(40):
         log(act(number))
-        newest = [line["subject"] for line in told(log.path, 2)]
+        newest = [line["subject"] for line in read_newest(log.path, 2)]
         assert newest == [f"key-{each}" for each in (number, number - 1) if each >= 0]
 
 
@@ -49,7 +49,7 @@ def test_of_refused_tries_some_are_written_and_of_acts_all(tmp_path):
         log(act(0, "refused"))
     for number in range(1, 100):
         log(act(number))
-    assert REFUSED_A_MINUTE <= subjects(tmp_path).count("key-0") <= 2 * REFUSED_A_MINUTE
+    assert REFUSALS_PER_MINUTE <= subjects(tmp_path).count("key-0") <= 2 * REFUSALS_PER_MINUTE
     assert subjects(tmp_path)[-99:] == [f"key-{number}" for number in range(1, 100)]
 
 
@@ -72,4 +72,4 @@ def test_a_torn_line_hides_no_other(tmp_path):
     with log.path.open("a") as file:
         file.write('{"torn": \n')
     log(act(2))
-    assert [line["subject"] for line in told(log.path, 10)] == ["key-2", "key-1"]
+    assert [line["subject"] for line in read_newest(log.path, 10)] == ["key-2", "key-1"]
