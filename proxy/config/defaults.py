@@ -1,9 +1,10 @@
-"""The shipped proxy.yaml, written from the settings themselves: every setting, its default, one sentence.
+"""Writes the shipped proxy.yaml from the settings: every setting with its default and a sentence about it.
 
-`compaction-proxy check --defaults` prints it, and a test holds the file in the repository against it.
+`compaction-proxy check --defaults` prints it, and a test compares the file in the repository with it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import Any, get_args
 
 import yaml
@@ -11,65 +12,81 @@ from pydantic import BaseModel
 
 from proxy.config.settings import Config
 
+LINE_LENGTH = 120
 _HEAD = """\
 # Every setting of compaction-proxy with its default. No file is needed: set what you want to change.
 # A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:
 #   COMPACTION_PROXY_LISTEN__PORT=9000   COMPACTION_PROXY_UPSTREAMS__0__KEY=env:OPENAI_API_KEY
-# `compaction-proxy check proxy.yaml` tells everything that is wrong with a file.
+# `compaction-proxy check proxy.yaml` reports everything that is wrong with a file.
 """
 
 
 def as_yaml() -> str:
-    return _HEAD + "".join(_block(name, value) for name, value in Config())
+    return _HEAD + "".join(f"{line}\n" for name, value in Config() for line in ("", *_section(name, value)))
 
 
-def _block(name: str, value: Any) -> str:  # noqa: ANN401 (a block, or a list of blocks)
+def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, or several)
     if not value:
-        return _nothing_yet(name, value)
-    if isinstance(value, tuple):
-        return "".join([f"\n{name}:\n", *(_entry(item) for item in value)])
-    if isinstance(value, Mapping):
-        return "".join([f"\n{name}:\n", *(_named(key, item) for key, item in value.items())])
-    return f"\n# {_sentence(value)}\n{name}:\n" + _settings(value, "  ")
+        yield from _empty_section(name, value)
+    elif isinstance(value, tuple):
+        yield f"{name}:"
+        for entry in value:
+            yield from _comment(_sentence(entry), "  ")
+            yield from _as_list_entry(list(_settings(entry, "    ")))
+    elif isinstance(value, Mapping):
+        yield f"{name}:"
+        for key, entry in value.items():
+            yield from _comment(_sentence(entry), "  ")
+            yield f"  {key}:"
+            yield from _settings(entry, "    ")
+    else:
+        yield from _comment(_sentence(value), "")
+        yield f"{name}:"
+        yield from _settings(value, "  ")
 
 
-def _nothing_yet(name: str, value: Any) -> str:  # noqa: ANN401 (an empty list or mapping)
-    """Nothing stands there by default; what could is shown all the same."""
+def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
+    """A section without entries by default, with a commented one that shows what may stand there."""
     field = Config.model_fields[name]
     (kind,) = [each for each in get_args(field.annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
     empty, entry = ("{}", "NAME:") if isinstance(value, Mapping) else ("[]", "-")
-    lines = ["", f"# {field.description}", f"{name}: {empty}", f"#   {entry} # {_sentence(kind)}"]
+    yield from _comment(field.description or "", "")
+    yield f"{name}: {empty}"
+    yield from _comment(f"  {entry} # {_sentence(kind)}", "")
     for setting, about in kind.model_fields.items():
         default = "..." if about.is_required() else _scalar(about.default)
-        lines += [f"#     # {about.description}", f"#     {setting}: {default}"]
-    return "\n".join([*lines, ""])
+        yield from _comment(about.description or "", "#     ")
+        yield f"#     {setting}: {default}"
 
 
-def _entry(block: BaseModel) -> str:
-    lines = _settings(block, "    ")
-    first = lines.index("    " + next(iter(type(block).model_fields)) + ":")
-    return f"  # {_sentence(block)}\n" + lines[:first] + "  - " + lines[first + 4 :]
+def _as_list_entry(lines: list[str]) -> Iterator[str]:
+    """The dash stands before the first setting, and the comment about it above."""
+    first = next(number for number, line in enumerate(lines) if not line.lstrip().startswith("#"))
+    yield from lines[:first]
+    yield "  - " + lines[first].lstrip()
+    yield from lines[first + 1 :]
 
 
-def _named(name: str, block: BaseModel) -> str:
-    return f"  # {_sentence(block)}\n  {name}:\n" + _settings(block, "    ")
-
-
-def _settings(block: BaseModel, indent: str) -> str:
-    said = []
-    for name, field in type(block).model_fields.items():
-        value = getattr(block, name)
-        said.append(f"{indent}# {field.description}\n{indent}{name}:")
+def _settings(group: BaseModel, indent: str) -> Iterator[str]:
+    values = group.model_dump(mode="json")
+    for name, field in type(group).model_fields.items():
+        value = getattr(group, name)
+        yield from _comment(field.description or "", indent)
         if isinstance(value, BaseModel):
-            said.append("\n" + _settings(value, indent + "  "))
+            yield f"{indent}{name}:"
+            yield from _settings(value, indent + "  ")
         else:
-            said.append(f" {_scalar(block.model_dump(mode='json')[name])}\n")
-    return "".join(said)
+            yield f"{indent}{name}: {_scalar(values[name])}"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    mark = f"{indent}# "
+    return [mark + line for line in wrap(text, LINE_LENGTH - len(mark), break_on_hyphens=False)]
 
 
 def _scalar(value: Any) -> str:  # noqa: ANN401 (whatever YAML can say on one line)
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-def _sentence(block: BaseModel | type[BaseModel]) -> str:
-    return " ".join((block.__doc__ or "").split())
+def _sentence(group: BaseModel | type[BaseModel]) -> str:
+    return " ".join((group.__doc__ or "").split())

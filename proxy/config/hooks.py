@@ -11,12 +11,16 @@ Told = Literal["compaction-started", "compaction-ended", "summary-ended", "break
 
 
 class Hook(ConfigModel):
-    """One of them. What it is told is the line of the log, as JSON: no words of a conversation, no secret."""
+    """A command or a URL that is told of events as JSON, never of the words of a conversation."""
 
-    events: tuple[Told, ...] = Field(("compaction-ended",), description="When.")
-    command: tuple[str, ...] = Field((), description="A program and its arguments; it reads the event from its input.")
-    url: MaybeSecret = Field("", description="Or where the event is posted; such a URL is often a secret (env:NAME).")
-    seconds: float = Field(10.0, gt=0, description="How long it may take.")
+    events: tuple[Told, ...] = Field(("compaction-ended",), description="Events to tell it of.")
+    command: tuple[str, ...] = Field(
+        (), description="Program and arguments to run; it reads the event from its standard input."
+    )
+    url: MaybeSecret = Field(
+        "", description="URL to post the event to, as env:NAME if it holds a secret. Set this or `command`."
+    )
+    seconds: float = Field(10.0, gt=0, description="Seconds that the command or the call may take.")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:

@@ -62,22 +62,53 @@ StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_known_steps)]
 
 
 class Keep(ConfigModel):
-    """How much of the newest is left alone."""
+    """The newest messages, which are never shortened."""
 
-    tokens: int = Field(_R.keep.tokens, ge=0, description="As many whole groups as fit into so many tokens.")
-    groups: int = Field(_R.keep.groups, ge=0, description="At least so many groups.")
-    turns: int = Field(_R.keep.turns, ge=0, description="At least so many turns.")
-    first: int = Field(_R.keep.first, ge=0, description="So many groups of the beginning are left alone too.")
+    tokens: int = Field(
+        _R.keep.tokens,
+        ge=0,
+        description=(
+            "Keep the newest message groups that fit in this many tokens. Raise it for agents that refer back a lot."
+        ),
+    )
+    groups: int = Field(
+        _R.keep.groups,
+        ge=0,
+        description=(
+            "Keep at least this many of the newest groups, whatever their size. A group is a call with its "
+            "results, or one message."
+        ),
+    )
+    turns: int = Field(
+        _R.keep.turns,
+        ge=0,
+        description=(
+            "Keep at least this many of the newest turns. A turn is a user's message with everything up to the next."
+        ),
+    )
+    first: int = Field(
+        _R.keep.first,
+        ge=0,
+        description=(
+            "Keep this many groups of the beginning as well, for conversations that open with instructions or examples."
+        ),
+    )
 
 
 class Pins(ConfigModel):
-    """What survives every compaction word for word. Only what real users and system messages say can be pinned."""
+    """Passages that are kept word for word, whatever is compacted. Only users and system messages can pin."""
 
-    tags: tuple[str, ...] = Field((), description="Whatever stands between <tag> and </tag>.")
-    markers: tuple[str, ...] = Field((), description="Lines that hold this text.")
-    patterns: tuple[Pattern, ...] = Field((), description="Lines in which this pattern is found.")
+    tags: tuple[str, ...] = Field((), description="Names of tags: everything between <tag> and </tag> is kept.")
+    markers: tuple[str, ...] = Field((), description="Texts: each line that contains one of them is kept.")
+    patterns: tuple[Pattern, ...] = Field(
+        (),
+        description=(
+            "Regular expressions: each line that one of them matches is kept. One repetition (* + {n,}) in "
+            "each is the limit."
+        ),
+    )
     budget: int = Field(
-        _R.pins.budget, ge=0, description="Bytes in all; beyond them the oldest are not pinned any more."
+        _R.pins.budget, ge=0, description="Bytes of pinned passages to keep in all; the oldest are dropped first."
     )
 
 
@@ -89,47 +120,80 @@ PromptNamed = Annotated[Prompt, BeforeValidator(_prompt), PlainSerializer(str)]
 
 
 class Summary(ConfigModel):
-    """When a model is asked what the old part of a history was, and what becomes of its answer."""
+    """Summaries of the old part of a history, written by a model where clearing old results is not enough."""
 
     enabled: bool = Field(
-        _R.summary.enabled, description="Ask a model where clearing is not enough; off: fold without one."
+        _R.summary.enabled,
+        description=(
+            "Ask a model for a summary. If off, old messages are replaced by a mechanical list of what was done."
+        ),
     )
     prepare: float = Field(
-        _R.summary.prepare, gt=0, le=1, description="Share of the trigger over which it is asked ahead of need."
+        _R.summary.prepare,
+        gt=0,
+        le=1,
+        description=(
+            "Share of the trigger at which a summary is asked for ahead of need. Lower it if requests have "
+            "to wait for summaries."
+        ),
     )
     call: Literal["aligned", "transcript"] = Field(
         _R.summary.call,
-        description="aligned asks at the end of the conversation as last forwarded (cached); transcript retells it.",
+        description=(
+            "How to ask: `aligned` appends the question to the cached conversation, `transcript` sends the "
+            "conversation as one text."
+        ),
     )
-    upstream: str = Field("", description="The upstream that is asked, with its own key; empty: the request's own.")
-    model: str = Field("", description="The model that is asked; empty: the request's own.")
+    upstream: str = Field("", description="Upstream to ask, with its own key. Empty: the upstream of the conversation.")
+    model: str = Field(
+        "",
+        description=(
+            "Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to"
+            " read it all."
+        ),
+    )
     prompt: PromptNamed = Field(
         prompts.prompt(prompts.SHIPPED[0]),
-        description="What it is told: structured, workflow, or the path of a text file.",
+        description="Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own.",
     )
-    max_tokens: int = Field(_R.summary.max_tokens, ge=100, description="A summary is at most so long.")
+    max_tokens: int = Field(_R.summary.max_tokens, ge=100, description="Longest summary in tokens.")
     wait: float = Field(
-        8.0, ge=0, description="Seconds that a request waits for a summary when it does not fit without."
+        8.0, ge=0, description="Seconds that a request waits for a summary if its history does not fit without one."
     )
-    seconds: float = Field(180.0, gt=0, description="Seconds after which a summary is given up.")
+    seconds: float = Field(180.0, gt=0, description="Seconds after which a call for a summary is given up.")
     shape: Literal["notes", "single", "pair"] = Field(
         _R.summary.shape,
-        description="notes keeps the user's messages; single is one message; pair is one and an acknowledgement.",
+        description=(
+            "Form of the summary: `notes` between the user's own messages, `single` as one message, `pair` "
+            "as one with an acknowledgement."
+        ),
     )
     user_tokens: int = Field(
-        _R.summary.user_tokens, ge=0, description="In notes, the user's messages stay verbatim up to so many tokens."
+        _R.summary.user_tokens,
+        ge=0,
+        description=(
+            "With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then"
+            " the newest."
+        ),
     )
-    ledger: int = Field(_R.summary.ledger, ge=0, description="Bytes of files, commands and errors listed below it.")
+    ledger: int = Field(
+        _R.summary.ledger,
+        ge=0,
+        description="Bytes for a mechanical list of files, commands and errors below the summary.",
+    )
     scope: int = Field(
         _R.summary.scope,
         ge=1,
-        description="So many of the newest summaries stand one after the other; 1 brings the older one up to date.",
+        description="Number of summaries that stand one after the other. 1 updates a single summary each time.",
     )
     scope_tokens: int = Field(
-        _R.summary.scope_tokens, ge=0, description="Of these, the older ones within so many tokens; 0 is all."
+        _R.summary.scope_tokens,
+        ge=0,
+        description="With `scope` over 1, tokens that the older summaries may take; 0 is no limit.",
     )
     pointer: str = Field(
-        _R.summary.pointer, description="A sentence at its end, for agents that can read where the originals are."
+        _R.summary.pointer,
+        description="Sentence to put at the end of a summary, such as where an agent can read the original messages.",
     )
 
     def rules(self) -> Summaries:
@@ -151,76 +215,129 @@ class Summary(ConfigModel):
 
 
 class Policy(ConfigModel):
-    """What is compacted, when, and how hard."""
+    """What is compacted, when, and how much."""
 
-    inherit: str = Field(DEFAULT, description="The policy whose values stand where this one sets none.")
+    inherit: str = Field(DEFAULT, description="Policy to take all values from that are not set here.")
     mode: Literal["auto", "observe", "off"] = Field(
-        "auto", description="observe reports what would be done and does nothing; off makes no new blocks."
+        "auto",
+        description=(
+            "`auto` compacts, `observe` only reports what it would do, `off` makes no new changes to a conversation."
+        ),
     )
     estimator: Literal["tokens", "chars"] = Field(
-        "tokens", description="How text is counted: by the model's tokens, or characters / 4."
+        "tokens",
+        description=(
+            "How text is counted: `tokens` by the model's tokenizer, `chars` as characters / 4, which is "
+            "faster and less exact."
+        ),
     )
-    headers: bool = Field(default=True, description="Whether a request's own x-compaction header is heeded.")
+    headers: bool = Field(
+        default=True, description="Let clients change the mode for a request by the header x-compaction."
+    )
     transcripts: bool = Field(
-        default=True, description="Whether originals are kept; off keeps none of what goes by this policy."
+        default=True, description="Save transcripts of conversations under this policy (see `transcripts`)."
     )
     usage: Literal["upstream", "client_view"] = Field(
         "upstream",
-        description="What a client's gauge shows: the upstream's figures, or those of the history as it was sent.",
+        description=(
+            "Token counts shown to the client: the `upstream`'s, or `client_view` for those of the history "
+            "as the client sent it. Set that for clients that compact by themselves."
+        ),
     )
     ask_usage: bool = Field(
-        default=True, description="Ask streams for their usage where it matters, and hide what that adds."
+        default=True,
+        description="Ask for token counts in streams where they matter, and hide them from clients that did not ask.",
     )
     recount: Literal["answer", "probe"] = Field(
         "answer",
-        description="What a shortened history takes: told by the answer; probe asks with 16 tokens where none tells.",
+        description=(
+            "How the size of a shortened history is learned: from the next `answer`, or by a `probe` request"
+            " for 16 tokens where answers do not tell."
+        ),
     )
     clear_at_least: int = Field(
         _R.clear_at_least,
         ge=1,
-        description="Old results go once they are so many tokens; shorter histories feel nothing.",
+        description=(
+            "Clear old tool results once this many tokens can be freed. Shorter histories are never changed."
+            " Lower it to save more, at the price of more cache writes."
+        ),
     )
     clear_cold_at_least: int = Field(
         _R.clear_cold_at_least,
         ge=1,
-        description="The same while the upstream's cache has forgotten the conversation anyway.",
+        description=(
+            "The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it "
+            "below clear_at_least."
+        ),
     )
-    horizon: float = Field(_R.horizon, ge=0, description="A rewrite must have paid for itself after so many requests.")
+    horizon: float = Field(
+        _R.horizon,
+        ge=0,
+        description=(
+            "Number of further requests within which a rewrite must have paid for itself. Lower it for short"
+            " conversations."
+        ),
+    )
     trigger: float = Field(
         _R.trigger,
         ge=0,
         le=1,
-        description="Share of the usable window over which a block is made whatever it costs; 0 is never.",
+        description=(
+            "Share of the context window, less the answer, above which the history is compacted whatever it "
+            "costs; 0 is never."
+        ),
     )
-    trigger_tokens: int = Field(_R.trigger_tokens, ge=0, description="The same as a number of tokens; 0 is none.")
+    trigger_tokens: int = Field(
+        _R.trigger_tokens,
+        ge=0,
+        description=(
+            "The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with "
+            "a price step."
+        ),
+    )
     target: float = Field(
-        _R.target, gt=0, lt=1, description="Share of the trigger that such a block brings the history down to."
+        _R.target,
+        gt=0,
+        lt=1,
+        description="Share of the trigger to bring the history down to. Lower it to compact harder and less often.",
     )
     min_progress: float = Field(
         _R.min_progress,
         ge=0,
         lt=1,
-        description="A block that frees less than this share is not made, unless nothing else fits.",
+        description="Least share of the history that a compaction must free, unless only that makes the request fit.",
     )
     min_groups: int = Field(
-        _R.min_groups, ge=0, description="Conversations of fewer groups are left alone unless they do not fit."
+        _R.min_groups, ge=0, description="Leave conversations of fewer groups alone, unless they do not fit."
     )
-    keep: Keep = Field(Keep(), description="How much of the newest is left alone.")
+    keep: Keep = Field(Keep(), description="The newest messages, which are never shortened.")
     always: StepList = Field(
         _written(_R.always),
-        description="Steps for every new message, as it arrives; they never rewrite what was forwarded.",
+        description="Steps for each new message as it arrives. They never change what was forwarded before.",
     )
-    when_full: StepList = Field(_written(_R.when_full), description="Steps for everything older, when a block is made.")
-    fold: StepList = Field(_written(_R.fold), description="Steps for a history that is still over its target then.")
+    when_full: StepList = Field(
+        _written(_R.when_full), description="Steps for older messages when the history is compacted."
+    )
+    fold: StepList = Field(
+        _written(_R.fold), description="Steps for a history that is still over its target after that."
+    )
     observations: tuple[ObservationPattern, ...] = Field(
-        _R.observations, description="User messages in which one of these is found are results, not words of a user."
+        _R.observations,
+        description=(
+            "Regular expressions for agents without tools: a user message that one of them matches is "
+            "treated as a tool's output."
+        ),
     )
     asides: tuple[Pattern, ...] = Field(
         _R.asides,
-        description="A last message with one of these is about the conversation (a title, a summary of its own).",
+        description=(
+            "Regular expressions for requests about the conversation itself, such as for a title. They cause"
+            " no compaction."
+        ),
     )
-    summary: Summary = Field(Summary(), description="Summaries by a model, where clearing is not enough.")
-    pins: Pins = Field(Pins(), description="What survives word for word.")
+    summary: Summary = Field(Summary(), description="Summaries by a model, where clearing old results is not enough.")
+    pins: Pins = Field(Pins(), description="Passages that are kept word for word.")
 
     @property
     def version(self) -> str:

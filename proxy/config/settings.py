@@ -120,28 +120,68 @@ Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_headers)]
 
 
 class Listen(ConfigModel):
-    """Where clients reach the proxy, and what it accepts."""
+    """Address, limits and TLS of the proxy's own server."""
 
-    host: str = Field("127.0.0.1", description="Address to bind; anything but loopback opens the proxy to the network.")
-    port: int = Field(8800, ge=0, le=65535, description="Port to bind; 0 takes a free one.")
-    workers: int = Field(1, ge=1, le=256, description="Processes that share the port.")
-    tls_cert: ReadableFile = Field(None, description="Certificate chain (PEM) to serve TLS with.")
-    tls_key: ReadableFile = Field(None, description="Private key (PEM) of that certificate.")
+    host: str = Field(
+        "127.0.0.1",
+        description=(
+            "Address to listen on. Any address but a loopback one opens the proxy to the network: set up `teams` first."
+        ),
+    )
+    port: int = Field(8800, ge=0, le=65535, description="TCP port to listen on; 0 picks a free one.")
+    workers: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description=(
+            "Processes that share the port. Raise it to use more CPU cores; limits below are for each of them."
+        ),
+    )
+    tls_cert: ReadableFile = Field(
+        None,
+        description="Path of a certificate chain (PEM) to serve HTTPS with; without one the proxy serves plain HTTP.",
+    )
+    tls_key: ReadableFile = Field(None, description="Path of the private key (PEM) of `tls_cert`.")
     max_body_mib: float = Field(
-        32, gt=0, description="Largest body that is read whole (chat requests), also when unpacked; more gets a 413."
+        32,
+        gt=0,
+        description=(
+            "Largest chat request in MiB, also after decompression; larger ones get a 413. Raise it if "
+            "clients send many images."
+        ),
     )
     body_silence_seconds: float = Field(
         60,
         gt=0,
-        description="Seconds without a byte after which a request body that is still coming is given up with a 408.",
+        description=(
+            "Seconds without a byte after which a request body is refused with a 408. Raise it for clients "
+            "on bad connections."
+        ),
     )
     max_in_flight: int = Field(
-        0, ge=0, description="Requests at once in each worker before new ones get a 503; 0 is no limit."
+        0,
+        ge=0,
+        description=(
+            "Requests that each worker handles at once before new ones get a 503; 0 is no limit. Set it to "
+            "protect a small machine."
+        ),
     )
     heartbeat_seconds: float = Field(
-        10, gt=0, description="Silence on a stream after which a comment keeps the connection open."
+        10,
+        gt=0,
+        description=(
+            "Seconds of silence in a stream after which a comment is sent. Lower it if a load balancer "
+            "closes idle connections sooner."
+        ),
     )
-    drain_seconds: float = Field(30, ge=0, description="How long open requests may go on after SIGTERM.")
+    drain_seconds: float = Field(
+        30,
+        ge=0,
+        description=(
+            "Seconds that open requests may still take after SIGTERM. Keep it below the grace period of your"
+            " service manager."
+        ),
+    )
 
     @model_validator(mode="after")
     def _tls_is_a_pair(self) -> Self:
@@ -152,45 +192,103 @@ class Listen(ConfigModel):
 
 
 class Upstream(ConfigModel):
-    """An OpenAI-compatible API behind the proxy. The first one whose `models` match serves a request."""
+    """An OpenAI-compatible API behind the proxy. The first upstream whose `models` match serves a request."""
 
-    name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="How logs and metrics call it.")
+    name: str = Field(
+        "default",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Name of this upstream in logs, metrics and other settings.",
+    )
     base_url: BaseUrl = Field(
         "https://api.openai.com/v1",
-        description="What takes the place of the client's /v1; {model} is the request's model (Azure deployments).",
+        description=(
+            "URL that replaces the client's /v1. `{model}` in it becomes the request's model, as Azure "
+            "deployments need."
+        ),
     )
     models: Annotated[tuple[str, ...], AfterValidator(_some)] = Field(
-        ("*",), description="Model names it serves, as globs."
+        ("*",), description="Models that this upstream serves, as globs. Set it when there are several upstreams."
     )
     key: SecretReference = Field(
-        None, description="Its API key as env:NAME or file:PATH; without one the client's own key passes through."
+        None,
+        description=(
+            "API key to call it with, as env:NAME or file:PATH. Without one, the client's own key is forwarded."
+        ),
     )
     key_header: Literal["authorization", "api-key", "x-api-key"] = Field(
-        "authorization", description="Header the key is sent in; authorization sends it as a bearer token."
+        "authorization",
+        description="Header that carries the key. `authorization` sends it as a bearer token; Azure wants `api-key`.",
     )
-    headers: Headers = Field({}, description="Headers to set on every request; values may be env:NAME or file:PATH.")
-    query: Mapping[str, str] = Field({}, description="Query parameters to add, such as Azure's api-version.")
+    headers: Headers = Field(
+        {}, description="Headers to set on every request. Values may be env:NAME or file:PATH; secrets must be."
+    )
+    query: Mapping[str, str] = Field(
+        {}, description="Query parameters to add to every request, such as Azure's api-version."
+    )
     paths: tuple[str, ...] = Field(
-        (), description="Further paths below /v1 that may be called with the configured key, as globs."
+        (),
+        description=(
+            "Paths below /v1, as globs, that clients may call with the configured key beside those for inference."
+        ),
     )
-    connect_seconds: float = Field(10, gt=0, description="How long a connection may take.")
-    silence_seconds: float = Field(600, gt=0, description="Longest silence to wait for, before or within an answer.")
+    connect_seconds: float = Field(10, gt=0, description="Seconds to wait for a connection.")
+    silence_seconds: float = Field(
+        600,
+        gt=0,
+        description=(
+            "Seconds to wait for the next byte, before or within an answer. Raise it for models that think "
+            "long without streaming."
+        ),
+    )
     retries: int = Field(
-        1, ge=0, le=10, description="Further tries, while nothing was sent (no connection) or for retry_statuses."
+        1,
+        ge=0,
+        le=10,
+        description=(
+            "How often a request is tried again if no connection was made or the answer is one of `retry_statuses`."
+        ),
     )
     retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = Field(
-        (), description="Answers to try again, such as 429 or 503, after their retry-after; clients do so themselves."
+        (),
+        description=(
+            "Statuses to try again, such as 429 or 503. Leave it empty for clients that retry by themselves; most do."
+        ),
     )
     retry_wait_seconds: float = Field(
-        5, ge=0, description="Longest retry-after to wait for; a longer one goes to the client."
+        5,
+        ge=0,
+        description=(
+            "Longest `retry-after`, in seconds, that the proxy waits for; answers that ask for more go to the client."
+        ),
     )
-    max_connections: int = Field(0, ge=0, description="Connections at once to it in each worker; 0 is no limit.")
-    policy: str = Field(DEFAULT, description="The policy for its chat requests.")
+    max_connections: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Connections that each worker opens to it at once; 0 is no limit. Set it if the upstream limits them."
+        ),
+    )
+    policy: str = Field(
+        DEFAULT, description="Policy for its chat requests, unless an attachment or a team names another."
+    )
     window: int | None = Field(
-        None, gt=0, description="Tokens its models can take, answer included; none: learned, asked for, or known."
+        None,
+        gt=0,
+        description=(
+            "Context window of its models in tokens, the answer included. Without it the proxy asks, learns "
+            "or looks it up; set it for private servers."
+        ),
     )
-    ca_file: TrustedFile = Field(None, description="Certificates (PEM) to trust instead of the system's.")
-    client_cert: IdentityFile = Field(None, description="Client certificate (PEM, key included) to present.")
+    ca_file: TrustedFile = Field(
+        None,
+        description=(
+            "Path of certificates (PEM) to trust instead of the system's, for upstreams with a private "
+            "certificate authority."
+        ),
+    )
+    client_cert: IdentityFile = Field(
+        None, description="Path of a client certificate (PEM, with its key) to present, for upstreams that ask for one."
+    )
 
     @property
     def holds_secret(self) -> bool:
@@ -202,63 +300,116 @@ class Upstream(ConfigModel):
 
 
 class State(ConfigModel):
-    """What is kept between requests and restarts."""
+    """What the proxy remembers between requests and restarts: blocks, usage and windows it has learned."""
 
-    dir: str = Field("./state", min_length=1, description="Directory for everything the proxy keeps.")
+    dir: str = Field("./state", min_length=1, description="Directory for everything that the proxy writes.")
     url: StateUrl = Field(
         "",
-        description="State that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or"
-        " redis+cluster://HOST:6379 (rediss for TLS), as env:NAME if it holds a password.",
+        description=(
+            "Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or "
+            "redis+cluster://HOST:6379 (rediss: with TLS). Name it as env:NAME if it holds a password."
+        ),
     )
-    ca_file: TrustedFile = Field(None, description="Certificates (PEM) to trust for rediss:// instead of the system's.")
+    ca_file: TrustedFile = Field(
+        None, description="Path of certificates (PEM) to trust for rediss:// instead of the system's."
+    )
     store: Literal["sqlite", "memory"] = Field(
         "sqlite",
-        description="Without a url: in a file that all workers share, or in memory until the next start.",
+        description=(
+            "Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets "
+            "everything at a restart."
+        ),
     )
-    mib: int = Field(256, ge=1, description="How much of them is kept; what was used longest ago goes first.")
-    days: float = Field(7, gt=0, description="How long a block is kept after its last use.")
+    mib: int = Field(
+        256,
+        ge=1,
+        description=(
+            "MiB of blocks to keep; the least recently used are dropped first. Raise it for thousands of "
+            "long conversations."
+        ),
+    )
+    days: float = Field(
+        7,
+        gt=0,
+        description=(
+            "Days to keep a block after its last use. A conversation that is continued later is compacted again."
+        ),
+    )
 
 
 class Transcripts(ConfigModel):
-    """The originals: messages as clients sent them, kept before anything of them is folded away, and the answers."""
+    """Copies of conversations as clients sent them, saved before anything is left out of them, with the answers."""
 
     keep: Kept = Field(
         "lossy",
-        description="lossy keeps what is about to be folded away, with all around it; all keeps every chat; off, none.",
+        description=(
+            "What to save: `lossy` saves conversations from which something is left out, `all` every "
+            "conversation, `off` none."
+        ),
     )
     dir: str | None = Field(
         None,
-        description="Directory, or s3://, gs:// or az:// with bucket/prefix; none: `originals` in the state directory.",
+        description="Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`.",
     )
-    endpoint: str = Field("", description="URL of the object store; empty: the vendor's own, or AWS_ENDPOINT_URL.")
-    region: str = Field("us-east-1", description="For s3://: the region; AWS_REGION is heeded where none is set.")
+    endpoint: str = Field(
+        "",
+        description=(
+            "URL of the object store, for MinIO and the like. Without it, AWS_ENDPOINT_URL or the vendor's own."
+        ),
+    )
+    region: str = Field(
+        "us-east-1", description="Region of the bucket, for s3:// only. AWS_REGION is used if this is not set."
+    )
     key: SecretReference = Field(
-        None, description="Access key (Azure: account) as env:NAME; none: AWS_ACCESS_KEY_ID or a role."
+        None,
+        description=(
+            "Access key (Azure: account name) as env:NAME. Without it, AWS_ACCESS_KEY_ID or the role of the machine."
+        ),
     )
     secret: SecretReference = Field(
         None,
-        description="Its secret (Google: service account) as env:NAME; none: see `key`.",
+        description="Secret of `key` (Google: the JSON of a service account) as env:NAME. Set it where `key` is set.",
     )
-    token: SecretReference = Field(None, description="Session token of temporary S3 keys; none: AWS_SESSION_TOKEN.")
+    token: SecretReference = Field(
+        None, description="Session token of temporary S3 credentials as env:NAME. Without it, AWS_SESSION_TOKEN."
+    )
     ca_file: TrustedFile = Field(
-        None, description="Certificates (PEM) of the object store to trust beside the system's."
+        None, description="Path of certificates (PEM) to trust for the object store beside the system's."
     )
-    upload_seconds: float = Field(5, gt=0, description="Seconds after which a file is sent to the object store.")
-    spool_mib: int = Field(1024, ge=1, description="MiB that may wait on this disk while the object store is away.")
+    upload_seconds: float = Field(
+        5, gt=0, description="Seconds after which a new file is uploaded to the object store."
+    )
+    spool_mib: int = Field(
+        1024,
+        ge=1,
+        description="MiB of transcripts that may wait on the local disk while the object store is unreachable.",
+    )
     required: bool = Field(
         default=False,
-        description="Whether a request is refused (503) while what would be folded away of it cannot be written.",
+        description=(
+            "Refuse a request with a 503 while its transcript cannot be saved. Set it where the law asks for"
+            " complete records."
+        ),
     )
-    redact: bool = Field(default=True, description="Whether secrets are taken out before anything is written.")
+    redact: bool = Field(default=True, description="Remove secrets, such as API keys, before a transcript is written.")
     patterns: tuple[SecretPattern, ...] = Field(
-        (), description="Secrets of your own, beside the shipped kinds; each begins with three plain characters."
+        (),
+        description=(
+            "Regular expressions of further secrets to remove. Each must begin with three plain characters, "
+            "such as `corp-[0-9a-f]{32}`."
+        ),
     )
-    days: float = Field(30, ge=0, description="How long a conversation is kept after its last message; 0 is for ever.")
-    mib: int = Field(4096, ge=0, description="How much is kept in all, the oldest goes first; 0 is no bound.")
-    rotate_mib: float = Field(64, gt=0, description="Size at which a file is closed and the next one begun.")
+    days: float = Field(30, ge=0, description="Days to keep a conversation after its last message; 0 is for ever.")
+    mib: int = Field(
+        4096, ge=0, description="MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."
+    )
+    rotate_mib: float = Field(64, gt=0, description="Size in MiB at which a file is closed and the next one begun.")
     fsync: Literal["never", "rotate", "always"] = Field(
         "rotate",
-        description="always: it has reached the disk before it counts as written; rotate: when a file is closed.",
+        description=(
+            "When data must have reached the disk: `always` before a request goes on, `rotate` when a file "
+            "is closed, `never`."
+        ),
     )
 
     @property
@@ -290,13 +441,12 @@ class Transcripts(ConfigModel):
 
 
 class Log(ConfigModel):
-    """What is written about requests. Bodies, headers and queries never are."""
+    """The log on standard output. It never holds bodies, headers or queries of requests."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least important level that is written."
-    )
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level to write.")
     format: Literal["auto", "json", "text"] = Field(
-        "auto", description="auto is text on a terminal and JSON anywhere else."
+        "auto",
+        description="`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else.",
     )
 
 
@@ -305,17 +455,22 @@ class Config(ConfigModel):
 
     listen: Listen = Listen()
     upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_some)] = (Upstream(),)
-    policies: Mapping[str, Policy] = Field({DEFAULT: Policy()}, description="By name, beside the shipped ones.")
-    attachments: tuple[Attachment, ...] = Field((), description="Where policies apply; the first that fits decides.")
+    policies: Mapping[str, Policy] = Field(
+        {DEFAULT: Policy()},
+        description="Compaction policies by name, beside the shipped ones (`compaction-proxy explain`).",
+    )
+    attachments: tuple[Attachment, ...] = Field(
+        (), description="Which policy applies to which requests. The first attachment that matches decides."
+    )
     access: Access = Access()
-    teams: Mapping[TeamName, Team] = Field({}, description="By name; once there is one, only team keys open.")
+    teams: Mapping[TeamName, Team] = Field(
+        {}, description="Teams by name. As soon as there is one, clients need a team key."
+    )
     admin: Admin = Admin()
     state: State = State()
     transcripts: Transcripts = Transcripts()
     log: Log = Log()
-    hooks: tuple[Hook, ...] = Field(
-        (), description="Commands that are run and URLs that are called when something happens."
-    )
+    hooks: tuple[Hook, ...] = Field((), description="Commands to run and URLs to call when something happens.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -46,31 +46,42 @@ AdminKey = Annotated[SecretReference, AfterValidator(strong)]
 
 
 class Access(ConfigModel):
-    """Who may come in. With `teams`, only their keys open; without, everybody passes with a key for the upstream."""
+    """Who may use the proxy. With `teams`, only clients with a team key; without, every client that reaches it."""
 
     team_header: str = Field(
-        "", pattern=FIELD_NAME, description="Header in which a gateway in front names the team; empty is none."
+        "",
+        pattern=FIELD_NAME,
+        description="Header in which a gateway in front of the proxy names the team, if there is such a gateway.",
     )
     trusted: tuple[Network, ...] = Field(
-        ("127.0.0.0/8", "::1/128"), description="Addresses and networks from which that header is believed."
+        ("127.0.0.0/8", "::1/128"), description="Addresses and networks whose `team_header` is believed."
     )
     hosts: tuple[str, ...] = Field(
         (),
-        description="Public names of the proxy, and sites whose pages may call it; asked for where an upstream has a "
-        "key and there are no teams. Addresses and local names need not be listed.",
+        description=(
+            "Public names of the proxy, and web sites whose pages may call it. Needed only with an "
+            "upstream's key and without teams; local names and addresses are always allowed."
+        ),
     )
     tenant_headers: tuple[HeaderName, ...] = Field(
         (),
-        description="Further headers that tell clients apart, such as x-forwarded-user, beside all known credentials.",
+        description=(
+            "Headers that tell clients apart, such as x-forwarded-user, beside all known credentials. "
+            "Clients that share all of them share compacted histories."
+        ),
     )
 
 
 class Team(ConfigModel):
-    """Some people, their keys (`compaction-proxy keys create --team NAME`), and what they get."""
+    """A group of people with keys of their own (`compaction-proxy keys create --team NAME`)."""
 
-    policy: str = Field("", description="Their policy where no attachment says otherwise; empty: the upstream's.")
-    upstream: str = Field("", description="The upstream of all their requests; empty: the first that serves the model.")
-    key: SecretReference = Field(None, description="Their own key for it, as env:NAME or file:PATH; none: its own.")
+    policy: str = Field(
+        "", description="Policy for their requests where no attachment matches. Empty: the upstream's policy."
+    )
+    upstream: str = Field("", description="Upstream for all their requests. Empty: the first that serves the model.")
+    key: SecretReference = Field(
+        None, description="API key for that upstream, as env:NAME or file:PATH. Without one, the upstream's own."
+    )
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
@@ -79,23 +90,27 @@ def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
 
 
 class Attachment(ConfigModel):
-    """Where a policy applies: to requests that fit all of these globs."""
+    """A policy, and the requests that it applies to: those that match all of these globs."""
 
-    policy: str = Field("default", description="The policy.")
-    team: str = Field("*", description="Teams.")
-    key: KeyIds = Field("*", description="Public ids of team keys.")
-    model: str = Field("*", description="Models.")
-    upstream: str = Field("*", description="Upstreams.")
-    tag: str = Field("*", description="What the request's x-compaction-tag header says; without one it is empty.")
-    priority: int = Field(0, description="The highest that fits decides; of two equal ones, the first.")
+    policy: str = Field("default", description="Policy to apply.")
+    team: str = Field("*", description="Teams, as a glob.")
+    key: KeyIds = Field("*", description="Team keys, as a glob over their public ids (the ten characters after cp-).")
+    model: str = Field("*", description="Models, as a glob.")
+    upstream: str = Field("*", description="Upstreams, as a glob.")
+    tag: str = Field(
+        "*", description="Values of the request header x-compaction-tag, as a glob; without the header it is empty."
+    )
+    priority: int = Field(
+        0, description="Attachments with a higher number are looked at first; equal ones in the order of the file."
+    )
     rollout: float = Field(
         EVERYBODY,
         ge=0,
         le=EVERYBODY,
-        description="Percentage of conversations it applies to; others go on to the next.",
+        description="Percentage of conversations that it applies to. Begin a new policy with 5, and raise it.",
     )
     mode: Literal["", "auto", "observe", "off"] = Field(
-        "", description="Instead of the policy's own mode; observe only reports what it would do."
+        "", description="Mode instead of the policy's own. Set `observe` to see what a policy would do."
     )
 
     def fits(self, occasion: "Occasion") -> bool:
@@ -116,14 +131,17 @@ def _covers(wide: str, narrow: str) -> bool:
 
 
 class Admin(ConfigModel):
-    """The pages below /admin/ and their API."""
+    """The admin pages below /admin/ and their API."""
 
-    enabled: bool = Field(default=True, description="Whether they are there.")
+    enabled: bool = Field(default=True, description="Serve them.")
     key: AdminKey = Field(
-        None, description="What opens them, as env:NAME or file:PATH; none: one is made at the first start, and shown."
+        None,
+        description=(
+            "Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."
+        ),
     )
     hosts: tuple[str, ...] = Field(
-        (), description="Names under which browsers may reach them, beside localhost and the address that is bound."
+        (), description="Names under which browsers reach them, beside localhost and the address of `listen.host`."
     )
 
 
