@@ -177,9 +177,9 @@ def test_the_newest_words_of_a_person_stay_although_they_came_before_the_first_c
     words = f"Command output: mine\n{output(1)}"
     talk = [[*says(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(12)]
     before = history(user("Fix the build."), *talk, says("And?"), user(words))
-    heart = Heart(rules=RULES, facts=Facts(usable=12_000))
-    assert heart.send(before).plan.action == "created"
+    worker = Worker(rules=RULES, facts=Facts(usable=12_000))
+    assert worker.send(before).plan.action == "created"
     pieces = [call("Bash", out=output(number)) for number in range(40)]
-    sent = heart.send([*before, *history(*pieces)])
+    sent = worker.send([*before, *history(*pieces)])
     assert sent.plan.action == "created"
     assert {"role": "user", "content": words} in sent.messages
