@@ -1,4 +1,8 @@
-"""What a worker keeps things in, as the configuration says: promises, originals, and what operators have said."""
+"""The composition root: from a configuration to the stores and transcripts that a process runs with.
+
+The one place that imports an optional library, and only where a setting needs it. Workers, commands and admin pages
+build their stores here, so that a setting means the same for all of them.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -23,25 +27,26 @@ from proxy.wire.redaction import Redaction, redaction
 Warn = Callable[[str], None]
 
 
-def board_folder(config: Config) -> Path:
+def snapshot_folder(config: Config) -> Path:
+    """The folder where workers leave their metrics for one another."""
     return Path(config.state.dir) / "workers"
 
 
 def state_url(config: Config) -> str:
-    """Of the state that replicas share; empty where there is none."""
+    """The URL of the state that replicas share; empty without replicas."""
     url = config.state.url
     return url.value if isinstance(url, Secret) else url
 
 
 def check_extras(config: Config) -> None:
-    """InvalidConfig where a setting needs an optional library that is not installed. To call before workers start."""
+    """Raise InvalidConfig if a setting needs an optional library that is not installed. Call it before workers start."""
     if state_url(config):
         _import_redis_store()
-    object_store(config)
+    open_object_store(config)
 
 
 def _import_redis_store() -> ModuleType:
-    """Only here, and only where `state.url` is set: redis-py takes 0.3 s and 25 MB of every process that imports it."""
+    """Import the store on Redis. Only where `state.url` is set: redis-py costs a process 0.3 s and 25 MB."""
     try:
         from proxy.store import redis  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -52,11 +57,13 @@ def _import_redis_store() -> ModuleType:
     return redis
 
 
-def records(config: Config) -> Records:
+def open_records(config: Config) -> Records:
+    """The records of operators: team keys and switches."""
     return Records(Path(config.state.dir))
 
 
-def store(config: Config, warn: Warn) -> Store:
+def open_store(config: Config, warn: Warn) -> Store:
+    """The store of blocks: Redis where replicas share one, else SQLite or memory."""
     bounds = Bounds(promises=config.state.mib * MEBIBYTE, seconds=config.state.days * 24 * 3600)
     if url := state_url(config):
         held = replace(HELD, seconds=bounds.seconds)
@@ -67,8 +74,8 @@ def store(config: Config, warn: Warn) -> Store:
     return SqliteStore(Path(config.state.dir) / "promises.sqlite", bounds, warn)
 
 
-def peek(config: Config, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
-    """The key of the chain, and the blocks under these keys, for commands that only look. StoreUnavailable."""
+def read_blocks(config: Config, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
+    """Read the key of the chain, and the blocks under these keys, without changing the store. StoreUnavailable."""
     if url := state_url(config):
         looked: Coroutine[Any, Any, tuple[bytes | None, dict[str, bytes]]]
         looked = _import_redis_store().peek(url, keys, config.state.ca_file)
@@ -76,13 +83,14 @@ def peek(config: Config, keys: Sequence[str]) -> tuple[bytes | None, dict[str, b
     return sqlite.peek(Path(config.state.dir) / "promises.sqlite", keys)
 
 
-def redacting(config: Config) -> Redaction:
+def build_redaction(config: Config) -> Redaction:
+    """The patterns of secrets that are removed from transcripts and summaries."""
     told = config.transcripts
     return redaction(told.patterns) if told.redact else Redaction()
 
 
 def _import_object_store() -> ModuleType:
-    """Only here, and only where transcripts are kept in an object store: obstore is large."""
+    """Import the client of object stores. Only where transcripts are kept in one: obstore is large."""
     try:
         from proxy.store.transcripts import bucket  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -93,8 +101,8 @@ def _import_object_store() -> ModuleType:
     return bucket
 
 
-def object_store(config: Config) -> ObjectStore | None:
-    """Where originals are kept, if that is an object store. InvalidConfig: it cannot be opened."""
+def open_object_store(config: Config) -> ObjectStore | None:
+    """The object store of the originals; None where they are files. InvalidConfig: it cannot be opened."""
     settings = config.transcripts
     if not settings.is_remote:
         return None
@@ -115,14 +123,14 @@ def object_store(config: Config) -> ObjectStore | None:
     return bucket
 
 
-def archive(config: Config) -> Archive:
-    """The saved originals, for readers."""
-    return Archive(config.originals, object_store(config))
+def open_archive(config: Config) -> Archive:
+    """The saved originals, to be read."""
+    return Archive(config.originals, open_object_store(config))
 
 
-def _uploads(config: Config, warn: Warn, report: Warn) -> Uploads | None:
-    """Every process may remove what is too old from an object store: several of them do no harm."""
-    store, settings = object_store(config), config.transcripts
+def _build_uploads(config: Config, warn: Warn, report: Warn) -> Uploads | None:
+    """The uploads to the object store. Each process removes old objects from it: several of them do no harm."""
+    store, settings = open_object_store(config), config.transcripts
     if store is None:
         return None
     uploading = UploadSettings(
@@ -134,17 +142,17 @@ def _uploads(config: Config, warn: Warn, report: Warn) -> Uploads | None:
     return Uploads(store, config.originals, uploading, warn, report)
 
 
-def keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
-    """What keeps the originals of a worker. The first worker of a machine removes old ones for all."""
+def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
+    """The keeper of a worker's originals. The first worker of a machine removes old ones for all."""
     settings = config.transcripts
     if settings.keep == "off":
         return Keeper()
-    uploads = _uploads(config, warn, report)
+    uploads = _build_uploads(config, warn, report)
     removes_old = uploads is None and not slot
     writing = OriginalsSettings(
         rotate_bytes=int(settings.rotate_mib * MEBIBYTE),
         sync=settings.fsync,
-        redaction=redacting(config),
+        redaction=build_redaction(config),
         retention=Retention(settings.days, settings.mib * MEBIBYTE) if removes_old else None,
     )
     originals = Originals(config.originals, writing, warn, uploads=uploads)

@@ -136,7 +136,7 @@ async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn])
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
     view = await asyncio.to_thread(_build_view, config, request, path, block)
-    return History(found, path, request, view, rehearsed, assembly.redacting(config))
+    return History(found, path, request, view, rehearsed, assembly.build_redaction(config))
 
 
 def _why_no_messages(config: Config) -> str:

@@ -59,7 +59,7 @@ def _synchronize(config: Config, records: Records) -> str:
 
 
 async def _synchronize_once(config: Config, records: Records) -> None:
-    store = assembly.store(config, lambda _: None)  # the exception says why
+    store = assembly.open_store(config, lambda _: None)  # the exception says why
     try:
         await synced(records, store)
     finally:

@@ -36,7 +36,7 @@ class TranscriptSource:
         """The key of the chain, and the blocks stored for these links."""
         keys = {promise_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
-            key, found = assembly.peek(self.config, list(keys))
+            key, found = assembly.read_blocks(self.config, list(keys))
         except StoreUnavailable as fault:
             print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
             return None, {}
@@ -44,4 +44,4 @@ class TranscriptSource:
 
 
 def open_source(config: Config) -> TranscriptSource:
-    return TranscriptSource(config, assembly.archive(config))
+    return TranscriptSource(config, assembly.open_archive(config))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from proxy.assembly import redacting
+from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.conversation import Beside, Page
 from proxy.cli.output import format_bytes, format_table
@@ -107,7 +107,7 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     leaf = _pick_leaf(found, args.leaf)
     path = found.path(leaf)
     beside = _find_beside(source, found, path) if args.compacted else None
-    for line in Page(redacting(source.config), args.full).lines(found, path, beside):
+    for line in Page(build_redaction(source.config), args.full).lines(found, path, beside):
         print(line)  # noqa: T201
     others = [other[:SHORT_LETTERS] for other in found.leaves() if other != leaf]
     if others and not args.leaf:

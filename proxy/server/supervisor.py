@@ -15,7 +15,7 @@ import time
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
-from proxy.assembly import board_folder
+from proxy.assembly import snapshot_folder
 from proxy.config import Config, InvalidConfig
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import Worker
@@ -35,8 +35,8 @@ def serve(source: ConfigSource, config: Config, sock: socket.socket) -> int:
 def clear_snapshots(config: Config) -> None:
     """Make an empty folder for the metrics that workers share. OSError: the state folder is not writable."""
     if config.listen.workers > 1:
-        shutil.rmtree(board_folder(config), ignore_errors=True)
-        board_folder(config).mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(snapshot_folder(config), ignore_errors=True)
+        snapshot_folder(config).mkdir(parents=True, exist_ok=True)
 
 
 def bind_socket(config: Config) -> socket.socket:

@@ -41,7 +41,7 @@ _THREAD_SWITCH_SECONDS = 0.002
 # How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute.
 _CANCEL_SECONDS = 0.1
 # Notes after answers that may be under way at once. More means that the store or an upstream does not keep up.
-_MOST_NOTE_TASKS = 1_000
+_NOTE_LIMIT_TASKS = 1_000
 # How long the notes after the last answers may take once the drain is over.
 _NOTES_SECONDS = 5.0
 _HEAD_LIMIT_BYTES = 64 * 1024
@@ -63,16 +63,16 @@ class Worker:
         self._hooks = hooks.Hooks(config.hooks, self._report_hook_failure)
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._report_store_failure))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
-        self._snapshots = metrics.WorkerSnapshots(assembly.board_folder(config), slot) if slot is not None else None
+        self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot) if slot is not None else None
         if self._snapshots is not None:
             self._snapshots.restore(self._metrics)
-        self._store = assembly.store(config, self._report_store_failure)
-        keeper = assembly.keeper(config, slot, self._report_store_failure, self._report_store_recovery)
-        self._compactor = Compactor(self._store, keeper, self._emit, assembly.redacting(config))
-        self._records = assembly.records(config)
+        self._store = assembly.open_store(config, self._report_store_failure)
+        keeper = assembly.build_keeper(config, slot, self._report_store_failure, self._report_store_recovery)
+        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(config))
+        self._records = assembly.open_records(config)
         self._records.look()
         self._shares = bool(config.state.url) and not slot
-        self._notes = BackgroundTasks(_MOST_NOTE_TASKS)
+        self._notes = BackgroundTasks(_NOTE_LIMIT_TASKS)
         gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(gateway, self._emit, self._metrics, self._snapshots, Admin(self._admin_context(config)))
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
@@ -100,7 +100,7 @@ class Worker:
             file=self._source.file,
             records=self._records,
             store=self._store,
-            archive=assembly.archive(config),
+            archive=assembly.open_archive(config),
             activity_log=self._activity_log,
             audit=self._audit,
             emit=self._emit,

@@ -279,4 +279,4 @@ def test_a_store_that_cannot_be_opened_is_a_fault_of_the_configuration(monkeypat
     for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InvalidConfig, match="no credentials"):
-        assembly.object_store(Config(transcripts={"dir": "az://container"}))
+        assembly.open_object_store(Config(transcripts={"dir": "az://container"}))

@@ -344,7 +344,7 @@ async def test_a_use_puts_off_the_expiry(server, opened):
 
 async def test_what_grew_old_there_is_not_given_back_by_a_worker_that_still_holds_it(server):
     state = {"url": server.url, "days": 0.2 / (24 * 3600)}
-    store = assembly.store(Config.model_validate({"state": state}), print)
+    store = assembly.open_store(Config.model_validate({"state": state}), print)
     await store.put("t/h1", b"block")
     assert await longest(store, "t/h1") == Found("t/h1", b"block")
     await asyncio.sleep(0.25)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from proxy.assembly import redacting
+from proxy.assembly import build_redaction
 from proxy.cli.output import format_table, print_error
 from proxy.compaction.summaries import fetch_whole_answer
 from proxy.config import Config, Upstream
@@ -103,7 +103,7 @@ def _ask_model(turns: Turns, asking: ModelQuestion) -> str:
 
 
 def _build_question(turns: Turns, asking: ModelQuestion) -> str:
-    clean = redacting(asking.config)
+    clean = build_redaction(asking.config)
     for clip in CLIPS_CHARACTERS:
         text = turns.build_question(clip, lambda told: clean.of_text(told)[0])
         if asking.room is None or asking.count(text.encode("utf-8", "replace")) <= asking.room * _ROOM_SHARE:
