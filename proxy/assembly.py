@@ -39,7 +39,7 @@ def state_url(config: Config) -> str:
 
 
 def check_extras(config: Config) -> None:
-    """Raise InvalidConfig if a setting needs an optional library that is not installed. Call it before workers start."""
+    """Raise InvalidConfig if a setting needs an optional library that is missing. To be called before workers start."""
     if state_url(config):
         _import_redis_store()
     open_object_store(config)
