@@ -7,7 +7,7 @@ the most names wipe what is remembered of everybody else.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 ENTRY_BYTES = 200
 """Counted for each entry beside its content: the key, its place in two dictionaries, small values."""
@@ -61,6 +61,12 @@ class ByteBoundedCache(Generic[K, V]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._entries
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+
+    @overload
+    def get(self, key: K, default: T) -> V | T: ...
 
     def get(self, key: K, default: T | None = None) -> V | T | None:
         """The value under this key, which counts as used now."""

@@ -25,6 +25,7 @@ from proxy.access.registry import Registry
 from proxy.admin.errors import NeedsAdminKey, TooManyTries
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed
+from proxy.lru import ByteBoundedCache
 
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
@@ -33,7 +34,8 @@ SLOWEST_SECONDS = 2.0
 FIRST_SECONDS = 0.25
 WAITING_LIMIT = 8
 """So many wrong keys of one address may wait for their answer; further ones are refused at once."""
-ADDRESSES_LIMIT = 10_000
+ADDRESSES_MAX_BYTES = 4 * 1024 * 1024
+"""For the numbers of wrong keys by address: some ten thousand addresses."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to know them)
 _BEARER = "bearer "
@@ -55,7 +57,7 @@ class Guard:
     """Of one worker."""
 
     def __init__(self) -> None:
-        self._wrong: Counter[str] = Counter()
+        self._wrong = ByteBoundedCache[str, int](ADDRESSES_MAX_BYTES)
         self._waiting: Counter[str] = Counter()
 
     def check_host(self, request: web.BaseRequest, config: Config) -> None:
@@ -99,24 +101,20 @@ class Guard:
         # The key comes before the limit: behind a balancer all callers have one address, and a stranger's wrong keys
         # must not keep the operators out. The keys are too long to be guessed, however many are looked at.
         if admin.opens(key, shown):
-            self._wrong.pop(address, None)
+            self._wrong.pop(address)
             return
         if self._waiting[address] >= WAITING_LIMIT:
             raise TooManyTries("too many wrong keys from this address: wait", headers=(("retry-after", "5"),))
-        self._note_wrong(address)
+        wrong = self._wrong.get(address, 0) + 1
+        self._wrong[address] = wrong
         self._waiting[address] += 1
         try:
-            await asyncio.sleep(min(SLOWEST_SECONDS, FIRST_SECONDS * 2 ** min(10, self._wrong[address] - 1)))
+            await asyncio.sleep(min(SLOWEST_SECONDS, FIRST_SECONDS * 2 ** min(10, wrong - 1)))
         finally:
             self._waiting[address] -= 1
             if not self._waiting[address]:
                 del self._waiting[address]
         raise NeedsAdminKey(f"this is not the key: {HOW}")
-
-    def _note_wrong(self, address: str) -> None:
-        if len(self._wrong) >= ADDRESSES_LIMIT:
-            self._wrong.clear()
-        self._wrong[address] += 1
 
 
 def make_session(key: str, now: float) -> str:

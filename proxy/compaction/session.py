@@ -7,7 +7,8 @@ The steps of the core run off the event loop where the history is large.
 import os
 import time
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
+from threading import Lock
 from typing import Any, TypeVar
 
 from proxy import events
@@ -41,7 +42,7 @@ from proxy.core.conversation import (
     StoreFact,
     Turn,
 )
-from proxy.core.memory import Found, Identity, LookUp, ReadBlock
+from proxy.core.memory import Found, Identity, LookUp
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.question import Question
@@ -49,6 +50,7 @@ from proxy.core.recovery import Refusal
 from proxy.core.summary import Summary
 from proxy.core.window import LEARNED_SECONDS, Window, relative_prices, window_to_bytes
 from proxy.errors import ProxyError
+from proxy.lru import ByteBoundedCache
 from proxy.store.originals import Kept
 from proxy.store.promises import SECRET_BYTES, Store, StoreUnavailable
 from proxy.tokenizer import Tokenizers, model_family, prior_calibration
@@ -61,8 +63,10 @@ from proxy.wire.redaction import Redaction
 T = TypeVar("T")
 PLAIN = Gauge()
 SECRET_CHECK_SECONDS = 1.0
-CACHED_BLOCKS_MAX = 64
-WARNED_MAX = 10_000
+CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
+BLOCK_BYTES_PER_STORED_BYTE = 4
+"""A block in memory is about four times as large as in the store: stored, as bytes of messages, and parsed."""
+WARNED_MAX_BYTES = 2 * 1024 * 1024
 RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 MODEL_MAX_CHARS = 128
@@ -110,14 +114,39 @@ class SilentCutWarnings:
     """Conversations whose prompts an upstream cuts silently, as far as a warning was given for them."""
 
     def __init__(self) -> None:
-        self._warned = set[str]()
+        self._warned = ByteBoundedCache[str, bool](WARNED_MAX_BYTES)
 
     def is_first(self, conversation: str) -> bool:
-        is_first = conversation not in self._warned
-        if len(self._warned) >= WARNED_MAX:
-            self._warned.clear()
-        self._warned.add(conversation)
+        is_first = not self._warned.get(conversation)
+        self._warned[conversation] = True
         return is_first
+
+
+class BlockCache:
+    """Blocks that were read: that of a long conversation has a hundred kilobytes and comes back every turn.
+
+    Shared by the threads for large histories, so it is locked.
+    """
+
+    def __init__(self, most_bytes: int = CACHED_BLOCKS_MAX_BYTES) -> None:
+        self._blocks = ByteBoundedCache[tuple[int, bytes], Block](
+            most_bytes,
+            owner_of=lambda key: key[0],
+            weigh=lambda key, _: BLOCK_BYTES_PER_STORED_BYTE * len(key[1]),
+        )
+        self._lock = Lock()
+
+    def read(self, caller: int, stored: bytes) -> Block | None:
+        """The block in these bytes, remembered for this caller."""
+        with self._lock:
+            found = self._blocks.get((caller, stored))
+        if found is not None:
+            return found
+        block = Block.from_bytes(stored)
+        if block is not None:
+            with self._lock:
+                self._blocks[caller, stored] = block
+        return block
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +163,7 @@ class Services:
     window_probe: WindowProbe
     summarizer: Summarizer
     tokenizers: Tokenizers
-    read_block: ReadBlock
+    blocks: BlockCache
     warnings: SilentCutWarnings = field(default_factory=SilentCutWarnings)
 
     @classmethod
@@ -152,7 +181,7 @@ class Services:
             summarizer=Summarizer(store, emit),
             tokenizers=Tokenizers(),
             # The block of a long conversation has a hundred kilobytes and comes back every turn.
-            read_block=lru_cache(maxsize=CACHED_BLOCKS_MAX)(Block.from_bytes),
+            blocks=BlockCache(),
         )
 
     async def close(self) -> None:
@@ -219,7 +248,7 @@ class Session:
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,
-            read_block=services.read_block,
+            read_block=partial(services.blocks.read, self._scope[2]),
         )
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:

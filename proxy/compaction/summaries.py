@@ -26,6 +26,7 @@ from proxy.core.summary import Summary
 from proxy.core.verdict import Said, Verdict
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
+from proxy.lru import ByteBoundedCache
 from proxy.store.promises import Store, StoreUnavailable
 from proxy.upstream import Call, Client
 from proxy.wire import chat, usage
@@ -183,7 +184,7 @@ CLAIM_MARGIN_SECONDS = 5.0
 CALLS_AT_ONCE_MAX = 1_000
 CLOSE_SECONDS = 2.0
 """How long a worker that leaves waits for calls that are about to end."""
-RESTING_MAX = 10_000
+RESTING_MAX_BYTES = 4 * 1024 * 1024
 
 SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -231,7 +232,7 @@ class Summarizer:
         self._emit = emit
         self._pending: dict[str, PendingSummary] = {}
         self._calls = BackgroundTasks(CALLS_AT_ONCE_MAX)
-        self._resting: dict[SummaryScope, float] = {}
+        self._resting = ByteBoundedCache[SummaryScope, float](RESTING_MAX_BYTES, owner_of=lambda scope: scope[0])
 
     def is_resting(self, scope: SummaryScope) -> bool:
         """Whether that upstream is not asked for now, shortly after a fault of it."""
@@ -328,8 +329,6 @@ class Summarizer:
         return outcome
 
     def _rest(self, scope: SummaryScope, seconds: float) -> None:
-        if len(self._resting) >= RESTING_MAX:
-            self._resting.clear()
         self._resting[scope] = time.monotonic() + seconds
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:

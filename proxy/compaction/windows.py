@@ -17,17 +17,23 @@ from proxy.config import Upstream
 from proxy.core.window import Window
 from proxy.errors import ProxyError
 from proxy.lifetime import BackgroundTasks
+from proxy.lru import ByteBoundedCache
 from proxy.upstream import Call, Client
 from proxy.windows import PROBES, find_bundled_window
 from proxy.wire.credentials import is_credential
 
-REMEMBERED_MAX = 10_000
+REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
+"""For each kind of what is remembered here: some ten thousand callers with models of ordinary names."""
 PROBE_INTERVAL_SECONDS = 3600.0
 PROBES_AT_ONCE_MAX = 100
 PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 WindowScope = tuple[str, str, int]
 """Whose window it is: upstream, model, and the caller's fingerprint."""
+
+
+def _caller_of(scope: WindowScope) -> int:
+    return scope[2]
 
 
 def window_scope(upstream: str, model: str, call: Call) -> WindowScope:
@@ -41,15 +47,13 @@ class AcceptedCallers:
     """
 
     def __init__(self) -> None:
-        self._fingerprints: set[int] = set()
+        self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
 
     def add(self, call: Call) -> None:
-        if len(self._fingerprints) >= REMEMBERED_MAX:
-            self._fingerprints.clear()
-        self._fingerprints.add(caller_fingerprint(call))
+        self._fingerprints[caller_fingerprint(call)] = True
 
     def __contains__(self, call: Call) -> bool:
-        return bool(call.caller.team) or caller_fingerprint(call) in self._fingerprints
+        return bool(call.caller.team) or bool(self._fingerprints.get(caller_fingerprint(call)))
 
 
 def caller_fingerprint(call: Call) -> int:
@@ -61,8 +65,8 @@ class LearnedWindows:
     """What overflows and probes taught this worker. The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
-        self._hints: dict[WindowScope, Window] = {}
-        self._probed: dict[WindowScope, Window] = {}
+        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
+        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
 
     def find_hint(self, scope: WindowScope) -> Window | None:
         return self._hints.get(scope)
@@ -70,21 +74,17 @@ class LearnedWindows:
     def note(self, scope: WindowScope, window: Window | None) -> None:
         """Remember what the store says; None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
-            self._hints.pop(scope, None)
-            return
-        if len(self._hints) >= REMEMBERED_MAX:
-            self._hints.clear()
-        self._hints[scope] = window
+            self._hints.pop(scope)
+        else:
+            self._hints[scope] = window
 
     def note_probed(self, scope: WindowScope, window: Window) -> None:
         """Remember what an upstream told this worker until it is stored for the others."""
-        if len(self._probed) >= REMEMBERED_MAX:
-            self._probed.clear()
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:
         """What is still to be stored. Else a block would hold for this worker and not for the next one."""
-        return self._probed.pop(scope, None)
+        return self._probed.pop(scope)
 
 
 class WindowProbe:
@@ -96,12 +96,12 @@ class WindowProbe:
 
     def __init__(self, learned: LearnedWindows) -> None:
         self._learned = learned
-        self._found: dict[WindowScope, Window] = {}
-        self._probed_at: dict[WindowScope, float] = {}
+        self._found = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
+        self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
         self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
 
     def find(self, client: Client, model: str, call: Call) -> Window | None:
-        return self._found.get(window_scope(client.settings.name, model, call)) if self._found else None
+        return self._found.get(window_scope(client.settings.name, model, call)) if len(self._found) else None
 
     def start(self, client: Client, model: str, call: Call) -> None:
         """Probe in the background, where it is worth it and was not done lately."""
@@ -109,9 +109,6 @@ class WindowProbe:
         is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return
-        if len(self._probed_at) >= REMEMBERED_MAX:
-            self._probed_at.clear()
-            self._found.clear()
         # The request that starts the probe does not wait for it, so the probe holds the connections itself.
         if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
             self._probed_at[scope] = monotonic()

@@ -1,6 +1,8 @@
 """Who is known: a team, and whoever an upstream has accepted something of."""
 
-from proxy.compaction.windows import REMEMBERED_MAX, AcceptedCallers
+from proxy.compaction import windows
+from proxy.compaction.windows import AcceptedCallers
+from proxy.lru import ENTRY_BYTES
 from proxy.upstream import Call
 from proxy.wire.caller import ANYBODY, Caller
 
@@ -29,9 +31,10 @@ def test_a_team_is_known():
     assert call(caller=Caller("red")) in AcceptedCallers()
 
 
-def test_so_many_are_remembered_and_no_more():
+def test_so_many_are_remembered_and_the_others_are_not_forgotten_with_the_oldest(monkeypatch):
+    monkeypatch.setattr(windows, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
     known = AcceptedCallers()
-    for number in range(REMEMBERED_MAX + 1):
+    for number in range(101):
         known.add(call(f"sk-{number}"))
     assert call("sk-0") not in known
-    assert call(f"sk-{REMEMBERED_MAX}") in known
+    assert all(call(f"sk-{number}") in known for number in range(1, 101))

@@ -145,8 +145,9 @@ def test_ones_own_server_is_asked_before_the_table_is_believed_and_a_public_one_
 
 
 async def test_what_is_remembered_is_bounded(client, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 3)
+    monkeypatch.setattr(module, "REMEMBERED_MAX_BYTES", 4_000)
     probe = WindowProbe(LearnedWindows())
     for number in range(10):
-        await asked(probe, client, f"model-{number}")
+        await asked(probe, client, f"model-{number}" * 20)
+        assert probe._probed_at.bytes <= 4_000
         assert len(probe._probed_at) <= 3
