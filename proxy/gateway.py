@@ -1,25 +1,25 @@
-"""THE ONE PATH: what happens to a call between the client's door and the upstream's.
+"""The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
 
-A call comes in as values and leaves as an answer whose body is still to be streamed; sockets are the
-server's matter, connections are the upstream's. This is also the one place that may fail open.
+The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
+API. What lies between the two is decided here, by calls in a row.
 """
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from time import perf_counter, time
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from proxy import events
 from proxy.access.door import Admitted, Door
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.local_answers import LocalAnswer
-from proxy.compaction.policy_selection import PolicyChoice, PolicySelector
+from proxy.compaction.policy_selection import PolicySelector
 from proxy.compaction.session import OutgoingRequest
-from proxy.config import Config, Occasion, Secret, Upstream
+from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
@@ -29,11 +29,11 @@ from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import gauge, overflow, paths, routing, sse
 from proxy.wire import headers as wire_headers
-from proxy.wire.caller import Caller
 from proxy.wire.headers import Headers
 from proxy.wire.usage import Tail
 
 T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class ResponseTap:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RelayedAnswer:
     """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
 
     reply: Reply | LocalAnswer
@@ -92,16 +92,45 @@ class Answer:
         return chunks if self.watch is None else _watched(chunks, self.watch)
 
 
+class IncomingRequest(Protocol[R_co]):
+    """A request of a client, as the server lends it: its head is there, its body is still to be read."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def peer(self) -> str: ...
+    def split_target(self) -> tuple[str, str]:
+        """The path below /v1 in its normal form, and the query as it came."""
+
+    async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
+        """The whole body, decompressed; None where there is none."""
+
+    def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:
+        """The body as it arrives."""
+
+    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestRecord) -> R_co:
+        """Send the answer to the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a call goes: the upstream that serves its model. `model` is None where nothing depends on it."""
+
+    client: Client
+    model: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamCalls:
     """The calls of one request to its upstream. Their replies are closed when `owned` is."""
 
-    client: Client
-    model: str | None
+    route: Route
     owned: AsyncExitStack
 
     async def send(self, call: Call) -> Reply:
-        return await self.owned.enter_async_context(self.client.send(call, self.model))
+        return await self.owned.enter_async_context(self.route.client.send(call, self.route.model))
 
 
 class Gateway:
@@ -125,7 +154,7 @@ class Gateway:
         self._records = records
         self._compactor = compactor
         self._emit = emit
-        self._told: set[str] = set()
+        self._relayed_paths = set[str]()
         self._notes = notes
         self._model_decides = (
             len(config.upstreams) > 1
@@ -148,59 +177,44 @@ class Gateway:
         """No new request will come: release the clients after the last one that is under way."""
         self._in_force.release()
 
-    def admit(self, headers: Headers, peer: str, record: RequestRecord) -> Admitted:
-        """Who calls, before anything of a body is read. ProxyError: he may not."""
-        admitted = self._door.admit(headers, peer, self._records.current, time())
+    async def serve(self, request: IncomingRequest[R_co], record: RequestRecord) -> R_co:
+        """Serve one request. ProxyError: it is refused, and why."""
+        # Leased before the body is read: a reload may come meanwhile, and would close the connections of this gateway.
+        with self.lease():
+            path, query = request.split_target()
+            admitted = self._admit(request, record)
+            call = await self._read(request, path, query, admitted, record)
+            route = self._route(call, record)
+            outgoing = await self._prepare(call, route, record)
+            # The block owns the upstream's reply. Leaving it, by a cancellation too, closes it and notes the turn.
+            async with self._send(outgoing, route, record) as answer:
+                return await request.deliver(answer, self.config.listen, record)
+
+    def _admit(self, request: IncomingRequest[R_co], record: RequestRecord) -> Admitted:
+        """Who calls, before anything of the body is read. ProxyError: access denied."""
+        admitted = self._door.admit(request.headers, request.peer, self._records.current, time())
         record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
 
-    def credential_of(self, caller: Caller) -> Secret | None:
+    async def _read(
+        self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestRecord
+    ) -> Call:
+        """The call that the request makes: its body whole where that decides where it goes, else as a stream."""
+        headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
-        return team.key if team is not None else None
+        is_json = "json" in (wire_headers.find(headers, "content-type") or "")
+        body: bytes | AsyncIterator[bytes] | None
+        if _is_chat(request.method, path) or (len(self.clients) > 1 and is_json):
+            body = await request.read_body(limits, record)
+        else:
+            body = request.stream_body(limits, record)
+        if isinstance(body, bytes) and wire_headers.find(headers, "content-encoding") is not None:  # decompressed
+            headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
+        return Call(request.method, path, query, headers, body, caller, team.key if team is not None else None)
 
-    def must_read(self, method: str, path: str, headers: Headers) -> bool:
-        """Whether a body has to be read whole before it is known where it goes and what of it goes."""
-        return _is_chat(method, path) or (
-            len(self.clients) > 1 and "json" in (wire_headers.find(headers, "content-type") or "")
-        )
-
-    @asynccontextmanager
-    async def handle(self, call: Call, record: RequestRecord) -> AsyncGenerator[Answer]:
-        """The answer to a call, for as long as the block lasts.
-
-        Leaving the block closes the upstream's replies and starts the note about the turn, at whatever point the
-        client left: while its answer is relayed, or while the store still hears that the upstream accepted the call.
-        """
-        async with AsyncExitStack() as owned:
-            yield await self._answer(call, record, owned)
-
-    async def _answer(self, call: Call, record: RequestRecord, owned: AsyncExitStack) -> Answer:
+    def _route(self, call: Call, record: RequestRecord) -> Route:
+        """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
         model = routing.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
-        client = self._client_for(model, call)
-        record.upstream = client.settings.name
-        calls = UpstreamCalls(client, model, owned)
-        if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
-            reply = await _send(calls, call, record)
-            return Answer(reply, self._headers_of_relayed(call, record), _watch_for(call, reply))
-        outgoing = await self._prepare(call, call.body, client, model, record)
-        if outgoing.answer is not None:
-            _note(outgoing.decision, record)
-            return Answer(outgoing.answer, render_decision(outgoing.decision), None)
-        reply = await _send(calls, outgoing.call, record)
-        if outgoing.session is not None:
-            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
-        _note(outgoing.decision, record)
-        headers, watch = render_decision(outgoing.decision), _watch_for(call, reply)
-        if not reply.is_good:
-            await self._fail_open(self._compactor.on_rejected(outgoing, reply.status), None, record)
-            return Answer(reply, headers, watch)
-        tap = ResponseTap(partial(self._start_note, outgoing, record))
-        owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves during the next await
-        tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
-        listens = tap.recording is not None or outgoing.decision.plan is not None
-        return Answer(reply, headers, watch, tap if listens else None, _gauge_for(outgoing.usage_view, reply))
-
-    def _client_for(self, model: str | None, call: Call) -> Client:
         settings = self.config.upstream_for(model, call.caller.team)
         if settings is None:
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
@@ -209,22 +223,64 @@ class Gateway:
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
         self._door.check_spending(settings, call.caller, call.headers)
-        return self.clients[settings.name]
+        record.upstream = settings.name
+        return Route(self.clients[settings.name], model)
 
-    async def _prepare(
-        self, call: Call, body: bytes, client: Client, model: str | None, record: RequestRecord
-    ) -> OutgoingRequest:
-        choice = self._select_policy(call, client, model)
-        if call.path == paths.COMPACT:
-            return await self._compactor.compact(call, body, client, choice)
-        unchanged = OutgoingRequest(call, Decision("failed-open"))
-        return await self._fail_open(self._compactor.prepare(call, body, client, choice), unchanged, record)
-
-    def _select_policy(self, call: Call, client: Client, model: str | None) -> PolicyChoice:
+    async def _prepare(self, call: Call, route: Route, record: RequestRecord) -> OutgoingRequest:
+        """What leaves in place of the call: a shortened history, or the client's own bytes."""
+        if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
+            return OutgoingRequest(call, self._decide_relayed(call))
         caller = call.caller
-        return self._policies.select(
-            Occasion(caller.team, caller.key_id, model or "", client.settings.name, caller.tag)
-        )
+        occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
+        choice = self._policies.select(occasion)
+        if call.path == paths.COMPACT:
+            return await self._compactor.compact(call, call.body, route.client, choice)
+        unchanged = OutgoingRequest(call, Decision("failed-open"))
+        return await self._fail_open(self._compactor.prepare(call, call.body, route.client, choice), unchanged, record)
+
+    def _decide_relayed(self, call: Call) -> Decision | None:
+        """What the client of an API that is relayed only is told; None where nothing could be compacted."""
+        if call.method != "POST" or call.path not in paths.NOT_COMPACTED:
+            return None
+        if call.path not in self._relayed_paths:
+            self._relayed_paths.add(call.path)
+            self._emit(events.PathNotCompacted(call.path))
+        return Decision("none", "path-not-compacted")
+
+    @asynccontextmanager
+    async def _send(
+        self, outgoing: OutgoingRequest, route: Route, record: RequestRecord
+    ) -> AsyncGenerator[RelayedAnswer]:
+        """The answer to a request, for as long as the block lasts.
+
+        Leaving the block closes the upstream's replies and starts the note about the turn, at whatever point the
+        client left: while its answer is relayed, or while the store still hears that the upstream accepted the call.
+        """
+        if outgoing.answer is not None:
+            _note(outgoing.decision, record)
+            yield RelayedAnswer(outgoing.answer, render_decision(outgoing.decision), None)
+            return
+        async with AsyncExitStack() as owned:
+            yield await self._ask(outgoing, UpstreamCalls(route, owned), record)
+
+    async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
+        """Ask the upstream, once more where it refuses something that can be helped, and remember what it accepted."""
+        record.sent_at = perf_counter()
+        reply = await calls.send(outgoing.call)
+        record.headers_at = perf_counter()
+        if outgoing.session is not None:
+            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
+        _note(outgoing.decision, record)
+        headers, watch = render_decision(outgoing.decision), _watch_for(outgoing.call, reply)
+        if not reply.is_good:
+            await self._fail_open(self._compactor.on_rejected(outgoing, reply.status), None, record)
+        if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
+            return RelayedAnswer(reply, headers, watch)
+        tap = ResponseTap(partial(self._start_note, outgoing, record))
+        calls.owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves in the next await
+        tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
+        listens = tap.recording is not None or outgoing.decision.plan is not None
+        return RelayedAnswer(reply, headers, watch, tap if listens else None, _gauge_for(outgoing.usage_view, reply))
 
     async def _retry_refused(
         self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
@@ -239,7 +295,7 @@ class Gateway:
             reply = await _send_again(calls, again.call) if again is not None else None
         helped = reply is not None
         self._emit(
-            events.SizeRefused(record.request_id, calls.client.settings.name, refusal.kind, refusal.limit, helped)
+            events.SizeRefused(record.request_id, calls.route.client.settings.name, refusal.kind, refusal.limit, helped)
         )
         if again is None or reply is None:
             if first.session is not None:
@@ -273,16 +329,6 @@ class Gateway:
     async def _note_turn(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
         after = self._compactor.on_completed if tap.is_whole else self._compactor.on_aborted
         await self._fail_open(after(outgoing, tap.tail), None, record)
-
-    def _headers_of_relayed(self, call: Call, record: RequestRecord) -> Headers:
-        """What a client of a format that is only relayed is told."""
-        if call.method != "POST" or call.path not in paths.NOT_COMPACTED:
-            return ()
-        record.reason = "path-not-compacted"
-        if call.path not in self._told:
-            self._told.add(call.path)
-            self._emit(events.PathNotCompacted(call.path))
-        return (("x-compaction", "none"), ("x-compaction-reason", record.reason))
 
 
 async def _read_refusal(reply: Reply) -> Refusal | None:
@@ -318,15 +364,10 @@ async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
     return None
 
 
-async def _send(calls: UpstreamCalls, call: Call, record: RequestRecord) -> Reply:
-    record.sent_at = perf_counter()
-    reply = await calls.send(call)
-    record.headers_at = perf_counter()
-    return reply
-
-
-def render_decision(decision: Decision) -> Headers:
+def render_decision(decision: Decision | None) -> Headers:
     """What the client is told of it. A decision becomes headers only here."""
+    if decision is None:
+        return ()
     pairs: list[tuple[str, str]] = [("x-compaction", decision.outcome)]
     if decision.plan is not None:
         pairs += [
@@ -341,7 +382,9 @@ def render_decision(decision: Decision) -> Headers:
     return tuple(pairs)
 
 
-def _note(decision: Decision, record: RequestRecord) -> None:
+def _note(decision: Decision | None, record: RequestRecord) -> None:
+    if decision is None:
+        return
     record.compaction = decision.outcome
     record.reason = decision.reason or None
     record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after

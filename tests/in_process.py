@@ -23,6 +23,29 @@ from proxy.store.memory import MemoryStore
 from proxy.upstream import Call
 
 
+class WithoutSocket:
+    """A request as the server would lend it to the gateway. What is delivered is collected."""
+
+    def __init__(self, call, chunks, hold=None):
+        self.method, self.headers, self.peer = call.method, call.headers, "127.0.0.1"
+        self._call, self._chunks, self._hold = call, chunks, hold
+
+    def split_target(self):
+        return self._call.path, self._call.query
+
+    async def read_body(self, _limits, _record):
+        return self._call.body
+
+    def stream_body(self, _limits, _record):
+        raise AssertionError("chats are read whole")
+
+    async def deliver(self, answer, _limits, _record):
+        if self._hold is not None:
+            await self._hold()
+        async for chunk in answer.body():
+            self._chunks.append(chunk)
+
+
 class Served:
     """A gateway with real connections to an upstream, as a worker has it. Leaving the block needs all leases back."""
 
@@ -61,10 +84,7 @@ class Served:
         chunks = [] if chunks is None else chunks
         gateway = gateway or self.gateway
         record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
-        with gateway.lease():
-            async with gateway.handle(call, record) as answer:
-                async for chunk in answer.body():
-                    chunks.append(chunk)
+        await gateway.serve(WithoutSocket(call, chunks), record)
         return b"".join(chunks)
 
     @property

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import pytest
 from agent_talk import Agent, reading
-from in_process import Served, connections_closed
+from in_process import Served, WithoutSocket, connections_closed
 from living import WORK, settings
 from serving import serving
 from upstream import answer, delta, hang, pause, says, stream
@@ -53,9 +53,12 @@ async def test_an_answer_whose_body_nobody_begins_to_read_is_closed_and_noted(up
     up.script = stream(delta(content="Hi"), hang())
     record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
     async with Served(up, tmp_path) as served:
-        with pytest.raises(ConnectionError), served.gateway.lease():
-            async with served.gateway.handle(served.call(BIG), record):
-                raise ConnectionError
+
+        async def leave():
+            raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            await served.gateway.serve(WithoutSocket(served.call(BIG), [], hold=leave), record)
         await connections_closed(up)
     assert len(served.turns) == 1
 

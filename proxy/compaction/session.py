@@ -77,7 +77,8 @@ class OutgoingRequest:
     """A request as it leaves: the call, what was decided, and how its answer is shown to the client."""
 
     call: Call
-    decision: Decision
+    decision: Decision | None
+    """None: a call of another API, of which nothing could be compacted."""
     options: RequestOptions = field(default_factory=RequestOptions)
     session: "Session | None" = None
     """None where nothing is decided: bypassed, not understood, failed open."""
@@ -266,7 +267,7 @@ class Session:
         decision = await self.run(self.exchange.recover(refusal))
         if decision is None:
             return None
-        if decision.plan is not outgoing.decision.plan:
+        if outgoing.decision is not None and decision.plan is not outgoing.decision.plan:
             self._announce(decision)
         again = await self._render(outgoing, decision)
         if self._body != before:

@@ -2,6 +2,6 @@
 
 supervisor    several workers on one port        worker        one process, from its start to the end of its drain
 app           which handler serves a path        protocol      aiohttp's connections with errors of this proxy
-intake        a request -> a call                delivery      an answer -> the client's connection
-config_watch  what operators change while it runs
+client_request  a request on its socket: its body read, its answer sent
+config_watch    what operators change while it runs
 """

@@ -13,8 +13,7 @@ from proxy.admin.app import is_admin
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError
 from proxy.gateway import Gateway
 from proxy.request_record import RequestRecord
-from proxy.server import intake
-from proxy.server.delivery import Delivery
+from proxy.server.client_request import ClientRequest
 from proxy.server.protocol import REQUEST_ID, error_response, new_request_id
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire import paths
@@ -76,7 +75,7 @@ class App:
         self.in_flight += 1
         self._idle.clear()
         try:
-            return await self._relay(request, record)
+            return await self._serve(request, record)
         except asyncio.CancelledError:
             record.outcome = "client-left"
             raise
@@ -93,23 +92,14 @@ class App:
                 record.status = Internal.status  # aiohttp's error handler will send this status
             self._emit(record.to_event(perf_counter()))
 
-    async def _relay(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
-        # Leased before the body is read: a reload may come meanwhile, and would close the connections of this gateway.
+    async def _serve(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
         gateway = self.gateway
-        with gateway.lease():
-            return await self._relay_by(gateway, request, record)
-
-    async def _relay_by(self, gateway: Gateway, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
         limit = gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
             raise Overloaded(
                 f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
             )
-        call = await intake.receive_call(request, gateway, record)
-        # The block owns the upstream's reply. Leaving it, by a cancellation too, closes the reply and notes the turn.
-        async with gateway.handle(call, record) as answer:
-            delivery = Delivery(request, answer, record, gateway.config.listen.heartbeat_seconds)
-            return await delivery.send(last=self.draining)
+        return await gateway.serve(ClientRequest(request, lambda: self.draining), record)
 
     # --- the proxy's own pages ---------------------------------------------------------------------------------------
 

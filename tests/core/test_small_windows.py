@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from chat import call, history, says, user
-from heart import Heart
+from worker import Worker
 
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
@@ -36,8 +36,8 @@ def size_of(sent):
 
 @pytest.mark.parametrize("window", [1_500, 2_048, 3_000, 4_096, 6_000, 8_192])
 def test_a_plain_agent_stays_within_a_small_window(window):
-    heart = Heart(RULES, Facts(usable=window), count=lambda raw: len(raw) // 3)
-    sizes = [size_of(heart.send(messages)) for messages in grown(user("Find every caller of the handler."))]
+    worker = Worker(RULES, Facts(usable=window), count=lambda raw: len(raw) // 3)
+    sizes = [size_of(worker.send(messages)) for messages in grown(user("Find every caller of the handler."))]
     assert max(sizes) <= window
 
 
@@ -45,9 +45,9 @@ def test_a_plain_agent_stays_within_a_small_window(window):
 def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(window):
     talk = [[*user(f"Point {number}: " + "mind this too. " * 20), *says("Yes.")] for number in range(40)]
     rules = replace(RULES, fold=(DropMiddle(user_tokens=500),))
-    heart = Heart(rules, Facts(usable=window), count=lambda raw: len(raw) // 3)
+    worker = Worker(rules, Facts(usable=window), count=lambda raw: len(raw) // 3)
     for messages in grown(user("The task."), *talk, user("Now begin."), steps=20):
-        sent = heart.send(messages)
+        sent = worker.send(messages)
         assert size_of(sent) <= window
         assert {"role": "user", "content": "The task."} in sent.messages
         assert {"role": "user", "content": "Now begin."} in sent.messages
@@ -55,13 +55,13 @@ def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(win
 
 def test_one_long_result_does_not_fill_a_small_window():
     messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
-    heart = Heart(RULES, Facts(usable=3_000), count=lambda raw: len(raw) // 3)
-    assert size_of(heart.send(messages)) <= 3_000
+    worker = Worker(RULES, Facts(usable=3_000), count=lambda raw: len(raw) // 3)
+    assert size_of(worker.send(messages)) <= 3_000
 
 
 def drafted(**more):
     messages = history(user("x"), *(step(random.Random(number), number) for number in range(30)))
-    body = Heart(RULES).decides(messages).body
+    body = Worker(RULES).decides(messages).body
     return Draft((), body, origin=body, **more)
 
 
@@ -87,7 +87,7 @@ def test_as_a_last_resort_no_lines_and_no_names_stay():
 
 def test_a_result_is_clipped_to_half_of_a_small_window():
     messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
-    body = Heart(RULES).decides(messages).body
+    body = Worker(RULES).decides(messages).body
     small, large = (Draft((), body, window=window) for window in (2_000, 16_000))
     assert len(ClipOutput()(small).middle[-1].content) <= 2 * 2_000
     assert ClipOutput()(large) == large
