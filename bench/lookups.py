@@ -9,7 +9,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.compaction.originals import Keeper
 from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
 from proxy.config import Policy, Upstream
-from proxy.store.promises import Found
+from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
 from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
@@ -22,15 +22,15 @@ class Counting(SqliteStore):
 
     looked = 0
 
-    async def longest(
-        self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    async def find_first(
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
         self.looked += 1
-        return await super().longest(promises, facts, *more)
+        return await super().find_first(blocks, facts, *more)
 
-    async def fact(self, key: str) -> bytes | None:
+    async def read_fact(self, key: str) -> bytes | None:
         self.looked += 1
-        return await super().fact(key)
+        return await super().read_fact(key)
 
 
 async def look_ups(place: Path) -> tuple[int, int]:

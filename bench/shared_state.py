@@ -5,7 +5,7 @@
 
 Three proxies before the same upstream, alike but for where they keep their state, take turns with an agent at work.
 What Redis *adds* is its median less that of the proxy that keeps its state in memory. Then the look-up by itself, as
-a request makes it: one promise a quarter of the way back, the last time, no summary. The Redis is on the same machine
+a request makes it: one block a quarter of the way back, the last time, no summary. The Redis is on the same machine
 and shares the clients' core: a network between them adds its round trip, once to a request.
 """
 
@@ -30,9 +30,9 @@ from redis.asyncio import Redis
 from standin import Pace, StandIn
 from tables import figure, provenance, table
 
-from proxy.store.meanwhile import Meanwhile
+from proxy.store.contract import Store, StoreUnavailable
+from proxy.store.fallback import FallbackStore
 from proxy.store.memory import MemoryStore
-from proxy.store.promises import Store, StoreUnavailable
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 
@@ -133,13 +133,13 @@ def _verdict(added: float) -> str:
 async def looks(name: str, store: Store, links: int) -> tuple[str, ...]:
     """One after the other, as from a single agent."""
     tenant, chain = "t" * 24, [os.urandom(20).hex() for _ in range(links)]
-    promises, anchors, summaries = ([f"{tenant}/{kind}/{link}" for link in chain] for kind in ("block", "anchor", "s"))
-    await store.put(promises[links // 4], os.urandom(BLOCK))
-    await store.note(anchors[2], os.urandom(LAST_TIME), 3_600)
+    blocks, anchors, summaries = ([f"{tenant}/{kind}/{link}" for link in chain] for kind in ("block", "anchor", "s"))
+    await store.put_block(blocks[links // 4], os.urandom(BLOCK))
+    await store.write_fact(anchors[2], os.urandom(LAST_TIME), 3_600)
     times = []
     for _ in range(LOOKS):
         began = perf_counter()
-        block, last, *_ = await store.longest(promises, anchors, (), summaries)
+        block, last, *_ = await store.find_first(blocks, anchors, (), summaries)
         times.append(perf_counter() - began)
         assert block is not None
         assert last is not None
@@ -152,7 +152,7 @@ async def look_rows(place: Path, port: int) -> list[tuple[str, ...]]:
         kinds = {
             "memory": MemoryStore(),
             "sqlite": SqliteStore(place / f"{links}.sqlite"),
-            "redis": Meanwhile(RedisStore(url)),
+            "redis": FallbackStore(RedisStore(url)),
         }
         for name, store in kinds.items():
             before = await spent(port)
@@ -172,10 +172,10 @@ async def spent(port: int) -> float:
 async def sizes(port: int) -> str:
     """What the server needs for one of each."""
     store, tenant = RedisStore(f"redis://127.0.0.1:{port}/2"), "t" * 24
-    promise, fact = (f"{tenant}/{kind}/{os.urandom(20).hex()}" for kind in ("block", "anchor"))
-    await store.put(promise, os.urandom(BLOCK))
-    await store.note(fact, os.urandom(LAST_TIME), 3_600)
-    taken = [await said(port, "MEMORY", "USAGE", key) for key in (f"cp/1/promise/{promise}", f"cp/1/fact/{fact}")]
+    block, fact = (f"{tenant}/{kind}/{os.urandom(20).hex()}" for kind in ("block", "anchor"))
+    await store.put_block(block, os.urandom(BLOCK))
+    await store.write_fact(fact, os.urandom(LAST_TIME), 3_600)
+    taken = [await said(port, "MEMORY", "USAGE", key) for key in (f"cp/1/promise/{block}", f"cp/1/fact/{fact}")]
     await store.close()
     return (
         f"A block of {BLOCK:,} bytes takes {taken[0]} bytes of the server's memory, a fact of {LAST_TIME} {taken[1]}."
@@ -199,15 +199,15 @@ async def run(place: Path) -> tuple[str, list[tuple[str, str, str, str]]]:
             with contestants(kinds, upstream.url, place) as field_:
                 found = await requests(field_)
         looked, taken = await look_rows(place, port), await sizes(port)
-    promised = targets(found)
+    targets_met = targets(found)
     parts = [
         f"# What the state costs\n\n{provenance()}.",
         table(("request", "p50 ms", "p99 ms", "over memory"), request_rows(found)),
         table(("look-up", "p50 ms", "p99 ms", "server ms"), looked),
         taken,
-        table(("target", "at most", "found", ""), promised),
+        table(("target", "at most", "found", ""), targets_met),
     ]
-    return "\n".join(f"{part}\n" for part in parts), promised
+    return "\n".join(f"{part}\n" for part in parts), targets_met
 
 
 async def listens(port: int) -> None:
@@ -215,7 +215,7 @@ async def listens(port: int) -> None:
     store = RedisStore(f"redis://127.0.0.1:{port}")
     for _ in range(100):
         try:
-            await store.secret()
+            await store.load_secret()
             break
         except StoreUnavailable:
             await asyncio.sleep(0.1)
@@ -229,11 +229,11 @@ def main() -> int:
     args = parser.parse_args()
     os.sched_setaffinity(0, {CLIENTS})
     with tempfile.TemporaryDirectory() as place:
-        text, promised = asyncio.run(run(Path(place)))
+        text, targets_met = asyncio.run(run(Path(place)))
     print(text)
     if args.markdown:
         args.markdown.write_text(text)
-    return int(args.strict and not all(verdict == "met" for *_, verdict in promised))
+    return int(args.strict and not all(verdict == "met" for *_, verdict in targets_met))
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ class HeldStore(MemoryStore):
         super().__init__()
         self.reached, self.allowed = asyncio.Event(), asyncio.Event()
 
-    async def put(self, key, value, over=None):
+    async def put_block(self, key, value, over=None):
         self.reached.set()
         await self.allowed.wait()
-        return await super().put(key, value, over)
+        return await super().put_block(key, value, over)
 
 
 async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connection_behind(up, tmp_path):

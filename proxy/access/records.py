@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from proxy.access.registry import Registry
-from proxy.store.promises import Store, StoreUnavailable
+from proxy.store.contract import Store, StoreUnavailable
 
 FILE = "registry.json"
 SHARED = "registry"
@@ -103,14 +103,14 @@ class Records:
 async def synced(records: Records, store: Store) -> None:
     """File and shared copy become the same. StoreUnavailable, RegistryUnreadable: till then the file is what counts."""
     for _ in range(TRIES):
-        theirs = await store.document(SHARED)
+        theirs = await store.read_document(SHARED)
         if records.agreed == (theirs, records.current):  # four times a second, and nothing new
             return
         shared = _shared(theirs)
         if shared.merged(records.current) != records.current:
             await asyncio.to_thread(records.change, shared.merged)
         ours = records.current
-        if ours == shared or await store.swap(SHARED, theirs, ours.to_bytes()):
+        if ours == shared or await store.replace_document(SHARED, theirs, ours.to_bytes()):
             records.agreed = (theirs, ours) if ours == shared else None
             return
     raise StoreUnavailable("the registry changes faster than it can be merged")

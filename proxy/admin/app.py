@@ -29,7 +29,7 @@ from proxy.admin.guard import Guard, Visitor
 from proxy.config import Config
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
-from proxy.store.promises import StoreUnavailable
+from proxy.store.contract import StoreUnavailable
 
 ROUTES = (
     *overview.ROUTES,

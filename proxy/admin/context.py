@@ -16,7 +16,7 @@ from proxy.admin.guard import Visitor
 from proxy.config import Config, Loaded
 from proxy.events import AdminActed, Listener
 from proxy.store.activity_log import ActivityLog
-from proxy.store.promises import Store
+from proxy.store.contract import Store
 from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditListener
 

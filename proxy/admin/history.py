@@ -17,11 +17,11 @@ from proxy.admin.message_status import MessageStatus, View, show_with_block, sho
 from proxy.admin.transcript_search import find_transcript, shorten
 from proxy.config import Config
 from proxy.core.groups import last_assistant
-from proxy.core.identity import promise_key
+from proxy.core.identity import block_key
 from proxy.core.messages import Message, Request
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
-from proxy.store.promises import Found, StoreUnavailable
+from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.transcripts.lines import MessageLine
 from proxy.store.transcripts.reading import Transcript, role_and_text
 from proxy.wire import chat
@@ -166,7 +166,7 @@ async def _find_block(
     """The block that stood for so much of it, or, where none did, the one that was only observed."""
     links = _links(path)[:reach][::-1]
     for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
-        found: Found | None = (await context.store.longest([promise_key(space, link) for link in links]))[0]
+        found: Found | None = (await context.store.find_first([block_key(space, link) for link in links]))[0]
         if found is not None:
             return Block.from_bytes(found.value), space != tenant
     return None, False

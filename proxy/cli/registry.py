@@ -13,7 +13,7 @@ from proxy.access.records import Change, Records, RegistryUnreadable, synced
 from proxy.access.registry import Registry
 from proxy.cli import options
 from proxy.config import Config
-from proxy.store.promises import StoreUnavailable
+from proxy.store.contract import StoreUnavailable
 from proxy.telemetry import audit
 
 

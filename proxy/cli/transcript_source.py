@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from proxy import assembly
 from proxy.config import Config
-from proxy.core.identity import promise_key
-from proxy.store.promises import StoreUnavailable
+from proxy.core.identity import block_key
+from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.reading import Transcript, read_transcript
 
@@ -34,7 +34,7 @@ class TranscriptSource:
 
     def read_state(self, tenant: str = "", links: tuple[str, ...] = ()) -> tuple[bytes | None, dict[str, bytes]]:
         """The key of the chain, and the blocks stored for these links."""
-        keys = {promise_key(tenant, bytes.fromhex(link)): link for link in links}
+        keys = {block_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
             key, found = assembly.read_blocks(self.config, list(keys))
         except StoreUnavailable as fault:

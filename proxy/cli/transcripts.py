@@ -14,7 +14,7 @@ from proxy.cli import options
 from proxy.cli.conversation import Beside, Page
 from proxy.cli.output import format_bytes, format_table
 from proxy.cli.transcript_source import NotFoundError, TranscriptSource, open_source
-from proxy.store.promises import MEBIBYTE
+from proxy.store.contract import MEBIBYTE
 from proxy.store.transcripts.archive import Retention
 from proxy.store.transcripts.lines import MessageLine
 from proxy.store.transcripts.reading import Transcript, Verification, read_transcript, verify

@@ -23,8 +23,8 @@ from proxy.core import asides
 from proxy.core.conversation import Answer, Decision
 from proxy.core.messages import Request
 from proxy.core.recovery import Refusal
+from proxy.store.contract import Store
 from proxy.store.originals import Kept, Recording
-from proxy.store.promises import Store
 from proxy.upstream import Call, Client
 from proxy.wire import chat, paths, silence, usage
 from proxy.wire.headers import Headers

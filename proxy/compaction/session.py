@@ -51,8 +51,8 @@ from proxy.core.summary import Summary
 from proxy.core.window import LEARNED_SECONDS, Window, relative_prices, window_to_bytes
 from proxy.errors import ProxyError
 from proxy.lru import ByteBoundedCache
+from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.originals import Kept
-from proxy.store.promises import SECRET_BYTES, Store, StoreUnavailable
 from proxy.tokenizer import Tokenizers, model_family, prior_calibration
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
@@ -104,7 +104,7 @@ class StoreSecret:
         if time.monotonic() - self._checked_at >= SECRET_CHECK_SECONDS:
             try:
                 # A store that lost its own secret takes the one in use, so that blocks are found again.
-                self._value = await self._store.secret(self._value)
+                self._value = await self._store.load_secret(self._value)
                 self._checked_at = time.monotonic()
             except StoreUnavailable as fault:
                 self._emit(events.StoreFailed(str(fault)))
@@ -355,21 +355,21 @@ class Session:
 
     async def _look_up(self, keys: LookUp) -> Found | None:
         try:
-            return await self._services.store.longest(keys.blocks, keys.facts, keys.windows, keys.summaries)
+            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
         except StoreUnavailable as fault:
             self._services.emit(events.StoreFailed(str(fault)))
             return None
 
     async def _store_block(self, action: StoreBlock) -> bytes | None:
         try:
-            return await self._services.store.put(action.key, action.block, over=action.replaces)
+            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
         except StoreUnavailable as fault:
             self._services.emit(events.StoreFailed(str(fault)))
             return None
 
     async def _store_fact(self, action: StoreFact) -> None:
         try:
-            await self._services.store.note(action.key, action.value, action.seconds)
+            await self._services.store.write_fact(action.key, action.value, action.seconds)
         except StoreUnavailable as fault:
             self._services.emit(events.StoreFailed(str(fault)))
 

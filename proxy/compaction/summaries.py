@@ -27,7 +27,7 @@ from proxy.core.verdict import Said, Verdict
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.store.promises import Store, StoreUnavailable
+from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream import Call, Client
 from proxy.wire import chat, usage
 from proxy.wire import headers as wire_headers
@@ -302,7 +302,7 @@ class Summarizer:
             return Summary(order.call.question.covers, text) if text else None
         finally:
             with suppress(StoreUnavailable):
-                await self._store.note(order.key, kept.to_bytes(), seconds, over=claim.to_bytes())
+                await self._store.write_fact(order.key, kept.to_bytes(), seconds, over=claim.to_bytes())
 
     async def _run(self, order: SummaryOrder) -> SummaryOutcome:
         started, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
@@ -335,7 +335,7 @@ class Summarizer:
         """Whether this worker is the one to ask. Without a store each worker asks for itself."""
         try:
             # The claim outlives the work, so that no other worker starts it again.
-            return await self._store.claim(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
+            return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
             return True
@@ -345,7 +345,7 @@ class Summarizer:
         key = identity.summary_key(covers)
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
-                while (value := await self._store.fact(key)) is not None:
+                while (value := await self._store.read_fact(key)) is not None:
                     found = SummaryCandidate.from_bytes(value)
                     if found is None or found.state != "making":
                         return Summary(covers, found.text) if found is not None and found.text else None

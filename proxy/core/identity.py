@@ -55,14 +55,14 @@ def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) ->
     return step.digest()
 
 
-def promise_key(tenant: str, link: bytes) -> str:
+def block_key(tenant: str, link: bytes) -> str:
     """The key under which a block is stored. The tenant comes first, so that a store can keep tenants apart as well."""
     return f"{tenant}/block/{link.hex()}"
 
 
 def bound_key(tenant: str, link: bytes, head: str) -> str:
     """The key under which a block stands where a summary of another head stands under the link's own."""
-    return f"{promise_key(tenant, link)}.{head}"
+    return f"{block_key(tenant, link)}.{head}"
 
 
 def canonical(message: Message, *, marked: bool = True) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from proxy.core.calibration import UNCALIBRATED, Calibration
 from proxy.core.head import head_digest
-from proxy.core.identity import bound_key, chain, promise_key
+from proxy.core.identity import block_key, bound_key, chain
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.rules import Anchor
@@ -75,7 +75,7 @@ class Identity:
     def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
         """Where a block of this link stands: under the link, or beside it where another head's summary stands."""
         space = f"{self.tenant}/{OBSERVED}" if observed else self.tenant
-        return promise_key(space, link), bound_key(space, link, self.head)
+        return block_key(space, link), bound_key(space, link, self.head)
 
     def summary_key(self, covers: int) -> str:
         return f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synced
 from proxy.config import Config, InvalidConfig, Loaded
-from proxy.store.promises import Store, StoreUnavailable
+from proxy.store.contract import Store, StoreUnavailable
 
 _FILE_SECONDS = 0.25
 # Short, so that a switch is in force within a second, on other replicas too.

@@ -1,10 +1,11 @@
-"""What outlives a request. One shape, several keepers, one conformance suite (tests/store).
+"""What outlives a request: one contract, several kinds of stores, one conformance suite for all (tests/store).
 
-promises.py   the contract: promises (blocks), facts, documents, one secret
-memory.py     one process, forgets
-sqlite.py     one machine, several workers
-redis.py      many machines; resp.py is how it speaks, lua.py what the server does in one step
-meanwhile.py  what a worker goes on with while a shared one is out
-originals.py  every message as it came and every answer, on disk
-transcripts/  what that takes: lines, files, retention, reading, proof
+contract.py       blocks, facts, documents, one secret: what every store does with them
+memory.py         one process, until its end
+sqlite.py         one machine, several workers
+redis.py          many machines; redis_client.py: connections and time-outs; redis_scripts.py: what the server does
+fallback.py       what a worker goes on with while a shared store is out
+originals.py      every message as it came and every answer, on disk
+transcripts/      how they are saved and read: one file per conversation, and an object store
+chronicle.py      what the admin pages show of the past
 """

@@ -1,7 +1,7 @@
 """The store that many machines share: a Redis or Valkey server, one with Sentinels, or a Cluster.
 
-Whatever is looked up for a request comes in one round trip (`lua.py` has the scripts), and no request waits long for
-a server that is slow or down (`redis_client.py`). All but the documents can be derived again, so it may be emptied.
+What is looked up for a request comes in one round trip (`redis_scripts.py`), and no request waits long for a server
+that is slow or down (`redis_client.py`). All but the documents can be derived again, so it may be emptied.
 
 How much is kept is the server's own affair (`maxmemory`). What may go expires or is evicted; the secret and the
 documents have no expiry, so that `volatile-lru` leaves them alone.
@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from proxy.config.state_url import parse_state_url
-from proxy.store.lua import LONGEST, NOTE, PUT, SECRET, SWAP
-from proxy.store.promises import GRAIN, SECRET_BYTES, Bounds, Found
+from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient
+from proxy.store.redis_scripts import FIND_FIRST, LOAD_SECRET, PUT, REPLACE, WRITE
 
 PREFIX = "cp/1"
 """Every key begins with it. The number is the version of what the values hold."""
+BLOCK, FACT = "promise", "fact"
+"""Kinds, as they stand in keys: version 0.1 called a block a promise."""
 DEADLINE_BYTES = 8
 """What the scripts write in front of each value."""
 FIRST_BATCH_KEYS, LARGEST_BATCH_KEYS = 8, 2048
 """The script unpacks the keys of a list in batches, wider and wider: the answer nearly always lies in the first."""
 
-DEFAULT = Bounds()
+DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
 
 
@@ -41,7 +43,7 @@ class RedisStore:
     def __init__(
         self,
         url: str,
-        bounds: Bounds = DEFAULT,
+        limits: StoreLimits = DEFAULT,
         warn: Callable[[str], None] = _ignore,
         *,
         clock: Callable[[], float] | None = None,
@@ -50,56 +52,56 @@ class RedisStore:
     ) -> None:
         self._url = parse_state_url(url)
         self._client = GuardedClient(self._url, ca_file, timeout, warn)
-        self._seconds = bounds.seconds
+        self._seconds = limits.block_seconds
         self._clock = clock
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._url}>"
 
-    async def longest(
-        self, promises: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    async def find_first(
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        lists = (promises, facts, *more)
+        lists = (blocks, facts, *more)
         first: list[Found | None] = [None] * len(lists)
         for part in self._split_by_slot(lists):
-            for place, found in enumerate(await self._longest(part)):
+            for place, found in enumerate(await self._find_in_slot(part)):
                 first[place] = _earlier(lists[place], first[place], found)
         return tuple(first)
 
-    async def put(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        standing = await self._put("promise", key, value, self._seconds, over)
+    async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
+        standing = await self._put(BLOCK, key, value, self._seconds, over)
         return value if standing is None else standing
 
-    async def fact(self, key: str) -> bytes | None:
-        _, found = await self.longest((), (key,))
+    async def read_fact(self, key: str) -> bytes | None:
+        _, found = await self.find_first((), (key,))
         return found.value if found else None
 
-    async def note(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
+    async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         if over is None:
-            await self._client.run(NOTE, [self._key("fact", key)], self._now, seconds, value)
+            await self._client.run(WRITE, [self._key(FACT, key)], self._now, seconds, value)
         else:
-            await self._put("fact", key, value, seconds, over)
+            await self._put(FACT, key, value, seconds, over)
 
-    async def claim(self, key: str, value: bytes, seconds: float) -> bool:
-        return await self._put("fact", key, value, seconds) is None
+    async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
+        return await self._put(FACT, key, value, seconds) is None
 
-    async def secret(self, held: bytes | None = None) -> bytes:
-        secret = await self._client.run(SECRET, [f"{PREFIX}/secret"], held or secrets.token_bytes(SECRET_BYTES))
+    async def load_secret(self, held: bytes | None = None) -> bytes:
+        secret = await self._client.run(LOAD_SECRET, [f"{PREFIX}/secret"], held or secrets.token_bytes(SECRET_BYTES))
         if not isinstance(secret, bytes):
             raise self._client.odd_reply()
         return secret
 
-    async def document(self, key: str) -> bytes | None:
+    async def read_document(self, key: str) -> bytes | None:
         return await self._get(f"{PREFIX}/document/{key}")
 
-    async def swap(self, key: str, old: bytes | None, new: bytes) -> bool:
+    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
         values = (new,) if old is None else (new, old)
-        return await self._client.run(SWAP, [f"{PREFIX}/document/{key}"], *values) == 1
+        return await self._client.run(REPLACE, [f"{PREFIX}/document/{key}"], *values) == 1
 
     async def peek(self, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
         """The secret, and the blocks under these keys; a block stays as old as it is."""
         secret = await self._get(f"{PREFIX}/secret")
-        values = {key: await self._get(self._key("promise", key)) for key in keys}
+        values = {key: await self._get(self._key(BLOCK, key)) for key in keys}
         return secret, {key: value[DEADLINE_BYTES:] for key, value in values.items() if value is not None}
 
     async def close(self) -> None:
@@ -129,17 +131,19 @@ class RedisStore:
             return [lists]
         return [[[key for key in keys if key.partition("/")[0] == tenant] for keys in lists] for tenant in tenants]
 
-    async def _longest(self, lists: Lists) -> Sequence[Found | None]:
-        kinds = ("promise", *("fact" for _ in lists[1:]))
+    async def _find_in_slot(self, lists: Lists) -> Sequence[Found | None]:
+        kinds = (BLOCK, *(FACT for _ in lists[1:]))
         server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
         routed_by = next(keys[0] for keys in server_lists if keys)
         batches = [batch for keys in server_lists for batch in _batches(keys)]
-        reply = await self._client.run(LONGEST, [routed_by], self._now, self._seconds, GRAIN, *batches)
+        reply = await self._client.run(
+            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *batches
+        )
         if not isinstance(reply, list) or len(reply) != len(lists):
             raise self._client.odd_reply()
-        return [self._found(keys, entry) for keys, entry in zip(lists, reply, strict=True)]
+        return [self._read_found(keys, entry) for keys, entry in zip(lists, reply, strict=True)]
 
-    def _found(self, keys: Sequence[str], entry: object) -> Found | None:
+    def _read_found(self, keys: Sequence[str], entry: object) -> Found | None:
         match entry:
             case None:
                 return None

@@ -41,8 +41,8 @@ from redis.exceptions import (
 )
 
 from proxy.config.state_url import StateUrl
-from proxy.store.lua import Script
-from proxy.store.promises import StoreUnavailable
+from proxy.store.contract import StoreUnavailable
+from proxy.store.redis_scripts import Script
 
 Argument = str | bytes | int | float
 Client = Redis | RedisCluster
@@ -233,7 +233,7 @@ class GuardedClient:
         except NoScriptError:
             raise
         except ResponseError as refusal:
-            raise StoreUnavailable(self._refused(server, refusal)) from None
+            raise StoreUnavailable(self._explain_refusal(server, refusal)) from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s"
         except _FAULTS as fault:
@@ -278,7 +278,7 @@ class GuardedClient:
                 return node.name if node is not None else ""
         return ""
 
-    def _refused(self, server: str, refusal: ResponseError) -> str:
+    def _explain_refusal(self, server: str, refusal: ResponseError) -> str:
         kind = _kind(refusal)
         if kind in _PROMOTED_ELSEWHERE:
             return self._suspend(server, _refusal(kind))

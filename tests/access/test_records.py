@@ -10,8 +10,8 @@ import pytest
 from proxy.access.keys import minted
 from proxy.access.records import SHARED, Records, RegistryUnreadable, synced
 from proxy.access.registry import EVERYBODY, Registry
+from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
-from proxy.store.promises import StoreUnavailable
 
 
 def off(known):
@@ -138,7 +138,7 @@ async def test_a_shared_state_that_was_emptied_is_made_whole_again(tmp_path):
     await synced(records, MemoryStore())
     emptied = MemoryStore()
     await synced(records, emptied)
-    assert Registry.from_bytes(await emptied.document(SHARED)) == records.current
+    assert Registry.from_bytes(await emptied.read_document(SHARED)) == records.current
 
 
 async def test_a_replica_that_lost_its_disk_gets_it_back(tmp_path):
@@ -167,25 +167,25 @@ async def test_a_shared_copy_that_is_none_is_told_and_changes_nothing(tmp_path, 
     """Another release's, or somebody else's key: whoever syncs must hear of it and go on, not die of it."""
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
-    await store.swap(SHARED, None, data)
+    await store.replace_document(SHARED, None, data)
     with pytest.raises(RegistryUnreadable, match="shared state"):
         await synced(records, store)
     assert records.current.halts(EVERYBODY)
-    assert await store.document(SHARED) == data
+    assert await store.read_document(SHARED) == data
 
 
 async def test_what_is_the_same_in_another_spelling_is_left_alone(tmp_path):
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
     spelled = records.current.to_bytes().replace(b"\n", b"")
-    await store.swap(SHARED, None, spelled)
+    await store.replace_document(SHARED, None, spelled)
     await synced(records, store)
-    assert await store.document(SHARED) == spelled
+    assert await store.read_document(SHARED) == spelled
 
 
 async def test_a_registry_that_cannot_be_swapped_says_so(tmp_path):
     class Restless(MemoryStore):
-        async def swap(self, key, old, new):
+        async def replace_document(self, key, old, new):
             return False
 
     records = Records(tmp_path)

@@ -13,7 +13,7 @@ from completions import says as tells
 from transcribed import heard, history_of, keep, originals
 
 from proxy.cli import main
-from proxy.core.identity import chain, promise_key
+from proxy.core.identity import block_key, chain
 from proxy.core.plan import decide
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.scene import Scene
@@ -45,10 +45,10 @@ def store(place: Path, promises) -> None:
 
     async def fill() -> None:
         kept = SqliteStore(place / "promises.sqlite")
-        await kept.secret()
+        await kept.load_secret()
         await kept._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
         for key, value in promises.items():
-            await kept.put(key, value)
+            await kept.put_block(key, value)
         await kept.close()
 
     asyncio.run(fill())
@@ -141,7 +141,7 @@ def block_of(source):
     rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
     ready = decide(Scene.of(request, links, (), rules, facts=Facts(force=True)))
     assert ready.action == "created"
-    return {promise_key(TENANT, ready.link): ready.block.to_bytes()}, ready
+    return {block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
 
 
 def test_what_the_model_saw_is_shown_beside_what_was_sent(run, state):

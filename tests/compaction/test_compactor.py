@@ -41,21 +41,21 @@ class Watched(MemoryStore):
         super().__init__()
         self.asked = []
 
-    async def longest(self, promises, facts=(), *more):
-        self.asked.append(("longest", promises, facts))
-        return await super().longest(promises, facts, *more)
+    async def find_first(self, blocks, facts=(), *more):
+        self.asked.append(("find_first", blocks, facts))
+        return await super().find_first(blocks, facts, *more)
 
-    async def fact(self, key):
-        self.asked.append(("fact", key, None))
-        return await super().fact(key)
+    async def read_fact(self, key):
+        self.asked.append(("read_fact", key, None))
+        return await super().read_fact(key)
 
-    async def put(self, key, value, over=None):
-        self.asked.append(("put", key, value))
-        return await super().put(key, value, over)
+    async def put_block(self, key, value, over=None):
+        self.asked.append(("put_block", key, value))
+        return await super().put_block(key, value, over)
 
-    async def note(self, key, value, seconds, over=None):
-        self.asked.append(("note", key, value))
-        await super().note(key, value, seconds, over)
+    async def write_fact(self, key, value, seconds, over=None):
+        self.asked.append(("write_fact", key, value))
+        await super().write_fact(key, value, seconds, over)
 
     def times(self, act):
         return sum(name == act for name, *_ in self.asked)
@@ -140,7 +140,7 @@ async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_rem
     prepared = await house.sends(reading(3))
     assert prepared.call.body == body(reading(3))
     assert prepared.decision.plan is None
-    assert [act for act, *_ in house.store.asked] == ["longest"]
+    assert [act for act, *_ in house.store.asked] == ["find_first"]
 
 
 async def test_a_block_stands_where_a_reload_has_raised_every_threshold(house):
@@ -167,10 +167,10 @@ async def test_what_counting_takes_is_fetched_while_histories_are_still_short(ho
 
 async def test_above_notice_there_is_one_look_up_for_all_that_is_remembered(house):
     await house.prepares(WORK)
-    ((asked, promises, facts),) = house.store.asked
-    assert asked == "longest"
-    assert len(promises) == len(WORK)  # a link for each message after the head, and one before them
-    assert len(facts) == len(promises) + 1
+    ((asked, blocks, facts),) = house.store.asked
+    assert asked == "find_first"
+    assert len(blocks) == len(WORK)  # a link for each message after the head, and one before them
+    assert len(facts) == len(blocks) + 1
 
 
 async def test_what_is_off_says_so_even_where_nothing_would_have_been_done(house):
@@ -200,7 +200,7 @@ async def test_a_history_of_a_head_alone_is_no_trouble(house):
 async def test_nothing_is_promised_before_the_upstream_has_accepted_it(house):
     first, second = await house.prepares(WORK), await house.prepares(WORK)
     assert (action(first), action(second)) == ("created", "created")
-    assert house.store.times("put") == 0
+    assert house.store.times("put_block") == 0
     await house.compactor.on_accepted(second, ANSWER)
     assert action(await house.prepares(WORK)) == "applied"
 
@@ -365,7 +365,7 @@ async def test_nothing_is_kept_of_a_stranger_before_an_upstream_has_accepted_him
     assert action(prepared) == "created"
     await asyncio.sleep(0.2)
     assert kept() == []
-    assert not store.times("put")
+    assert not store.times("put_block")
     await house.compactor.on_accepted(prepared, ANSWER)
     await house.leave()
     assert [message for message in kept() if message["role"] != "system"] == WORK[1:]

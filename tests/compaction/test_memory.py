@@ -12,7 +12,7 @@ from proxy.compaction import session as module
 from proxy.compaction.session import StoreSecret
 from proxy.core.calibration import UNCALIBRATED, Calibration
 from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
-from proxy.core.identity import promise_key
+from proxy.core.identity import block_key
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.overlay import Block, Part
 from proxy.core.pipeline import quarter
@@ -20,8 +20,8 @@ from proxy.core.plan import Ready
 from proxy.core.rules import Anchor, Rules
 from proxy.core.summary import Summary
 from proxy.core.window import LearnedLimit, Window
+from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
-from proxy.store.promises import StoreUnavailable
 from proxy.store.sqlite import SqliteStore
 
 LINKS = tuple(bytes([number]) * 20 for number in range(6))
@@ -76,13 +76,13 @@ class Recollection:
         await self.perform(exchange.accept())
 
     async def note(self, identity, last, *, first):
-        await self.store.note(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
+        await self.store.write_fact(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
         if first and last.calibration.observations:
-            await self.store.note(identity.scale_key, last.calibration.to_bytes(), 60)
+            await self.store.write_fact(identity.scale_key, last.calibration.to_bytes(), 60)
 
     async def candidate(self, identity):
         keys = identity.summary_keys()
-        return read_candidate((await self.store.longest((), keys))[1], keys)
+        return read_candidate((await self.store.find_first((), keys))[1], keys)
 
     async def perform(self, steps):
         result = None
@@ -96,9 +96,9 @@ class Recollection:
                 case Identify():
                     result = Owner(US.tenant, b"")
                 case LookUp(blocks, facts, windows, summaries):
-                    result = await self.store.longest(blocks, facts, windows, summaries)
+                    result = await self.store.find_first(blocks, facts, windows, summaries)
                 case StoreBlock(key, raw, replaces):
-                    result = await self.store.put(key, raw, over=replaces)
+                    result = await self.store.put_block(key, raw, over=replaces)
 
 
 @pytest.fixture
@@ -195,19 +195,19 @@ async def test_what_no_model_wrote_is_for_all_heads(recall):
 
 async def test_a_summary_of_version_0_1_stays(recall, store):
     """It names no head. Blocks of an upgrade's eve are used by whoever shares tenant and messages, as they were."""
-    await store.put(promise_key(US.tenant, LINKS[4]), told_block(4, "old").to_bytes())
+    await store.put_block(block_key(US.tenant, LINKS[4]), told_block(4, "old").to_bytes())
     assert (await found(recall, ONE)).block.summary.text == "old"
 
 
 async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, store, monkeypatch):
     await stores(recall, ONE, told_block(4, "of one"))
-    lookups, longest = [], store.longest
+    lookups, find_first = [], store.find_first
 
     async def counted(*keys):
         lookups.append(keys)
-        return await longest(*keys)
+        return await find_first(*keys)
 
-    monkeypatch.setattr(store, "longest", counted)
+    monkeypatch.setattr(store, "find_first", counted)
     await found(recall, ONE)
     assert len(lookups) == 1
     await found(recall, OTHER)
@@ -216,7 +216,7 @@ async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, s
 
 async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
     ready = SummaryCandidate("ready", "of one").to_bytes()
-    await store.note(ONE.summary_key(4), ready, 60)
+    await store.write_fact(ONE.summary_key(4), ready, 60)
     assert (await recall.candidate(ONE)).text == "of one"
     assert await recall.candidate(OTHER) is None
 
@@ -246,7 +246,7 @@ async def test_what_stands_elsewhere_is_not_replaced(recall):
 async def test_a_block_of_another_format_is_none(store, recall):
     await promised(recall, block(2))
     at = await found(recall)
-    await store.put(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
+    await store.put_block(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
     assert (await found(recall)).block is None
     await promised(recall, block(2), memory=await found(recall))
     assert (await found(recall)).block == block(2)
@@ -302,9 +302,9 @@ async def test_who_learned_nothing_teaches_nothing(recall):
 
 async def test_what_is_known_of_the_window_comes_with_the_same_look_up(recall, store):
     learned, told = recall.exchange(US)._window_keys(US.tenant)
-    await store.note(told, json.dumps([2, 9_000, None, None]).encode(), 60)
+    await store.write_fact(told, json.dumps([2, 9_000, None, None]).encode(), 60)
     assert (await found(recall)).window == Window(total=9_000, origin="live")
-    await store.note(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
+    await store.write_fact(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
     assert (await found(recall)).window == Window(total=8_000, origin="learned")
 
 
@@ -322,8 +322,8 @@ async def test_another_worker_remembers_the_same(recall, store):
 async def test_what_cannot_be_read_is_not_known(recall, store, garbage):
     keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.exchange(US)._window_keys(US.tenant)]
     for key in keys:
-        await store.note(key, garbage, 60)
-    await store.put(promise_key(US.tenant, LINKS[2]), garbage)
+        await store.write_fact(key, garbage, 60)
+    await store.put_block(block_key(US.tenant, LINKS[2]), garbage)
     known = await found(recall)
     assert (known.last, known.calibration, known.window, known.block) == (None, PRIOR, None, None)
     assert SummaryCandidate.from_bytes(garbage) is None
@@ -342,17 +342,17 @@ class Gone(MemoryStore):
             raise StoreUnavailable("the disk is gone")
         return await act(*asked)
 
-    async def longest(self, promises, facts=(), *more):
-        return await self._answer(super().longest, promises, facts, *more)
+    async def find_first(self, blocks, facts=(), *more):
+        return await self._answer(super().find_first, blocks, facts, *more)
 
-    async def put(self, key, value, over=None):
-        return await self._answer(super().put, key, value, over)
+    async def put_block(self, key, value, over=None):
+        return await self._answer(super().put_block, key, value, over)
 
-    async def note(self, key, value, seconds, over=None):
-        return await self._answer(super().note, key, value, seconds, over)
+    async def write_fact(self, key, value, seconds, over=None):
+        return await self._answer(super().write_fact, key, value, seconds, over)
 
-    async def secret(self, held=None):
-        return await self._answer(super().secret, held)
+    async def load_secret(self, held=None):
+        return await self._answer(super().load_secret, held)
 
 
 async def test_without_a_store_a_key_of_ones_own_serves_until_it_is_back(told):
@@ -362,7 +362,7 @@ async def test_without_a_store_a_key_of_ones_own_serves_until_it_is_back(told):
     assert await secret.get() == meanwhile
     assert told == [events.StoreFailed("the disk is gone")] * 2
     store.away = False
-    held = await MemoryStore.secret(store)
+    held = await MemoryStore.load_secret(store)
     assert await secret.get() == held != meanwhile
 
 
@@ -379,7 +379,7 @@ async def test_a_key_that_the_store_lost_is_told_it_again_and_all_use_the_same(s
 
 async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_second(store, monkeypatch):
     kept = StoreSecret(MemoryStore(), lambda _: None)
-    ours, theirs = await kept.get(), await store.secret()
+    ours, theirs = await kept.get(), await store.load_secret()
     kept._store = store
     assert await kept.get() == ours
     monkeypatch.setattr(module, "SECRET_CHECK_SECONDS", 0)

@@ -7,7 +7,7 @@ from growth import assert_grows_in_proportion
 from histories import any_history
 from hypothesis import given
 
-from proxy.core.identity import beginning, canonical, chain, promise_key, unmarked
+from proxy.core.identity import beginning, block_key, canonical, chain, unmarked
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -105,7 +105,7 @@ def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are(
 
 
 def test_every_key_begins_with_the_tenant():
-    assert promise_key(TENANT, b"\x01\x02") == "team-a/block/0102"
+    assert block_key(TENANT, b"\x01\x02") == "team-a/block/0102"
 
 
 def marked_parts(count):

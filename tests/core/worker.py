@@ -32,8 +32,8 @@ from proxy.core.recovery import untouched_decision
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.summary import Summary
 from proxy.core.window import Window
+from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
-from proxy.store.promises import Found
 from proxy.wire.chat import render
 
 NOW = 1_000_000.0
@@ -136,7 +136,7 @@ class Driver:
             case StartSummary(question) if self.worker.model:
                 self._write(question)
             case StoreBlock(key, block, replaces):
-                at_once(self.worker.store.put(key, block, over=replaces))
+                at_once(self.worker.store.put_block(key, block, over=replaces))
         return None
 
     def _write(self, question):
@@ -146,7 +146,7 @@ class Driver:
         return summary
 
     def _look_up(self, keys):
-        found = at_once(self.worker.store.longest(keys.blocks, ()))
+        found = at_once(self.worker.store.find_first(keys.blocks, ()))
         if not keys.blocks:
             return (None, None, None, None)
         # The identity is not set yet while it is being looked up: it follows from the request alone.

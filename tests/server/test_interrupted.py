@@ -19,7 +19,7 @@ from proxy.errors import ProxyError
 from proxy.events import RequestFinished
 from proxy.server.app import App
 from proxy.server.protocol import HttpServer
-from proxy.store.promises import Bounds
+from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Call, Client
@@ -31,7 +31,7 @@ FEW = 5  # suspensions that each path has more of; fewer would mean that the tes
 
 def store_in(place):
     """A store whose answers have to be awaited."""
-    return SqliteStore(place / "promises.sqlite", Bounds(), lambda why: None)
+    return SqliteStore(place / "promises.sqlite", StoreLimits(), lambda why: None)
 
 
 async def interrupted(interrupt, run):

@@ -11,13 +11,13 @@ import pytest
 from redis_groups import ClusterNodes
 from redis_server import RedisServer, needs_redis
 
-from proxy.store.meanwhile import Meanwhile
+from proxy.store.contract import Store, StoreLimits
+from proxy.store.fallback import FallbackStore
 from proxy.store.memory import MemoryStore
-from proxy.store.promises import Bounds, Store
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 
-BOUNDS = Bounds(promises=100_000, facts=20_000, seconds=1000.0)
+BOUNDS = StoreLimits(block_bytes=100_000, fact_bytes=20_000, block_seconds=1000.0)
 PATIENT = 10.0  # a busy machine is no finding
 
 
@@ -40,7 +40,7 @@ def nothing() -> None:
 class Kept:
     """A kind of store: `open(bounds)` gives one worker's view of the state."""
 
-    open: Callable[[Bounds], Store]
+    open: Callable[[StoreLimits], Store]
     forward: Callable[[float], None]
     lose: Callable[[], None] = nothing
     opened: list[Store] = field(default_factory=list)
@@ -76,7 +76,7 @@ def in_memory(place):
 
 def in_sqlite(place):
     clock, path = Clock(), place.folder / "state.db"
-    return Kept(lambda bounds: SqliteStore(path, bounds, clock=clock, patience=PATIENT), clock.forward, path.unlink)
+    return Kept(lambda bounds: SqliteStore(path, bounds, clock=clock, timeout=PATIENT), clock.forward, path.unlink)
 
 
 def in_redis(place):
@@ -92,7 +92,7 @@ def in_redis_and_in_mind(place):
     clock = Clock()
 
     def opened(bounds):
-        return Meanwhile(RedisStore(place.url, bounds, clock=clock, timeout=PATIENT), bounds, clock)
+        return FallbackStore(RedisStore(place.url, bounds, clock=clock, timeout=PATIENT), bounds, clock)
 
     return Kept(opened, clock.forward, place.empty)
 

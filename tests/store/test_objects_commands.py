@@ -63,7 +63,7 @@ def both(tmp_path, bucket, monkeypatch):
 
 async def _key(place):
     kept = SqliteStore(place)
-    await kept.secret()
+    await kept.load_secret()
     await kept._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
     await kept.close()
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from redis_server import needs_redis
 
-from proxy.store.promises import Found, StoreUnavailable
+from proxy.store.contract import Found, StoreUnavailable
 
 pytestmark = needs_redis
 GARBAGE = {
@@ -22,40 +22,40 @@ GARBAGE = {
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 async def test_a_value_without_a_deadline_is_nothing_and_is_overwritten(server, opened, garbage):
     store = opened(server.url)
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     for key in ("promise/t/h1", "promise/t/h2", "fact/t/a"):
         server.set(f"cp/1/{key}", garbage)
-    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (None, None)
-    assert await store.put("t/h1", b"again") == b"again"
-    assert await store.claim("t/a", b"mine", 60)
-    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"again"), Found("t/a", b"mine"))
+    assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (None, None)
+    assert await store.put_block("t/h1", b"again") == b"again"
+    assert await store.claim_fact("t/a", b"mine", 60)
+    assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"again"), Found("t/a", b"mine"))
 
 
 async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, opened):
     store = opened(server.url)
-    await store.put("t/h1", b"older")
+    await store.put_block("t/h1", b"older")
     for key in ("promise/t/h2", "fact/t/a", "secret"):
         server.says("DEL", f"cp/1/{key}")
         server.says("LPUSH", f"cp/1/{key}", "x")
-    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"older"), None)
-    assert await store.put("t/h2", b"block") == b"block"
-    await store.note("t/a", b"fact", 60)
-    assert await store.longest(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h2", b"block"), Found("t/a", b"fact"))
-    assert len(await store.secret()) == 32
+    assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"older"), None)
+    assert await store.put_block("t/h2", b"block") == b"block"
+    await store.write_fact("t/a", b"fact", 60)
+    assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h2", b"block"), Found("t/a", b"fact"))
+    assert len(await store.load_secret()) == 32
 
 
 @pytest.mark.parametrize("garbage", [b"", b"x" * 1_000])
 async def test_a_secret_that_no_hash_takes_is_replaced_by_the_one_in_use(server, opened, garbage):
     store = opened(server.url)
     server.set("cp/1/secret", garbage)
-    assert await store.secret(b"h" * 32) == b"h" * 32
-    assert await store.secret() == b"h" * 32
+    assert await store.load_secret(b"h" * 32) == b"h" * 32
+    assert await store.load_secret() == b"h" * 32
 
 
 async def test_a_document_of_another_type_is_left_alone_and_said(server, opened):
     store = opened(server.url)
     server.says("LPUSH", "cp/1/document/keys", "x")
-    for act in (store.document, lambda key: store.swap(key, None, b"new")):
+    for act in (store.read_document, lambda key: store.replace_document(key, None, b"new")):
         with pytest.raises(StoreUnavailable, match=r"WRONGTYPE.*delete it"):
             await act("keys")
     assert server.says("TYPE", "cp/1/document/keys") == "+list"
@@ -105,13 +105,13 @@ async def test_a_server_that_replies_oddly_is_out_and_nothing_else(opened, schem
         store = opened(f"{scheme}://{address}" + ("/name" if "sentinel" in scheme else ""))
         for _ in range(2):
             for act in (
-                store.longest(["t/h2", "t/h1"], ["t/a"]),
-                store.put("t/h1", b"block"),
-                store.claim("t/a", b"mine", 60),
-                store.note("t/a", b"fact", 60),
-                store.secret(),
-                store.document("keys"),
-                store.swap("keys", None, b"new"),
+                store.find_first(["t/h2", "t/h1"], ["t/a"]),
+                store.put_block("t/h1", b"block"),
+                store.claim_fact("t/a", b"mine", 60),
+                store.write_fact("t/a", b"fact", 60),
+                store.load_secret(),
+                store.read_document("keys"),
+                store.replace_document("keys", None, b"new"),
             ):
                 began = time.monotonic()
                 with suppress(StoreUnavailable):  # a value that a server might have sent is believed

@@ -8,7 +8,7 @@ import pytest
 from redis_groups import cluster, sentinels
 from redis_server import RIGHTS, needs_redis
 
-from proxy.store.promises import Found, StoreUnavailable
+from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, STORE_TIMEOUT_SECONDS
 
@@ -18,8 +18,8 @@ CLUSTER_RIGHTS = "+command +cluster|slots"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "shared-state.md"
 
 
-async def longest(store, *keys):
-    block, _ = await store.longest(keys)
+async def find_block(store, *keys):
+    block, _ = await store.find_first(keys)
     return block
 
 
@@ -49,32 +49,32 @@ def group(tmp_path):
 
 async def test_after_a_failover_the_new_primary_is_used_and_what_stood_still_stands(group, opened):
     store = opened(group.url)
-    secret = await store.secret()
-    await store.put("t/h1", b"block")
+    secret = await store.load_secret()
+    await store.put_block("t/h1", b"block")
     group.primary.says("WAIT", "1", "1000")
     group.primary.kill()
-    await seconds_until(store.secret, FAILOVER_SECONDS)
-    assert await longest(store, "t/h1") == Found("t/h1", b"block")
-    assert await store.put("t/h2", b"later") == b"later"
-    assert await store.secret() == secret
+    await seconds_until(store.load_secret, FAILOVER_SECONDS)
+    assert await find_block(store, "t/h1") == Found("t/h1", b"block")
+    assert await store.put_block("t/h2", b"later") == b"later"
+    assert await store.load_secret() == secret
     assert group.replica.info("replication")["role"] == "master"
     assert await peek(group.url, ["t/h1"]) == (secret, {"t/h1": b"block"})
 
 
 async def test_a_primary_that_hangs_is_given_up_for_its_replica(group, opened):
     store = opened(group.url)
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     group.primary.says("WAIT", "1", "1000")
     group.primary.pause()
-    await seconds_until(store.secret, FAILOVER_SECONDS)
-    assert await longest(store, "t/h1") == Found("t/h1", b"block")
+    await seconds_until(store.load_secret, FAILOVER_SECONDS)
+    assert await find_block(store, "t/h1") == Found("t/h1", b"block")
     group.primary.resume()
 
 
 async def test_a_service_that_no_sentinel_knows_is_said(group, opened, warnings):
     store = opened(group.url.replace("primary-of-tests", "another"))
     with pytest.raises(StoreUnavailable, match="no Sentinel that answers knows a primary of this name"):
-        await store.secret()
+        await store.load_secret()
     assert len(warnings) == 1
 
 
@@ -84,9 +84,9 @@ async def test_sentinels_have_users_of_their_own(group, opened):
     assert group.sentinel.says("ACL", "SETUSER", "default", "-sentinel|masters") == "+OK"
     url = group.url.replace("//", "//proxy:open-sesame@")
     store = opened(f"{url}?sentinel_username=guard&sentinel_password=let-me-see")
-    assert await store.put("t/h1", b"block") == b"block"
+    assert await store.put_block("t/h1", b"block") == b"block"
     with pytest.raises(StoreUnavailable, match=r"NOPERM|lacks a right"):
-        await opened(url).secret()
+        await opened(url).load_secret()
 
 
 # --- Cluster ---
@@ -113,8 +113,8 @@ async def test_all_keys_of_a_tenant_are_on_one_node_and_tenants_are_spread(nodes
     store = opened(nodes.url)
     for number in range(20):
         for link in range(3):
-            await store.put(f"team{number}/block/{link}", b"block")
-            await store.note(f"team{number}/anchor/{link}", b"fact", 60)
+            await store.put_block(f"team{number}/block/{link}", b"block")
+            await store.write_fact(f"team{number}/anchor/{link}", b"fact", 60)
     where = [{key.partition("{")[2].partition("}")[0] for key in keys} for keys in nodes.keys("cp/1/*")]
     assert all(where)
     assert len(set().union(*where)) == sum(map(len, where)) == 20
@@ -123,11 +123,11 @@ async def test_all_keys_of_a_tenant_are_on_one_node_and_tenants_are_spread(nodes
 async def test_one_look_up_may_ask_for_several_tenants(nodes, opened):
     store = opened(nodes.url)
     for number in range(6):
-        await store.put(f"team{number}/h", b"block %d" % number)
-        await store.note(f"team{number}/f", b"fact %d" % number, 60)
+        await store.put_block(f"team{number}/h", b"block %d" % number)
+        await store.write_fact(f"team{number}/f", b"fact %d" % number, 60)
     keys = [f"team{number}/h" for number in range(6)]
-    assert await longest(store, *keys[::-1]) == Found("team5/h", b"block 5")
-    assert await store.longest(["none/h", *keys[2:]], ["team4/f"], ["none/f"], ["team1/f", "team3/f"]) == (
+    assert await find_block(store, *keys[::-1]) == Found("team5/h", b"block 5")
+    assert await store.find_first(["none/h", *keys[2:]], ["team4/f"], ["none/f"], ["team1/f", "team3/f"]) == (
         Found("team2/h", b"block 2"),
         Found("team4/f", b"fact 4"),
         None,
@@ -138,31 +138,31 @@ async def test_one_look_up_may_ask_for_several_tenants(nodes, opened):
 async def test_a_node_that_hangs_is_waited_for_once_and_only_by_its_own_tenants(nodes, opened):
     store, tenants = opened(nodes.url), tenants_of(nodes)
     for tenant in tenants.values():
-        await store.put(f"{tenant}/h", b"block")
+        await store.put_block(f"{tenant}/h", b"block")
     hanging = nodes.nodes[0]
     hanging.pause()
     try:
         with pytest.raises(StoreUnavailable):
-            await longest(store, f"{tenants[hanging.port]}/h")
+            await find_block(store, f"{tenants[hanging.port]}/h")
         began = time.monotonic()
         for _ in range(10):
             with pytest.raises(StoreUnavailable):
-                await longest(store, f"{tenants[hanging.port]}/h")
+                await find_block(store, f"{tenants[hanging.port]}/h")
         for port in tenants.keys() - {hanging.port}:
-            assert await longest(store, f"{tenants[port]}/h")
+            assert await find_block(store, f"{tenants[port]}/h")
         assert time.monotonic() - began < STORE_TIMEOUT_SECONDS
     finally:
         hanging.resume()
-    await seconds_until(lambda: longest(store, f"{tenants[hanging.port]}/h"), 8 * CHECK_INTERVAL_SECONDS)
+    await seconds_until(lambda: find_block(store, f"{tenants[hanging.port]}/h"), 8 * CHECK_INTERVAL_SECONDS)
 
 
 async def test_a_connection_that_was_dropped_while_idle_is_opened_again_unnoticed(nodes, opened, warnings):
     store = opened(nodes.url)
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     for node in nodes.nodes:
         node.says("CLIENT", "KILL", "TYPE", "normal")
     await asyncio.sleep(0.05)
-    assert await longest(store, "t/h1") == Found("t/h1", b"block")
+    assert await find_block(store, "t/h1") == Found("t/h1", b"block")
     assert warnings == []
 
 
@@ -170,14 +170,14 @@ async def test_a_slot_that_moved_is_followed(nodes, opened):
     store, tenants = opened(nodes.url), tenants_of(nodes)
     source, target = nodes.nodes[:2]
     tenant = tenants[source.port]
-    await store.put(f"{tenant}/h", b"block")
+    await store.put_block(f"{tenant}/h", b"block")
     slot = source.says("CLUSTER", "KEYSLOT", f"{{t.{tenant}}}")[1:]
     owner = {node.port: node.told("CLUSTER", "MYID") for node in nodes.nodes}
     try:
         source.says("DEL", f"cp/1/promise/{{t.{tenant}}}/h")
         for node in (target, source, nodes.nodes[2]):
             assert node.says("CLUSTER", "SETSLOT", slot, "NODE", owner[target.port]) == "+OK"
-        assert await store.put(f"{tenant}/h", b"elsewhere") == b"elsewhere"
+        assert await store.put_block(f"{tenant}/h", b"elsewhere") == b"elsewhere"
         assert target.keys("cp/1/promise/*")
     finally:
         target.flush()
@@ -190,21 +190,21 @@ async def test_a_user_of_a_cluster_needs_two_rights_more(nodes, opened):
         node.let_in("proxy", "open-sesame", f"{RIGHTS} {CLUSTER_RIGHTS}")
     store = opened(nodes.url.replace("//", "//proxy:open-sesame@"))
     for number in range(10):
-        assert await store.put(f"team{number}/h", b"block") == b"block"
-        assert await longest(store, f"team{number}/h")
+        assert await store.put_block(f"team{number}/h", b"block") == b"block"
+        assert await find_block(store, f"team{number}/h")
     assert f"`{CLUSTER_RIGHTS}`" in DOCUMENT.read_text(encoding="utf-8")
 
 
 async def test_a_server_that_is_no_cluster_is_told_so(server, opened):
     with pytest.raises(StoreUnavailable, match="it is no Cluster: write redis://"):
-        await opened(f"redis+cluster://127.0.0.1:{server.port}").secret()
+        await opened(f"redis+cluster://127.0.0.1:{server.port}").load_secret()
 
 
 async def test_the_blocks_of_a_cluster_can_be_looked_at(nodes, opened):
     store = opened(nodes.url)
-    secret = await store.secret()
+    secret = await store.load_secret()
     for number in range(4):
-        await store.put(f"team{number}/h", b"block")
+        await store.put_block(f"team{number}/h", b"block")
     assert await peek(nodes.url, ["team0/h", "team3/h", "none/h"]) == (
         secret,
         {"team0/h": b"block", "team3/h": b"block"},
@@ -215,10 +215,10 @@ async def test_when_a_node_dies_its_replica_takes_over(tmp_path, opened):
     with cluster(tmp_path, replica=True) as nodes:
         store, tenants = opened(nodes.url), tenants_of(nodes)
         dying = nodes.nodes[0]
-        await store.put(f"{tenants[dying.port]}/h", b"block")
+        await store.put_block(f"{tenants[dying.port]}/h", b"block")
         dying.says("WAIT", "1", "1000")
         dying.kill()
-        await seconds_until(lambda: longest(store, f"{tenants[dying.port]}/h"), FAILOVER_SECONDS)
-        assert await longest(store, f"{tenants[dying.port]}/h")
+        await seconds_until(lambda: find_block(store, f"{tenants[dying.port]}/h"), FAILOVER_SECONDS)
+        assert await find_block(store, f"{tenants[dying.port]}/h")
         for port in tenants.keys() - {dying.port}:
-            assert await store.put(f"{tenants[port]}/h", b"block") == b"block"
+            assert await store.put_block(f"{tenants[port]}/h", b"block") == b"block"

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from proxy.store.promises import Found, StoreUnavailable
+from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.sqlite import SqliteStore
 
 
@@ -32,15 +32,15 @@ async def store(path, warnings):
     await opened.close()
 
 
-async def filled(path, promises=200):
+async def filled(path, blocks=200):
     store = SqliteStore(path)
-    for number in range(promises):
-        await store.put(f"t/{number}", bytes(2000))
+    for number in range(blocks):
+        await store.put_block(f"t/{number}", bytes(2000))
     await store.close()
 
 
 async def test_the_file_is_for_this_user_only(store, path):
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     assert [stat.filemode(file.stat().st_mode) for file in sorted(path.parent.iterdir())] == ["-rw-------"] * 3
     assert stat.filemode(path.parent.stat().st_mode) == "drwx------"
 
@@ -56,17 +56,17 @@ async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, war
     else:
         path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
     for number in range(200):  # wherever the damage is, somebody meets it
-        await store.longest([f"t/{number}"])
-        await store.put(f"t/{number}", b"again")
+        await store.find_first([f"t/{number}"])
+        await store.put_block(f"t/{number}", b"again")
     assert [warning.partition(" (")[0] for warning in warnings] == [f"{path} is broken"]
-    assert (await store.longest(["t/199"]))[0] == Found("t/199", b"again")
+    assert (await store.find_first(["t/199"]))[0] == Found("t/199", b"again")
     assert path.with_name("state.db.broken").exists()
 
 
 async def test_an_empty_file_is_only_a_fresh_one(store, path, warnings):
     path.parent.mkdir()
     path.write_bytes(b"")
-    assert await store.put("t/h1", b"block") == b"block"
+    assert await store.put_block("t/h1", b"block") == b"block"
     assert warnings == []
 
 
@@ -74,11 +74,11 @@ async def test_a_file_that_breaks_under_several_workers_is_replaced_once(path, w
     await filled(path)
     workers = [SqliteStore(path, warn=warnings.append) for _ in range(3)]
     for worker in workers:
-        await worker.longest(["t/0"])
+        await worker.find_first(["t/0"])
     for beside in path.parent.glob("state.db-*"):
         beside.unlink()
     path.write_bytes(b"not a database" * 1000)
-    told = [await worker.put("t/new", b"of worker %d" % number) for number, worker in enumerate(workers)]
+    told = [await worker.put_block("t/new", b"of worker %d" % number) for number, worker in enumerate(workers)]
     assert set(told) == {b"of worker 0"}
     assert len(warnings) == 1
     for worker in workers:
@@ -102,7 +102,7 @@ async def test_the_fresh_file_of_a_quicker_worker_is_not_set_aside(store, path, 
             corrupt(db)
         return "went on"
 
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     assert await store._in_thread(replaced_meanwhile) == "went on"
     assert warnings == []
 
@@ -110,14 +110,14 @@ async def test_the_fresh_file_of_a_quicker_worker_is_not_set_aside(store, path, 
 async def test_a_file_that_breaks_again_and_again_makes_the_store_unavailable(store):
     with pytest.raises(StoreUnavailable, match="malformed"):
         await store._in_thread(corrupt)
-    assert await store.put("t/h1", b"block") == b"block"
+    assert await store.put_block("t/h1", b"block") == b"block"
 
 
 async def test_a_file_that_was_removed_is_made_anew(store, path):
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     for file in path.parent.iterdir():
         file.unlink()
-    assert await store.put("t/h1", b"again") == b"again"
+    assert await store.put_block("t/h1", b"again") == b"again"
     assert path.exists()
 
 
@@ -125,39 +125,39 @@ async def test_where_nothing_can_be_written_the_store_says_so(tmp_path):
     (tmp_path / "file").write_text("in the way")
     store = SqliteStore(tmp_path / "file" / "state.db")
     with pytest.raises(StoreUnavailable, match=r"state\.db"):
-        await store.put("t/h1", b"block")
+        await store.put_block("t/h1", b"block")
     await store.close()
 
 
 async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_longer(path, monkeypatch):
-    monkeypatch.setattr("proxy.store.sqlite.BUSY", 0.05)
+    monkeypatch.setattr("proxy.store.sqlite.BUSY_TIMEOUT_SECONDS", 0.05)
     store = SqliteStore(path)
-    await store.put("t/h1", b"block")
+    await store.put_block("t/h1", b"block")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin exclusive")
     with pytest.raises(StoreUnavailable, match="locked"):
-        await store.put("t/h2", b"block")
+        await store.put_block("t/h2", b"block")
     other.execute("rollback")
     other.close()
-    assert await store.put("t/h2", b"block") == b"block"
+    assert await store.put_block("t/h2", b"block") == b"block"
     await store.close()
 
 
 async def test_a_disk_that_stalls_is_not_waited_for(path):
     released = threading.Event()
-    store = SqliteStore(path, patience=0.05, clock=lambda: released.wait(10) and time.time())
-    with pytest.raises(StoreUnavailable, match="no answer"):
-        await store.put("t/h1", b"block")
+    store = SqliteStore(path, timeout=0.05, clock=lambda: released.wait(10) and time.time())
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await store.put_block("t/h1", b"block")
     await asyncio.sleep(0.05)
     with pytest.raises(StoreUnavailable, match="still busy"):
-        await store.put("t/h2", b"block")
+        await store.put_block("t/h2", b"block")
     released.set()
     await store.close()
 
 
 async def test_the_event_loop_runs_on_while_the_store_works(path):
     store = SqliteStore(path, clock=lambda: time.sleep(0.1) or time.time())
-    looking, turns = asyncio.create_task(store.longest(["t/h1"])), 0
+    looking, turns = asyncio.create_task(store.find_first(["t/h1"])), 0
     while not looking.done():
         await asyncio.sleep(0.001)
         turns += 1
@@ -172,9 +172,9 @@ from proxy.store.sqlite import SqliteStore
 
 async def main(path, name, count):
     store = SqliteStore(Path(path))
-    print((await store.secret()).hex(), flush=True)
+    print((await store.load_secret()).hex(), flush=True)
     for number in range(int(count)):
-        told = await store.put(f"t/{number}", name.encode() * 100)
+        told = await store.put_block(f"t/{number}", name.encode() * 100)
         print(number, told[:1].decode(), flush=True)
     await store.close()
 
@@ -202,14 +202,14 @@ async def test_what_was_acknowledged_survives_a_kill(store, path):
     lines += process.communicate()[0].splitlines()
     acknowledged = [line.split()[0] for line in lines[1:] if len(line.split()) == 2]
     assert len(acknowledged) >= 59
-    assert (await store.secret()).hex() == lines[0].strip()
+    assert (await store.load_secret()).hex() == lines[0].strip()
     for number in acknowledged:
-        assert (await store.longest([f"t/{number}"]))[0] == Found(f"t/{number}", b"a" * 100)
+        assert (await store.find_first([f"t/{number}"]))[0] == Found(f"t/{number}", b"a" * 100)
 
 
 @pytest.mark.parametrize(("held", "outcome"), [(0.05, b"block"), (5, None)])
 async def test_a_fresh_file_another_process_prepares_is_waited_for_but_not_for_ever(path, monkeypatch, held, outcome):
-    monkeypatch.setattr("proxy.store.sqlite.BUSY", 0.2)
+    monkeypatch.setattr("proxy.store.sqlite.BUSY_TIMEOUT_SECONDS", 0.2)
     path.parent.mkdir()
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("begin exclusive")
@@ -217,7 +217,7 @@ async def test_a_fresh_file_another_process_prepares_is_waited_for_but_not_for_e
     release.start()
     store = SqliteStore(path)
     try:
-        assert await store.put("t/h1", b"block") == outcome
+        assert await store.put_block("t/h1", b"block") == outcome
     except StoreUnavailable:
         assert outcome is None
     release.cancel()

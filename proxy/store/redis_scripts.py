@@ -1,7 +1,7 @@
-"""What a Redis server does in one step: nobody comes between a look and what is done about it.
+"""Lua scripts that run in the Redis server: what is read and what is written about it are one step there.
 
-Every value carries its deadline in front, so that what has run out is gone at that moment by the clock that counts:
-the server's own, because those of replicas differ, or the one handed in. The server's expiry is the broom behind it.
+Each value begins with the time at which it ends, 8 bytes. That time is compared with the server's own clock, because
+those of replicas differ, or with the one that a test passes in. The expiry of the key itself only frees the memory.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ end
 
 -- A value of another type or without a plausible deadline was written by no script of ours: it counts as nothing, and
 -- the next write replaces it. Any other error is raised.
-local function standing(key)
+local function read(key)
   local kept = redis.pcall('GET', key)
   if type(kept) == 'table' then
     if string.find(kept.err, 'WRONGTYPE', 1, true) then return nil end
@@ -28,7 +28,7 @@ local function standing(key)
   end
 end
 
-local function keep(key, value, seconds)
+local function write(key, value, seconds)
   if seconds > 0 then
     redis.call('SET', key, struct.pack('>d', now + seconds) .. value, 'PX', math.ceil(seconds * 1000))
   else
@@ -40,7 +40,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script, and by what the server knows it once it has seen it."""
+    """A script, and the name by which a server that has seen it knows it."""
 
     text: str
     sha: str = field(init=False)
@@ -49,80 +49,82 @@ class Script:
         object.__setattr__(self, "sha", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
-# KEYS: one of the keys, by which a Cluster finds the node. ARGV: now, seconds a block lives, grain, and lists of keys,
-# the first one of blocks. A list may have thousands of keys, nearly all of them of nothing, and to unpack them takes
-# longer than to look: so it comes in batches, wider and wider ones, each unpacked only while nothing was found, and an
-# empty one is its end. Of each list comes the place of the first key that stands, and its value (and what the script
-# itself needs of it).
-LONGEST = Script(
+# KEYS: one of the keys, by which a Cluster finds the node. ARGV: now, seconds a block lives, how often in that time a
+# use is recorded, and lists of keys, the first one of blocks. A history has thousands of keys, nearly all of which lead
+# to nothing, and to unpack them takes longer than to look them up: so each list comes in batches, wider and wider,
+# which are unpacked only until something is found; an empty batch is its end.
+# Returns for each list the place of the first key that has a value, and the value (and what the script itself needs).
+FIND_FIRST = Script(
     _PRELUDE
     + """
-local function among(keys)
+local function find_among(keys)
   local place = 1
   while place <= #keys do
     local last = #keys
+    -- Halve the range until it is one key: EXISTS counts many keys at once, and most of them do not exist.
     while redis.call('EXISTS', unpack(keys, place, last)) > 0 and place < last do
       last = math.floor((place + last) / 2)
     end
-    local value, deadline = standing(keys[last])
+    local value, deadline = read(keys[last])
     if value then return last, value, deadline end
     place = last + 1
   end
 end
 
 local batch = 3
-local function first()
+local function find_in_next_list()
   local before, found = 0, false
   while true do
     batch = batch + 1
     if ARGV[batch] == '' then return found end
     if not found then
       local keys = cmsgpack.unpack(ARGV[batch])
-      local place, value, deadline = among(keys)
+      local place, value, deadline = find_among(keys)
       if place then found = {before + place, value, deadline, keys[place]} end
       before = before + #keys
     end
   end
 end
 
-local function used(_, _, deadline, key)
-  local seconds, grain = tonumber(ARGV[2]), tonumber(ARGV[3])
-  if deadline - now < seconds - seconds / grain then
+local function put_off_expiry(_, _, deadline, key)
+  local seconds, uses = tonumber(ARGV[2]), tonumber(ARGV[3])
+  if deadline - now < seconds - seconds / uses then
     redis.pcall('SETRANGE', key, 0, struct.pack('>d', now + seconds))
     redis.pcall('PEXPIRE', key, math.ceil(seconds * 1000))
   end
 end
 
-local found = {first()}
-if found[1] then used(unpack(found[1])) end
-while batch < #ARGV do table.insert(found, first()) end
+local found = {find_in_next_list()}
+if found[1] then put_off_expiry(unpack(found[1])) end
+while batch < #ARGV do table.insert(found, find_in_next_list()) end
 return found
 """
 )
 
-# KEYS: key. ARGV: now, seconds, value, over (or none). What stands, if it is not this one.
+# KEYS: key. ARGV: now, seconds, value, and the value that it may replace, if any. Returns what stands instead, or nil.
 PUT = Script(
     _PRELUDE
     + """
-local stands = standing(KEYS[1])
+local stands = read(KEYS[1])
 if stands and stands ~= ARGV[4] then return stands end
-keep(KEYS[1], ARGV[3], tonumber(ARGV[2]))
+write(KEYS[1], ARGV[3], tonumber(ARGV[2]))
 return false
 """
 )
 
-# KEYS: key. ARGV: now, seconds, value. Whatever stood there.
-NOTE = Script(_PRELUDE + "keep(KEYS[1], ARGV[3], tonumber(ARGV[2]))")
+# KEYS: key. ARGV: now, seconds, value. Replaces whatever stands there.
+WRITE = Script(_PRELUDE + "write(KEYS[1], ARGV[3], tonumber(ARGV[2]))")
 
-# KEYS: key. ARGV: the new document, the old one (or none).
-SWAP = Script("""
+# KEYS: key. ARGV: the new document, and the old one if there is any. Returns 1 if it was still the old one.
+REPLACE = Script("""
 if (redis.call('GET', KEYS[1]) or nil) ~= ARGV[2] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """)
 
-# KEYS: key. ARGV: what is to stand where nothing that can key a hash does (BLAKE2 takes 1 to 64 bytes). What stands.
-SECRET = Script("""
+# KEYS: key. ARGV: a secret, to store where there is none that can key a hash (BLAKE2 takes 1 to 64 bytes). Returns the
+# one that stands.
+LOAD_SECRET = Script("""
 local stands = redis.pcall('GET', KEYS[1])
 if type(stands) == 'table' and not string.find(stands.err, 'WRONGTYPE', 1, true) then return stands end
 if type(stands) == 'string' and #stands > 0 and #stands <= 64 then return stands end

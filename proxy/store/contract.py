@@ -1,0 +1,89 @@
+"""The contract of a store: what must outlive a request, whichever kind of store keeps it.
+
+Four kinds of values:
+
+- A *block* is what is forwarded in place of the first messages of a history. Once a request left with it, every later
+  one must leave with the same, on any worker and after any restart. So the first writer wins: the second one is
+  given what stands, and uses that. Only a deeper block that was built on the standing one takes its place.
+- A *fact* is small, may be outdated tomorrow and may be written again: a usage anchor, a learned window, a calibration.
+- The *secret* keys the hash by which conversations are recognised. Whichever worker comes first makes it, and a store
+  that lost it is given it again.
+- A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
+
+All but the documents can be derived again: to lose them costs one compaction of each conversation, never an error. A
+store that cannot answer raises `StoreUnavailable` and nothing else, and the request goes on without it.
+
+Keys begin with the tenant. Values are opaque bytes that carry their own version.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+SECRET_BYTES = 32
+MEBIBYTE = 1024 * 1024
+WEEK_SECONDS = 7 * 24 * 3600.0
+RECORDED_USES_PER_LIFETIME = 32
+"""A look-up that finds a block puts off its expiry. That is written only this often in its life: reads stay reads."""
+
+
+class StoreUnavailable(Exception):
+    """The store did not answer, or not in time. The request goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value, and which of the keys that were asked for it stands under."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """How much is kept, and for how long. What was used longest ago goes first."""
+
+    block_bytes: int = 256 * MEBIBYTE
+    fact_bytes: int = 32 * MEBIBYTE
+    block_seconds: float = WEEK_SECONDS
+    """From its last use on."""
+
+
+class Store(Protocol):
+    async def find_first(
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    ) -> tuple[Found | None, ...]:
+        """The first block and the first fact that stand under these keys (newest first), in one round trip.
+
+        Further lists of facts can be looked up in the same round trip: each has its own first.
+        """
+
+    async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
+        """Store a block. Returns the one that stands: this one, or that of an earlier writer.
+
+        `over` is a block that this one replaces, if it still stands: a deeper block may cut where the last one did.
+        """
+
+    async def read_fact(self, key: str) -> bytes | None: ...
+
+    async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
+        """Store a fact for so long, whatever stood there.
+
+        `over` is the caller's own claim: where another value stands by now, that one is left alone.
+        """
+
+    async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
+        """Store a fact only where none stands: of several workers that begin the same work, one gets True."""
+
+    async def load_secret(self, held: bytes | None = None) -> bytes:
+        """The key of the hash, the same for all who share this store; made if there is none.
+
+        `held` is the one in use so far: it is stored again where the store has lost its own.
+        """
+
+    async def read_document(self, key: str) -> bytes | None: ...
+
+    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
+        """Change a document if it still has the old value; None: there was none. False: somebody else was first."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,103 @@
+"""A shared store with this worker's memory behind it: what a worker goes on with while the shared store is out.
+
+Without it every turn of a conversation would look like its first one until the store is back: compacted again each
+time, at another place, and paid for in full. So a worker remembers the blocks it made or read, and the facts it wrote.
+While the store answers it has the last word, so that all workers agree. A block that the store lost (flushed, evicted,
+restarted empty) is given back to it by the next worker that looks it up and still remembers it; one that expired there
+has expired here, too.
+
+The secret is remembered once it was read. Documents are not: only the store knows what other workers made of them.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from proxy.store.contract import MEBIBYTE, Found, Store, StoreLimits, StoreUnavailable
+from proxy.store.memory import MemoryStore
+
+FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
+
+
+class FallbackStore:
+    """Any store, and this worker's memory of it."""
+
+    def __init__(
+        self, store: Store, limits: StoreLimits = FALLBACK_LIMITS, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._memory = MemoryStore(limits, clock)
+        self._secret: bytes | None = None
+
+    async def find_first(
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+    ) -> tuple[Found | None, ...]:
+        """The first of each list. The store is asked for nothing older than what is remembered here.
+
+        So of a long history a few of the newest keys are sent, not thousands: an older value could not be the first.
+        """
+        known_block, known_fact = await self._memory.find_first(blocks, facts)
+        newest_blocks, newest_facts = _down_to(blocks, known_block), _down_to(facts, known_fact)
+        try:
+            block, fact, *others = await self._store.find_first(newest_blocks, newest_facts, *more)
+            if fact is None and len(newest_facts) < len(facts):
+                # The store has lost the fact that is remembered here. An older one may still stand there.
+                _, fact = await self._store.find_first((), facts[len(newest_facts) :])
+        except StoreUnavailable:
+            return await self._memory.find_first(blocks, facts, *more)
+        return await self._settle(known_block, block), fact, *others
+
+    async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
+        try:
+            standing = await self._store.put_block(key, value, over)
+        except StoreUnavailable:
+            return await self._memory.put_block(key, value, over)
+        self._memory.remember(key, standing)
+        return standing
+
+    async def read_fact(self, key: str) -> bytes | None:
+        try:
+            return await self._store.read_fact(key)
+        except StoreUnavailable:
+            return await self._memory.read_fact(key)
+
+    async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
+        await self._memory.write_fact(key, value, seconds, over)
+        with suppress(StoreUnavailable):
+            await self._store.write_fact(key, value, seconds, over)
+
+    async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
+        try:
+            return await self._store.claim_fact(key, value, seconds)
+        except StoreUnavailable:
+            return await self._memory.claim_fact(key, value, seconds)
+
+    async def load_secret(self, held: bytes | None = None) -> bytes:
+        try:
+            self._secret = await self._store.load_secret(held)
+        except StoreUnavailable:
+            if self._secret is None:
+                raise
+        return self._secret
+
+    async def read_document(self, key: str) -> bytes | None:
+        return await self._store.read_document(key)
+
+    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
+        return await self._store.replace_document(key, old, new)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def _settle(self, known: Found | None, found: Found | None) -> Found | None:
+        """The block to use. What the store has is remembered here; what it has lost is given back to it."""
+        if found is not None:
+            self._memory.remember(found.key, found.value)
+        elif known is not None:
+            return Found(known.key, await self.put_block(known.key, known.value))
+        return found
+
+
+def _down_to(keys: Sequence[str], known: Found | None) -> Sequence[str]:
+    """The keys as far as the one that is known."""
+    return keys if known is None else keys[: keys.index(known.key) + 1]
