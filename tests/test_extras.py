@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-@pytest.mark.parametrize("extra", EXTRAS.keys() - {"dev"})
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"dev"}))
 def test_the_image_has_every_optional_library(extra):
     locked = (ROOT / "requirements.lock").read_text()
     assert f"--extra {extra}" in locked.splitlines()[1]
