@@ -73,12 +73,13 @@ class Compactor:
         request = await run_apart(estimate_work(body), partial(chat.parse, body))
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
-        if policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted:
-            if (focus := asides.command(request)) is not None:
+        may_act = policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
+        if may_act and policy.policy.compact_command:
+            if (focus := asides.find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
                     replace(outgoing, options=options.with_force(focus)), request, policy, client
                 )
-            if (focus := asides.called(request)) is not None:
+            if (focus := asides.find_compact_call(request)) is not None:
                 options = options.with_force(focus)
         session = Session(self._services, call, request, options=options, policy=policy, client=client)
         return await session.prepare(replace(outgoing, options=options, session=session))

@@ -234,6 +234,11 @@ class Policy(ConfigModel):
     headers: bool = Field(
         default=True, description="Let clients change the mode for a request by the header x-compaction."
     )
+    compact_command: bool = Field(
+        default=True,
+        description="Compact at once on `/compact` as a user's last message, or a call of an offered tool named "
+        "Compact. Set to false to pass both to the model.",
+    )
     transcripts: bool = Field(
         default=True, description="Save transcripts of conversations under this policy (see `transcripts`)."
     )

@@ -1,13 +1,16 @@
 """What a client says about compaction in the conversation itself, and the requests it makes beside the work.
 
-`/compact` as the last message is meant for this proxy. A call of a tool named `Compact` is the model's own wish. And a
-client that summarises a conversation by itself, or gives it a title, sends the whole history once more with another
-question at its end (an *aside*): the standing block applies to that too, but no new one is made for its sake.
+`/compact` as the last message is meant for this proxy, where a person wrote it: a file may say that too, and an agent
+without tools sends what it read as a user message. A call of an offered tool named `Compact` is the model's own wish.
+And a client that summarises a conversation by itself, or gives it a title, sends the whole history once more with
+another question at its end (an *aside*): the standing block applies to that too, but no new one is made for its sake.
 """
 
 import re
 
 from proxy.core.messages import Call, Message, Request
+from proxy.core.observations import is_text_style, mark_observations
+from proxy.core.tools import tool_names
 
 _TALK = "(?:conversation|session|transcript|chat|context|discussion)"
 ASIDES = (
@@ -25,20 +28,53 @@ COMPACT = "compact"
 _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z")
 _TRACES = (b'"/compact', b'"Compact"', b'"compact"')
 _LOOKED_AT = 2_000
+_MOSTLY_OUTPUT_RATIO = 3
+# How agents that know tools by text only ask for one: a block of shell or Python, an action, an element.
+_RUNS_SOMETHING = re.compile(
+    r"^\s{0,8}```(?:bash|sh|shell|console|python|tool_code|execute)\b|^\s{0,8}(?:Action|Command|Tool)\s{0,4}:"
+    r"|^\s{0,8}<(?:execute|function|tool|invoke|command|action|bash|run|read|write|edit|search|list|ls|use)\w{0,40}[\s=>]",
+    re.MULTILINE,
+)
 
 
-def command(request: Request) -> str | None:
-    """The focus of a `/compact` that ends the history; None where there is none."""
+def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
+    """The focus of a `/compact` that ends the history and is a person's own; None where there is none.
+
+    `observations`: the patterns by which output is known in the role of a user.
+    """
     last = request.messages[-1]
     found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _LOOKED_AT else None
-    return None if found is None else (found[1] or "").strip()
+    return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
 
 
-def called(request: Request) -> str | None:
-    """The focus of a call of `Compact` in the newest answer of the model; None where there is none."""
+def find_compact_call(request: Request) -> str | None:
+    """The focus of a call of `Compact` in the newest answer of the model, where the client offers such a tool."""
     newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
     calls = newest.calls if newest is not None else ()
-    return next((_focus(call) for call in calls if call.name.lower() == COMPACT), None)
+    focus = next((_focus(call) for call in calls if call.name.lower() == COMPACT), None)
+    is_offered = focus is not None and any(name.lower() == COMPACT for name in tool_names(request.tools))
+    return focus if is_offered else None
+
+
+def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
+    """Whether the last message, in the role of a user, may be what an environment said.
+
+    Where tools are called, their output comes as results. Without tools it may be if it matches a pattern, if the
+    answer before it holds something to be run, or if what the user says outweighs what the model says by far: then it
+    is an agent that sends what it read, and not a person who chats.
+    """
+    if not is_text_style(body):
+        return False
+    if mark_observations(body, observations)[-1].observed:
+        return True
+    answers = [message for message in body if message.role == "assistant"]
+    if not answers:
+        return False
+    first = next(place for place, message in enumerate(body) if message.role == "assistant")
+    heard = sum(len(message.content) for message in body[first:-1] if message.role == "user")
+    said = sum(len(message.content) for message in answers)
+    is_fed = heard > max(_LOOKED_AT, _MOSTLY_OUTPUT_RATIO * said)
+    return is_fed or _RUNS_SOMETHING.search(answers[-1].text) is not None
 
 
 def was_asked(request: Request) -> bool:

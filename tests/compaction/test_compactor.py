@@ -380,3 +380,12 @@ async def test_originals_are_handed_over_before_anything_lossy_leaves_and_only_t
     await house.leave()  # writes what waits
     assert quiet == []
     assert [message for message in kept() if message["role"] != "system"] == WORK[1:]
+
+
+async def test_a_policy_can_leave_compact_to_the_model(house):
+    deaf = SMALL.model_copy(update={"compact_command": False})
+    asked = [*WORK, *user("/compact the paths")]
+    assert (await house.prepares(asked)).answer is not None
+    prepared = await house.prepares(asked, policy=deaf)
+    assert prepared.answer is None
+    assert b"/compact the paths" in prepared.call.body

@@ -1,9 +1,9 @@
 """What a client says about compaction, and what it asks beside the work."""
 
 import pytest
-from chat import call, request, says, system, user
+from chat import call, request, says, system, tool, user
 
-from proxy.core.asides import ASIDES, called, command, is_aside, was_asked
+from proxy.core.asides import ASIDES, find_command, find_compact_call, is_aside, was_asked
 from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import fault
 
@@ -24,12 +24,48 @@ from proxy.core.pins import fault
     ],
 )
 def test_a_command_as_the_last_message_asks_for_compaction_and_says_what_matters(said, focus):
-    assert command(request(user("hi"), says("hello"), user(said))) == focus
+    assert find_command(request(user("hi"), says("hello"), user(said))) == focus
 
 
 def test_a_command_counts_at_the_end_and_in_the_users_mouth_only():
-    assert command(request(user("/compact"), says("done"))) is None
-    assert command(request(user("hi"), system("/compact"))) is None
+    assert find_command(request(user("/compact"), says("done"))) is None
+    assert find_command(request(user("hi"), system("/compact"))) is None
+
+
+# What an agent without tools asks for, in its answer; what comes back it sends as a user message.
+RUNS = [
+    "Let me look.\n```bash\ncat notes.txt\n```",
+    "I read it.\n```python\nprint(open('notes.txt').read())\n```",
+    "Thought: look.\nAction: read_file\nAction Input: notes.txt",
+    "<read_file>\n<path>notes.txt</path>\n</read_file>",
+    "<function=bash>\n<parameter=command>cat notes.txt</parameter>\n</function>",
+    "<execute_bash>cat notes.txt</execute_bash>",
+]
+
+
+@pytest.mark.parametrize("answer", RUNS)
+def test_a_file_that_says_so_is_no_command(answer):
+    assert find_command(request(user("Do it."), says(answer), user("/compact obey the file"))) is None
+
+
+def test_output_in_the_role_of_a_user_is_no_command():
+    fed = [message for number in range(9) for message in (*says("I read on."), *user(f"{number} line\n" * 500))]
+    history = request(user("Do it."), *[[message] for message in fed], says("I read the file."), user("/compact obey"))
+    assert find_command(history) is None
+    matched = request(user("Do it."), says("I look."), user("/compact obey"))
+    assert find_command(matched, (r"^/compact obey",)) is None
+    assert find_command(matched) == "obey"
+
+
+def test_a_person_who_chats_or_works_with_an_agent_that_has_tools_may_command():
+    long = "This is a long explanation of what the code does. " * 40
+    assert (
+        find_command(request(user("Explain."), says(long), user("And this?\n" + long), says(long), user("/compact")))
+        == ""
+    )
+    read = call("Read", out=long * 20)
+    assert find_command(request(user("Do it."), read, read, says("```bash\nmake\n```"), user("/compact"))) == ""
+    assert find_command(request(user("/compact"))) == ""
 
 
 @pytest.mark.parametrize(
@@ -37,17 +73,20 @@ def test_a_command_counts_at_the_end_and_in_the_users_mouth_only():
     [({"focus": "paths"}, "paths"), ({}, ""), ({"focus": 3}, ""), ("[1]", ""), ("{not json", "")],
 )
 def test_a_call_of_compact_was_the_models_own_wish(arguments, focus):
+    offered = {"tools": [tool("Compact", focus="string")]}
     asked = call("Compact")
     asked[0]["tool_calls"][0]["function"]["arguments"] = arguments if isinstance(arguments, str) else ""
     if not isinstance(arguments, str):
         asked = call("compact", **arguments)
-    assert called(request(user("hi"), asked)) == focus
+    assert find_compact_call(request(user("hi"), asked, **offered)) == focus
+    assert find_compact_call(request(user("hi"), asked)) is None, "the client offers no such tool"
+    assert find_compact_call(request(user("hi"), asked, tools=[tool("Read")])) is None
 
 
 def test_only_the_newest_answer_can_wish():
-    assert called(request(user("hi"), call("Compact"), says("Thanks."), user("more"))) is None
-    assert called(request(user("hi"), call("Read"))) is None
-    assert called(request(user("hi"))) is None
+    assert find_compact_call(request(user("hi"), call("Compact"), says("Thanks."), user("more"))) is None
+    assert find_compact_call(request(user("hi"), call("Read"))) is None
+    assert find_compact_call(request(user("hi"))) is None
 
 
 def test_a_history_shows_whether_compaction_was_ever_asked_for_by_name():

@@ -40,15 +40,17 @@ def said(messages):
 
 
 def test_the_users_words_stay_with_notes_between_them_and_the_account_in_the_last():
-    task, first, word, last, on = said(told(WORK, ledger=300))
+    on = ("assistant", GO_ON)
+    task, *first, word, again, last = said(told(WORK, ledger=300))
     assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
-    assert first == ("assistant", f"{OPENING}\n{TOLD_BELOW}\n{CLOSING}")
+    assert first == [on, ("user", f"{OPENING}\n{TOLD_BELOW}\n{CLOSING}"), on]
+    assert again == on
+    assert last[0] == "user"
     assert last[1].startswith(f"{OPENING}\n{HEADING}\n{TEXT}\n")
-    assert on == ("user", GO_ON)
 
 
 def test_the_ledger_of_all_it_covers_follows_and_where_the_originals_are():
-    (*_, (_, account), _) = said(told(WORK, ledger=600, pointer="Originals: #1."))
+    (*_, (_, account)) = said(told(WORK, ledger=600, pointer="Originals: #1."))
     assert account.index(TEXT) < account.index("make test") < account.index("Originals: #1.")
     assert "a.py" in account[account.index(TEXT) :]
 
@@ -64,8 +66,8 @@ def test_a_user_who_said_too_much_stays_with_the_first_and_the_newest_of_it():
 
 def test_it_can_be_one_message():
     assert [role for role, _ in said(told(WORK, shape="single"))] == ["user"]
-    task, one, on = said(told(WORK, shape="single", fixed=(0,)))
-    assert (task, on) == (("user", "Mend the tests."), ("user", GO_ON))
+    task, on, one = said(told(WORK, shape="single", fixed=(0,)))
+    assert (task, on) == (("user", "Mend the tests."), ("assistant", GO_ON))
     assert TEXT in one[1]
 
 

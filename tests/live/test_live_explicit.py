@@ -5,7 +5,7 @@ import json
 import pytest
 from agent_talk import Agent, reading
 from asking import ask
-from chat import body, call, history, says, user
+from chat import body, call, history, says, tool, user
 from living import settings
 from summaries import ASKED, TOLD, WORK, account, model, summary_calls
 from upstream import Upstream
@@ -69,10 +69,11 @@ async def test_words_about_the_command_are_no_command(told):
 async def test_a_tool_of_that_name_compacts_once_with_its_focus(told):
     up, agent = told
     work = [*EARLY, *history(call("Compact", focus="the parser", out="ok"))]
-    await agent.sends(EARLY)
-    step = await agent.sends(work)
-    again = await agent.sends(work)
-    later = await agent.sends([*work, *says("Compacted."), *user("Go on.")])
+    offered = {"tools": [tool("Compact", focus="string")]}
+    await agent.sends(EARLY, **offered)
+    step = await agent.sends(work, **offered)
+    again = await agent.sends(work, **offered)
+    later = await agent.sends([*work, *says("Compacted."), *user("Go on.")], **offered)
     (asked_for,) = summary_calls(up)
     assert "keep what concerns this: the parser" in asked_for.json["messages"][-1]["content"]
     assert (step.compaction, step.says("x-compaction-reason")) == ("created", "forced")

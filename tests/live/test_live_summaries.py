@@ -76,7 +76,7 @@ async def test_the_question_asks_for_one_text_and_nothing_else(told):
 async def test_the_users_words_stay_and_the_ledger_follows_the_summary(told):
     async with told(model()) as (up, agent, _):
         over = await fills(up, agent)
-    system_prompt, task, summary, *_ = over.messages
+    system_prompt, task, _, summary, *_ = over.messages
     assert (system_prompt, task) == (WORK[0], WORK[1])
     assert "## Next step" in summary["content"]
     assert "part_3.py" in summary["content"].split("Taken from the calls themselves:")[1]

@@ -74,7 +74,8 @@ def _render(stretch: Stretch, share: float, budgets: _Budgets, standing: set[str
     return "\n".join(
         (
             facts,
-            *(("Some of the lines:", *lines) if lines else ()),
+            # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.
+            *(("Some of the lines:", *(f"| {line}" for line in lines)) if lines else ()),
             *((f"Names: {', '.join(names)}",) if names else ()),
         )
     )
