@@ -121,7 +121,8 @@ class App:
         return _json_response(503 if self.draining else 200, checks)
 
     async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
-        body = self._metrics.render_page(self._snapshots.read_others() if self._snapshots else ())
+        others = await asyncio.to_thread(self._snapshots.read_others) if self._snapshots else ()
+        body = self._metrics.render_page(others)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -213,7 +213,8 @@ class Worker:
 
     async def _write_snapshots(self, snapshots: metrics.WorkerSnapshots) -> None:
         while True:
-            snapshots.write(self._metrics)
+            # The numbers are read here, where they are counted; the disk may be slow.
+            await asyncio.to_thread(snapshots.write, self._metrics.to_snapshot())
             await asyncio.sleep(_SNAPSHOT_SECONDS)
 
     def _report_store_failure(self, why: str) -> None:

@@ -242,11 +242,11 @@ class WorkerSnapshots:
         self._folder = folder
         self._own = folder / f"{slot}.json"
 
-    def write(self, metrics: Metrics) -> None:
+    def write(self, snapshot: bytes) -> None:
         """Replace this worker's snapshot. On a full disk the previous one stays until the next attempt."""
         new = self._own.with_suffix(".new")
         with suppress(OSError):
-            new.write_bytes(metrics.to_snapshot())
+            new.write_bytes(snapshot)
             new.replace(self._own)
 
     def restore(self, metrics: Metrics) -> None:

@@ -55,7 +55,7 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
     dead, fresh = Metrics(), Metrics()
     dead.store_faults.add()
     dead.in_flight.add(by=7)
-    WorkerSnapshots(tmp_path, 0).write(dead)
+    WorkerSnapshots(tmp_path, 0).write(dead.to_snapshot())
     WorkerSnapshots(tmp_path, 0).restore(fresh)
     assert told(fresh)["store_faults_total",] == 1
     assert told(fresh)["inflight",] == 0
@@ -63,7 +63,7 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
 
 
 def test_a_board_that_cannot_be_written_to_stops_nobody(tmp_path):
-    WorkerSnapshots(tmp_path / "absent", 0).write(Metrics())
+    WorkerSnapshots(tmp_path / "absent", 0).write(Metrics().to_snapshot())
     assert WorkerSnapshots(tmp_path / "absent", 1).read_others() == []
 
 
