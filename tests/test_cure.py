@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.core.identity import chain
 from proxy.core.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.core.rules import Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.window import LearnedLimit
 from proxy.wire.chat import answer_within
 
@@ -96,8 +96,8 @@ def test_what_the_upstream_counts_of_the_bare_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
     asked = request(user("Is it?"), says("Yes.", reasoning_details=signed), user("And now?"))
     links = chain(asked, TENANT, KEY)
-    ready = Cure(strip_signed=True)(Scene.of(asked, links, (), Rules()))
-    assert ready.basis == Scene.of(asked, links, (ready.block,), Rules()).basis != b""
+    ready = Cure(strip_signed=True)(ConversationState.of(asked, links, (), Rules()))
+    assert ready.view_id == ConversationState.of(asked, links, (ready.block,), Rules()).view_id != b""
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from proxy.core.messages import NOTE, Message, Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 
 KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
 FATES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
@@ -57,16 +57,16 @@ def show_without_block(request: Request) -> View:
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
     """`rules`: those of the policy that made the block, for what it pins."""
-    facts = Facts(usable=block.window)
-    scene = Scene.of(request, links, (block,), replace(rules, new_blocks=False), count=quarter, facts=facts)
-    if not scene.stands:
+    facts = Facts(usable_tokens=block.window)
+    scene = ConversationState.of(request, links, (block,), replace(rules, new_blocks=False), count=quarter, facts=facts)
+    if not scene.has_block:
         return show_without_block(request)
-    passages = scene.passages
+    passages = scene.pinned_passages
     statuses = [_status(scene, place, message, passages) for place, message in enumerate(scene.body)]
     return View(tuple(statuses), scene.view, block)
 
 
-def _status(scene: Scene, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
+def _status(scene: ConversationState, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
     there = [each for each in scene.view if each.start <= place < max(each.stop, each.start + 1)]
     if any(not each.literal and each.start == place for each in there):
         return MessageStatus(PINNED if _is_pinned(message, passages) else KEPT)

@@ -131,7 +131,7 @@ class Compactor:
             return None
         secret = await self._services.secret.get()
         tenant, name = tenant_of(outgoing.call, secret), outgoing.options.conversation
-        policy = outgoing.session.policy.rules.signed if outgoing.session is not None else ""
+        policy = outgoing.session.policy.rules.label if outgoing.session is not None else ""
         return self._services.keeper.keep_unchanged(
             len(body), partial(read_history, body, tenant, name, secret, policy)
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from proxy.core.conversation import Decision
 from proxy.core.messages import Request
-from proxy.core.plan import Ready
+from proxy.core.planning import Ready
 from proxy.errors import BadRequest
 from proxy.wire import chat, spoken
 from proxy.wire.headers import Headers

@@ -230,7 +230,7 @@ class Session:
         mode = "observe" if observes else options.mode
         return Context(
             request=self._request,
-            rules=replace(self.policy.rules, clean=lambda raw: services.redaction.of_json(raw)[0]),
+            rules=replace(self.policy.rules, redact=lambda raw: services.redaction.of_json(raw)[0]),
             count=self._tokenizer.count,
             now=time.time(),
             mode=mode if mode != "bypass" else "auto",
@@ -341,7 +341,7 @@ class Session:
                 return await self._await_summary(question, covers, seconds)
             case KeepOriginals():
                 self.kept = await services.keeper.keep_before_loss(
-                    self._identity, self._request, self.policy.rules.signed
+                    self._identity, self._request, self.policy.rules.label
                 )
             case StoreBlock():
                 return await self._store_block(action)

@@ -19,7 +19,7 @@ what a model tells  summary      a summary put in place of what it covers
                     verdict      is this answer a summary?
 how it is decided   rules        what `decide()` is told: a policy's Rules, the Facts of the moment
                     economics    is this rewrite worth its price?
-                    scene        one history at one moment: promise, view, rules and facts
+                    state        ConversationState: one history at one moment, with block, view, rules and facts
                     ladder       the rungs from a full view down to its target
-                    plan         decide(): the only entrance
+                    planning     decide(): what to forward, and whether a new block is made
 """

@@ -11,14 +11,14 @@ store in memory. All of them run these decisions, so figures and proofs are abou
     perform(exchange.accept())                         # it accepted: blocks and windows are remembered
     perform(exchange.complete(answer, now))            # the answer is through: usage is remembered, summaries asked for
 
-Read next: `plan.py`, which decides what a history becomes; `memory.py`, what is remembered between requests.
+Read next: `planning.py`, which decides what a history becomes; `memory.py`, what is remembered between requests.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from proxy.core import asides, economics, plan, recovery
+from proxy.core import asides, economics, planning, recovery
 from proxy.core.accounting import NOT_REPORTED, Usage, dollars
 from proxy.core.calibration import UNCALIBRATED, Calibration, is_plausible
 from proxy.core.economics import Prices
@@ -40,10 +40,10 @@ from proxy.core.memory import (
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
-from proxy.core.plan import BREAKER, NeedSummary, Ready
+from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready
 from proxy.core.question import Question
 from proxy.core.rules import Anchor, Facts, Rules
-from proxy.core.scene import WINDOWED, Scene
+from proxy.core.state import WINDOW_REASONS, ConversationState
 from proxy.core.summary import Summary
 from proxy.core.window import LEARNED_SECONDS, UNKNOWN, LearnedLimit, Window, window_keys
 
@@ -334,7 +334,7 @@ class Exchange:
 
     def is_near_limit(self, size: int) -> bool:
         """Whether a history of this size is so near its limit that a summary may be needed soon."""
-        return plan.nears(size, self.rules, self._request_facts(self.window))
+        return planning.is_near_limit(size, self.rules, self._request_facts(self.window))
 
     # Before the upstream is asked
 
@@ -377,10 +377,10 @@ class Exchange:
         facts = self._request_facts(self._narrow(context.local_window))
         if asides.was_asked(context.request):
             facts = replace(facts, force=True)
-        if plan.quiet(guess, self.rules, facts):
+        if planning.is_below_threshold(guess, self.rules, facts):
             return None
         size = sum((yield CountTokens(context.pieces)))
-        return None if plan.quiet(size, self.rules, facts) else size
+        return None if planning.is_below_threshold(size, self.rules, facts) else size
 
     def _recall(self, size: int) -> Steps[None]:
         """Identify the conversation and look up what is remembered of it, in one round trip."""
@@ -435,7 +435,7 @@ class Exchange:
 
     def _decide(self, wait_seconds: float) -> Steps[None]:
         facts = self._facts(can_summarize=(yield CanSummarize()))
-        found = plan.decide(self._scene(facts))
+        found = planning.decide(self._scene(facts))
         if isinstance(found, NeedSummary):
             found = yield from self._summarize(found, facts, wait_seconds)
         self.decision = self._describe(found)
@@ -446,12 +446,12 @@ class Exchange:
             if need.question is not None:
                 yield StartSummary(need.question)
             return replace(need.standing, reason=SUMMARY_PENDING)
-        covers = facts.making if need.question is None else need.question.covers
+        covers = facts.summary_in_progress_covers if need.question is None else need.question.covers
         summary: Summary | None = yield AwaitSummary(need.question, covers, wait_seconds)
         if summary is None:
             return need.mechanical
-        facts = replace(facts, summary=summary, may_ask=False, making=0)
-        return plan.without_a_model(plan.decide(self._scene(facts)))
+        facts = replace(facts, summary=summary, can_summarize=False, summary_in_progress_covers=0)
+        return planning.without_model(planning.decide(self._scene(facts)))
 
     def _keep_originals(self) -> Steps[None]:
         if self.context.keeps_originals and not self._has_originals:
@@ -476,7 +476,7 @@ class Exchange:
         if cure is None:
             return None
         if cure.changes_history:
-            facts = Facts(usable=cure.window_tokens, prices=self.context.prices)
+            facts = Facts(usable_tokens=cure.window_tokens, prices=self.context.prices)
             calibration = Calibration(cure.ratio)
             found = cure(self._scene(facts, calibration, cure.harden(self.rules)))
             if found is None:
@@ -557,13 +557,13 @@ class Exchange:
         read = reported if is_plausible(counted, reported) and not self._is_observed else 0
         useless, since = self._rate_block(read or found.after)
         calibration = memory.calibration.learn(counted, read)
-        anchor = Anchor(identity.links[-1], read, found.basis)
+        anchor = Anchor(identity.links[-1], read, found.view_id)
         last = LastRequest(anchor, now, identity.counter, calibration, useless, since)
         yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
         if memory.last is None and calibration.observations:
             # What the first request of a conversation teaches, the next conversation begins with.
             yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
-        breaker = useless == BREAKER and found.action == "created"
+        breaker = useless == USELESS_BLOCKS_MAX and found.action == "created"
         turn = self._account(answer.usage, now)
         yield Report(replace(turn, silently_cut=(counted, reported) if cut else None, breaker_opened=breaker))
         if not self.observes:
@@ -578,14 +578,16 @@ class Exchange:
         """Ask now for the summary that the next requests will need."""
         can_summarize = yield CanSummarize()
         facts = self._facts(can_summarize=can_summarize)
-        if not plan.nears(size or self._plan.after, self.rules, facts):
+        if not planning.is_near_limit(size or self._plan.after, self.rules, facts):
             return
         keys = self.identified.summary_keys()
         found: Found | None = yield LookUp(facts=keys)
         candidate = None if found is None else read_candidate(found[1], keys)
         self.memory = replace(self.memory, block=self._plan.block or self.memory.block, candidate=candidate)
-        facts = replace(self._facts(can_summarize=can_summarize), anchor=last.anchor, vain=last.useless_blocks)
-        question = plan.ahead(self._scene(facts, last.calibration, self.rules))
+        facts = replace(
+            self._facts(can_summarize=can_summarize), anchor=last.anchor, useless_blocks=last.useless_blocks
+        )
+        question = planning.plan_next_summary(self._scene(facts, last.calibration, self.rules))
         if question is not None:
             yield StartSummary(question)
 
@@ -599,10 +601,10 @@ class Exchange:
         if last is not None:
             useless, since = last.useless_blocks, last.requests_since_block + 1
         facts = self._request_facts(self.window)
-        limits = rules.limits(facts.usable, facts.prices)
+        limits = rules.limits(facts.usable_tokens, facts.prices)
         if not limits or size <= limits[0][0] * rules.target:
             useless = 0
-        if found.action != "created" or found.reason not in WINDOWED or not limits:
+        if found.action != "created" or found.reason not in WINDOW_REASONS or not limits:
             return useless, since
         helps = size <= limits[0][0] * (1 + rules.target) / 2 and since >= LASTING_REQUESTS
         return 0 if helps else useless + 1, 0
@@ -694,35 +696,39 @@ class Exchange:
         if self.observes:
             return False
         facts = self._request_facts(self._narrow(self.context.local_window))
-        return facts.force or plan.nears(COUNT_ERROR_RATIO * size, self.rules, facts)
+        return facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, self.rules, facts)
 
     def _request_facts(self, window: Window) -> Facts:
         """What the request alone says."""
         usable = window.usable_tokens(self.context.request.max_output)
         force = self.context.mode == "force"
-        return Facts(usable=usable, prices=self.context.prices, force=force, focus=self.context.focus)
+        return Facts(usable_tokens=usable, prices=self.context.prices, force=force, focus=self.context.focus)
 
     def _facts(self, *, can_summarize: bool) -> Facts:
-        """What `plan.decide` must know beside the history itself."""
+        """What `planning.decide` must know beside the history itself."""
         memory, candidate = self.memory, self.memory.candidate or NO_CANDIDATE
         last = memory.last
         useless = last.useless_blocks if last is not None else 0
-        may_ask = can_summarize and not self.observes and candidate.failures < MOST_FAILURES and useless < BREAKER
+        may_ask = (
+            can_summarize and not self.observes and candidate.failures < MOST_FAILURES and useless < USELESS_BLOCKS_MAX
+        )
         facts = replace(
             self._request_facts(self.window),
-            seen=last is not None,
-            may_ask=may_ask,
-            vain=useless,
-            making=candidate.covers if candidate.state == "making" and not self.observes else 0,
+            was_forwarded=last is not None,
+            can_summarize=may_ask,
+            useless_blocks=useless,
+            summary_in_progress_covers=candidate.covers if candidate.state == "making" and not self.observes else 0,
             summary=Summary(candidate.covers, candidate.text) if candidate.state == "ready" else None,
-            failed=candidate.covers if candidate.state == "failed" else 0,
+            failed_summary_covers=candidate.covers if candidate.state == "failed" else 0,
         )
         if last is None:
             return facts
         anchor = last.anchor if last.counter == self.identified.counter else None
-        return replace(facts, anchor=anchor, idle=max(0.0, self.context.now - last.forwarded_at))
+        return replace(facts, anchor=anchor, idle_seconds=max(0.0, self.context.now - last.forwarded_at))
 
-    def _scene(self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None) -> Scene:
+    def _scene(
+        self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None
+    ) -> ConversationState:
         memory = self.memory
         if rules is None:
             # While observing, a block that is in force stays, and no other follows it.
@@ -730,7 +736,9 @@ class Exchange:
             rules = replace(self.rules, new_blocks=False) if self.observes and is_in_force else self.rules
         blocks = () if memory.block is None else (memory.block,)
         count = self._count(calibration or memory.calibration)
-        return Scene.of(self.context.request, self.identified.links, blocks, rules, count=count, facts=facts)
+        return ConversationState.of(
+            self.context.request, self.identified.links, blocks, rules, count=count, facts=facts
+        )
 
     def _count(self, calibration: Calibration) -> Count:
         """Tokens as this upstream counts them, as far as it has told."""

@@ -14,7 +14,7 @@ from proxy.core.groups import snap
 from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.rules import Keep
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.summary import Summarize, carried
 
 _ENOUGH = 0.9
@@ -28,64 +28,64 @@ class Rung:
     """What one try comes to."""
 
     way: Literal["cleared", "told", "folded"]
-    scene: Scene
+    state: ConversationState
     freed: int
     reports: tuple[StepReport, ...]
 
 
-def ladder(scene: Scene, size: int, limit: int, reason: str) -> Rung:
+def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung:
     """The first rung that reaches the target, else the one that frees most.
 
     A rung that tells or folds loses something: one that brings the view well under the limit is enough.
     """
-    goal = int(limit * scene.rules.target)
+    goal = int(limit * state.rules.target)
     rungs: list[Rung] = []
-    for rung in _rungs(scene, size, goal, reason):
+    for rung in _rungs(state, size, goal, reason):
         rungs.append(rung)
         if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH):
             break
     best = max(rungs, key=_freed)
-    usable = scene.facts.usable
+    usable = state.facts.usable_tokens
     if usable is None or size - best.freed <= usable:
         return best
     # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
-    return max(best, _folded(scene, replace(scene.draft(DEEPEST), bare=True), reason, size - goal, goal), key=_freed)
+    return max(best, _folded(state, replace(state.draft(DEEPEST), bare=True), reason, size - goal, goal), key=_freed)
 
 
 def _freed(rung: "Rung") -> int:
     return rung.freed
 
 
-def cleared(scene: Scene, draft: Draft, reason: str) -> Rung:
+def cleared(state: ConversationState, draft: Draft, reason: str) -> Rung:
     """The rung that only clears."""
-    return _rung("cleared", scene, *run(scene.rules.when_full, draft), reason)
+    return _rung("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
-def _rungs(scene: Scene, size: int, goal: int, reason: str) -> Iterator[Rung]:
-    for number, keep in enumerate(_keeps(scene.rules.keep, goal)):
-        draft = scene.draft(keep)
-        yield cleared(scene, draft, reason)
+def _rungs(state: ConversationState, size: int, goal: int, reason: str) -> Iterator[Rung]:
+    for number, keep in enumerate(_keeps(state.rules.keep, goal)):
+        draft = state.draft(keep)
+        yield cleared(state, draft, reason)
         if number == 0:
-            yield from _told(scene, reason, goal)
-        yield _folded(scene, draft, reason, size - goal, goal)
+            yield from _told(state, reason, goal)
+        yield _folded(state, draft, reason, size - goal, goal)
 
 
-def _told(scene: Scene, reason: str, goal: int) -> Iterator[Rung]:
+def _told(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
     """The summary at hand in place of what it covers, and what is old behind it cleared."""
-    summary = scene.summary
-    draft = scene.draft_of(summary.covers) if summary is not None else None
+    summary = state.newer_summary
+    draft = state.draft_up_to(summary.covers) if summary is not None else None
     if summary is None or draft is None:
         return
-    rules = scene.rules.summary
-    standing = carried(scene.block.summary, summary, rules, scene.count)
+    rules = state.rules.summary
+    standing = carried(state.block.summary, summary, rules, state.count)
     told, reports = run((Summarize(standing.text, rules),), replace(draft, goal=goal))
     if told.middle == draft.middle:
         return
-    new = scene.settled(told, reason, standing)
-    behind = new.draft(scene.rules.keep)
-    shorter, more = run(scene.rules.when_full, behind)
-    new = new if shorter.middle == behind.middle else new.settled(shorter, reason)
-    yield Rung("told", new, scene.total(scene.view) - scene.total(new.view), reports + more)
+    new = state.with_draft(told, reason, standing)
+    behind = new.draft(state.rules.keep)
+    shorter, more = run(state.rules.when_full, behind)
+    new = new if shorter.middle == behind.middle else new.with_draft(shorter, reason)
+    yield Rung("told", new, state.count_tokens(state.view) - state.count_tokens(new.view), reports + more)
 
 
 def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
@@ -93,36 +93,40 @@ def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
     return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4, groups=1), DEEPEST
 
 
-def _folded(scene: Scene, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
+def _folded(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
-    shorter, reports = run(scene.rules.when_full, replace(draft, goal=goal))
-    room = scene.total(draft.middle) - excess
+    shorter, reports = run(state.rules.when_full, replace(draft, goal=goal))
+    room = state.count_tokens(draft.middle) - excess
     rungs: list[Rung] = []
     while not rungs or rungs[-1].freed < excess:
-        stop = snap(shorter.middle, _tail(scene, shorter.middle, room)) if len(rungs) < TRIES else len(shorter.middle)
+        stop = snap(shorter.middle, _tail(state, shorter.middle, room)) if len(rungs) < TRIES else len(shorter.middle)
         oldest = replace(shorter, middle=shorter.middle[:stop], after=shorter.middle[stop:] + shorter.after)
-        folded, more = run(scene.rules.fold, oldest)
+        folded, more = run(state.rules.fold, oldest)
         whole = replace(shorter, middle=folded.middle + shorter.middle[stop:])
-        rungs.append(_rung("folded", scene, whole, reports + more, reason))
+        rungs.append(_rung("folded", state, whole, reports + more, reason))
         if stop == len(shorter.middle):
             break
         room -= 2 * (excess - rungs[-1].freed)  # what folding leaves behind takes room as well, and more each time
     return max(rungs, key=_freed) if rungs[-1].freed < excess else rungs[-1]
 
 
-def _tail(scene: Scene, messages: Sequence[Message], room: int) -> int:
+def _tail(state: ConversationState, messages: Sequence[Message], room: int) -> int:
     """The place from which on the messages fit into the room."""
     place = len(messages)
-    while place and (room := room - scene.count(messages[place - 1].raw)) >= 0:
+    while place and (room := room - state.count(messages[place - 1].raw)) >= 0:
         place -= 1
     return place
 
 
 def _rung(
-    way: Literal["cleared", "folded"], scene: Scene, draft: Draft, reports: tuple[StepReport, ...], reason: str
+    way: Literal["cleared", "folded"],
+    state: ConversationState,
+    draft: Draft,
+    reports: tuple[StepReport, ...],
+    reason: str,
 ) -> Rung:
-    new = scene.settled(draft, reason)
-    freed = scene.total(scene.view) - scene.total(new.view)
-    if scene.tools is not None and new.tools is not None:
-        freed += scene.count(scene.tools) - scene.count(new.tools)
+    new = state.with_draft(draft, reason)
+    freed = state.count_tokens(state.view) - state.count_tokens(new.view)
+    if state.tools is not None and new.tools is not None:
+        freed += state.count(state.tools) - state.count(new.tools)
     return Rung(way, new, freed, reports)

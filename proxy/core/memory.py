@@ -100,7 +100,7 @@ class LastRequest:
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
-        anchored = anchor.link.hex(), anchor.tokens, anchor.basis.hex()
+        anchored = anchor.link.hex(), anchor.tokens, anchor.view_id.hex()
         counted = self.counter, scale.ratio, scale.observations
         blocks = self.useless_blocks, self.requests_since_block
         return json.dumps([LAST_REQUEST_FORMAT_VERSION, *anchored, self.forwarded_at, *counted, *blocks]).encode()

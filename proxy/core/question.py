@@ -16,7 +16,7 @@ from proxy.core.messages import NOTE, Message
 from proxy.core.notes import GO_ON
 from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.summary import NOTED, Summaries, standing
 from proxy.core.verdict import Said, Verdict, judged
 
@@ -77,32 +77,32 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
     """A model is asked only about what was sent before, so a one-shot prompt, or a client whose history begins
     differently each time, never pays for a summary. Unless the client asks for one.
     """
-    return rules.summary.enabled and facts.may_ask and (facts.seen or facts.force)
+    return rules.summary.enabled and facts.can_summarize and (facts.was_forwarded or facts.force)
 
 
-def asked(scene: Scene, size: int, limit: int) -> Question | None:
+def asked(state: ConversationState, size: int, limit: int) -> Question | None:
     """The question for this view, where the answer would be worth its price. Half of the target stays as it is."""
-    rules, facts = scene.rules, scene.facts
+    rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
     tokens = max(rules.keep.tokens, int(limit * rules.target) // 2)
-    draft = scene.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
-    covers = draft.after[0].start if draft.after else len(scene.body)
+    draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
+    covers = draft.after[0].start if draft.after else len(state.body)
     stays = standing(draft, rules.summary)
-    weight = scene.total(message for message in draft.middle if id(message) not in stays)
+    weight = state.count_tokens(message for message in draft.middle if id(message) not in stays)
     gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
-    more = scene.total(scene.body[facts.failed : covers])
+    more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
     least = int(size * rules.min_progress)
-    if gain < least or size - gain > limit or (facts.failed and more < size * MORE_TO_TELL):
+    if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MORE_TO_TELL):
         return None
-    earlier = scene.block.summary
+    earlier = state.block.summary
     return Question(
         covers=covers,
-        view=scene.request.head + scene.view,
-        tools=scene.tools,
+        view=state.request.head + state.view,
+        tools=state.tools,
         old=draft.middle,
         earlier="" if earlier is None or rules.summary.scope > 1 else earlier.text,
-        words="\n".join(message.text for message in scene.body if message.is_user),
+        words="\n".join(message.text for message in state.body if message.is_user),
         weight=weight,
         rules=rules.summary,
         focus=facts.focus,

@@ -9,13 +9,13 @@ and the client hears what the upstream said.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from proxy.core import plan
+from proxy.core import planning
 from proxy.core.calibration import is_plausible
 from proxy.core.messages import Request
 from proxy.core.pipeline import Draft, run
-from proxy.core.plan import Ready
+from proxy.core.planning import Ready
 from proxy.core.rules import Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.steps import StripReasoning
 from proxy.core.window import Covers, LearnedLimit, Window, learned_limit
 
@@ -69,12 +69,12 @@ class Cure:
 
     def harden(self, rules: Rules) -> Rules:
         """The rules to try again by."""
-        return rules if self.strip_signed else rules.harder()
+        return rules if self.strip_signed else rules.for_overflow()
 
-    def __call__(self, scene: Scene) -> Ready | None:
+    def __call__(self, state: ConversationState) -> Ready | None:
         if self.strip_signed:
-            return _without_reasoning(scene)
-        ready = plan.without_a_model(plan.decide(scene))
+            return _without_reasoning(state)
+        ready = planning.without_model(planning.decide(state))
         fits = ready.action != "none" and self.most_tokens is not None and ready.after <= self.most_tokens
         return replace(ready, reason=REASON) if fits else None
 
@@ -138,18 +138,18 @@ def untouched_decision(request: Request, size: int) -> Ready:
     return Ready(request.messages, request.tools, "none", "", size, size)
 
 
-def _without_reasoning(scene: Scene) -> Ready | None:
+def _without_reasoning(state: ConversationState) -> Ready | None:
     """The view without any signed reasoning, under a block: else it would be refused again next turn.
 
     Unsigned reasoning stays, because some upstreams demand it back.
     """
-    head, view = scene.request.head, scene.view
+    head, view = state.request.head, state.view
     unsigned = frozenset(message.start for message in view if not message.signed)
-    draft = Draft(head, view, tools=scene.tools, fixed=unsigned, origin=scene.body, count=scene.count)
+    draft = Draft(head, view, tools=state.tools, fixed=unsigned, origin=state.body, count=state.count)
     bare, reports = run((StripReasoning(with_calls=True, signed=True),), draft)
     if bare.middle == draft.middle:
         return None
-    new, size = scene.settled(bare, "signature"), scene.size()
+    new, size = state.with_draft(bare, "signature"), state.size()
     return Ready(
         view=head + new.view,
         tools=new.tools,
@@ -159,6 +159,6 @@ def _without_reasoning(scene: Scene) -> Ready | None:
         after=max(0, size - sum(report.saved for report in reports)),
         block=new.block,
         link=new.link,
-        basis=new.basis,
+        view_id=new.view_id,
         reports=reports,
     )

@@ -8,9 +8,9 @@ from proxy.admin.message_status import show_with_block, show_without_block
 from proxy.core.identity import chain
 from proxy.core.overlay import Block, Part
 from proxy.core.pins import Pins
-from proxy.core.plan import Ready, decide
+from proxy.core.planning import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.summary import Summaries
 from proxy.store.transcripts.reading import role_and_text
 
@@ -22,7 +22,7 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_0
 def told(asked, rules, facts=NOTHING_KNOWN):
     """What the heart forwards, and the fates that are told of it."""
     links = chain(asked, TENANT, KEY)
-    ready = decide(Scene.of(asked, links, (), rules, facts=facts))
+    ready = decide(ConversationState.of(asked, links, (), rules, facts=facts))
     assert isinstance(ready, Ready)
     return ready, show_with_block(asked, links, ready.block, rules)
 
@@ -60,7 +60,7 @@ def test_what_holds_a_pin_is_pinned():
 
 def test_what_is_folded_is_told_by_notes_or_not_at_all():
     talk = [piece for number in range(40) for piece in (says(f"{number} {LONG}"), user(f"And {number}?"))]
-    _, view = told(request(user("Go."), *talk), PLAIN, Facts(usable=20_000))
+    _, view = told(request(user("Go."), *talk), PLAIN, Facts(usable_tokens=20_000))
     folded = [fate for fate in view.statuses if fate.fate == "folded"]
     assert folded
     assert any(fate.instead for fate in folded)

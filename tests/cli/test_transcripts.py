@@ -14,9 +14,9 @@ from transcribed import heard, history_of, keep, originals
 
 from proxy.cli import main
 from proxy.core.identity import block_key, chain
-from proxy.core.plan import decide
+from proxy.core.planning import decide
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
 
@@ -139,7 +139,7 @@ def block_of(source):
     request = parsed(source)
     links = chain(request, TENANT, KEY)
     rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
-    ready = decide(Scene.of(request, links, (), rules, facts=Facts(force=True)))
+    ready = decide(ConversationState.of(request, links, (), rules, facts=Facts(force=True)))
     assert ready.action == "created"
     return {block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
 

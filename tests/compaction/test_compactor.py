@@ -17,7 +17,7 @@ from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
 from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
-from proxy.core import plan
+from proxy.core import planning
 from proxy.errors import BadRequest
 from proxy.gateway import render_decision
 from proxy.store.memory import MemoryStore
@@ -219,13 +219,13 @@ async def test_the_same_history_gives_the_same_bytes_whoever_decides(tmp_path):
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(house, monkeypatch):
     here = await house.prepares(WORK)
     threads = []
-    decide = plan.decide
+    decide = planning.decide
 
     def watched(*grounds, **more):
         threads.append(threading.current_thread())
         return decide(*grounds, **more)
 
-    monkeypatch.setattr(plan, "decide", watched)
+    monkeypatch.setattr(planning, "decide", watched)
     monkeypatch.setattr(history_threads, "LARGE_WORK", 1_000)
     assert (await house.prepares(WORK)).call.body == here.call.body
     assert threads

@@ -16,7 +16,7 @@ from proxy.core.identity import block_key
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.overlay import Block, Part
 from proxy.core.pipeline import quarter
-from proxy.core.plan import Ready
+from proxy.core.planning import Ready
 from proxy.core.rules import Anchor, Rules
 from proxy.core.summary import Summary
 from proxy.core.window import LearnedLimit, Window
@@ -37,7 +37,7 @@ def block(covers, text=b'{"role": "user", "content": "short"}'):
 def made(block_):
     """A plan whose block is to be promised."""
     link = LINKS[block_.covers]
-    return Ready((), None, "created", block_.reason, 100, 50, block=block_, link=link, basis=link)
+    return Ready((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
 
 
 def last_time(tokens=1_000, seen=1, counter=US.counter):

@@ -100,7 +100,7 @@ def blocks(sent):
 
 def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
     messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
-    worker = Worker(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable=3_000), model=ACCOUNT)
+    worker = Worker(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable_tokens=3_000), model=ACCOUNT)
     sent = works(worker, messages)
     assert len(sent) == 51
     assert len(blocks(sent)) <= 2
@@ -112,7 +112,7 @@ def test_f1_so_do_the_users_own_words_where_they_may_not_go():
     messages = [message for step in range(50) for message in (*long, *says(f"Read {step}."))]
     verbatim = replace(TOLD, user_tokens=10**9)
     rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
-    worker = Worker(rules, Facts(usable=10_000), model=ACCOUNT)
+    worker = Worker(rules, Facts(usable_tokens=10_000), model=ACCOUNT)
     assert len(blocks(works(worker, messages))) <= 2
     assert len(worker.accounts) <= 2
 
@@ -208,12 +208,12 @@ def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
 
 
 def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
-    rules, facts = Rules(clear_at_least=10**9), Facts(usable=12_000)
+    rules, facts = Rules(clear_at_least=10**9), Facts(usable_tokens=12_000)
     sent = works(Worker(rules, facts), work(100))
-    limit = facts.usable * rules.trigger
+    limit = facts.usable_tokens * rules.trigger
     batch = limit * (1 - rules.target) / 2
     assert 1 <= rewrites(sent) <= ceil(quarter(sent[-1].came) / batch)
-    assert all(each.plan.after <= facts.usable for each in sent)
+    assert all(each.plan.after <= facts.usable_tokens for each in sent)
 
 
 def test_f8_what_stands_for_a_result_is_not_numbered_anew():
@@ -295,20 +295,22 @@ def links(messages):
 def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
     messages = work(20)
     zero = Anchor(links(messages)[-1], 0, b"")
-    told, untold = (Worker(Rules(), Facts(usable=8_000, anchor=anchor)).send(messages) for anchor in (zero, None))
+    told, untold = (
+        Worker(Rules(), Facts(usable_tokens=8_000, anchor=anchor)).send(messages) for anchor in (zero, None)
+    )
     assert told.plan.action == "created"
     assert told.left == untold.left
 
 
 def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 180_000}}
-    worker = Worker(Rules(), Facts(usable=8_000), count=lambda raw: 800 if b"image_url" in raw else quarter(raw))
+    worker = Worker(Rules(), Facts(usable_tokens=8_000), count=lambda raw: 800 if b"image_url" in raw else quarter(raw))
     messages = history(user([picture, {"type": "text", "text": "What is it?"}]), *[call("Look", out="a cat")] * 6)
     assert [each.plan.action for each in works(worker, messages)] == ["none"] * 7
 
 
 def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
-    messages, worker = work(20), Worker(Rules(), Facts(usable=8_000))
+    messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
     first = worker.send(messages)
     assert (first.plan.action, first.plan.reason) == ("created", "window")
     worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
@@ -318,9 +320,9 @@ def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
 
 
 def test_f21_usage_from_after_it_does():
-    messages, worker = work(20), Worker(Rules(), Facts(usable=8_000))
+    messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
     first = worker.send(messages)
-    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.basis))
+    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.view_id))
     assert worker.send([*messages, *says("Go on."), *user("Yes?")]).plan.reason in ("window", "floor")
 
 

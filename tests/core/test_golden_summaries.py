@@ -70,7 +70,7 @@ HEAD = system("You are a coding agent.")
 def stands(*pieces, shape="notes", covers, rules=RULES, worker=None, text=ACCOUNT):
     """What is forwarded when a model has told the first so many messages."""
     worker = worker or Worker(replace(rules, summary=replace(rules.summary, shape=shape)))
-    worker.facts = Facts(summary=Summary(covers, text), may_ask=False)
+    worker.facts = Facts(summary=Summary(covers, text), can_summarize=False)
     sent = worker.send(history(HEAD, *pieces))
     assert text in "\n".join(message.text for message in sent.plan.view)
     return shown(sent.plan.view)

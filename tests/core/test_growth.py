@@ -6,7 +6,7 @@ import pytest
 from chat import KEY, TENANT, body, call, calls, parsed, says, user
 from growth import assert_grows_in_proportion
 
-from proxy.core import plan
+from proxy.core import planning
 from proxy.core.groups import repair
 from proxy.core.identity import chain
 from proxy.core.ledger import ledger
@@ -14,7 +14,7 @@ from proxy.core.overlay import Block
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.steps import DedupOld
 from proxy.wire.chat import answer_within, render
 
@@ -70,11 +70,11 @@ def decide(source):
     """Everything that is done for one request, under pressure of its window, by price, and as forced."""
     request = parsed(source)
     links = chain(request, TENANT, KEY)
-    for facts in (Facts(usable=len(source) // 12), Facts(usable=len(source)), Facts(force=True)):
-        scene = Scene.of(request, links, (), RULES, facts=facts)
-        ready = plan.without_a_model(plan.decide(scene))
+    for facts in (Facts(usable_tokens=len(source) // 12), Facts(usable_tokens=len(source)), Facts(force=True)):
+        scene = ConversationState.of(request, links, (), RULES, facts=facts)
+        ready = planning.without_model(planning.decide(scene))
         render(request, ready.view, ready.tools)
-        plan.ahead(scene)
+        planning.plan_next_summary(scene)
         if ready.block is not None:
             Block.from_bytes(ready.block.to_bytes())
 

@@ -67,10 +67,10 @@ RULES = st.sampled_from(
 FACTS = st.sampled_from(
     [
         Facts(),
-        Facts(usable=2_000),
-        Facts(usable=700),
-        Facts(usable=4_000, idle=1_000.0),
-        Facts(usable=3_000, prices=Prices(cliffs=(1_000,))),
+        Facts(usable_tokens=2_000),
+        Facts(usable_tokens=700),
+        Facts(usable_tokens=4_000, idle_seconds=1_000.0),
+        Facts(usable_tokens=3_000, prices=Prices(cliffs=(1_000,))),
         Facts(force=True),
     ]
 )
@@ -124,7 +124,7 @@ def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data
 def test_a_block_that_was_just_made_holds_for_the_same_request(case):
     messages, worker = case
     worker = worker()
-    worker.facts = replace(worker.facts, force=False, idle=None)
+    worker.facts = replace(worker.facts, force=False, idle_seconds=None)
     for each in turns(messages):
         first, second = worker.send(each), worker.send(each)
         if first.plan.block is not None and second.plan.block is None:

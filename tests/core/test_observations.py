@@ -42,7 +42,7 @@ def test_the_words_of_a_person_stay_although_they_begin_like_output_where_an_age
     pieces = [call("Bash", out=output(number), command=f"grep -rn call_{number}") for number in range(40)]
     pieces[8:8] = [says("What now?"), user(words)]
     messages = history(user("Fix the build."), *pieces, says("Done so far."), user("Go on."))
-    sent = Worker(rules=RULES, facts=Facts(usable=12_000)).send(messages)
+    sent = Worker(rules=RULES, facts=Facts(usable_tokens=12_000)).send(messages)
     assert sent.plan.action == "created"
     assert {"role": "user", "content": words} in sent.messages
 
@@ -125,7 +125,7 @@ def test_every_observation_of_a_recorded_agent_without_tools_is_known():
 def test_a_recorded_agent_without_tools_is_shortened_and_its_task_stays():
     shortened = 0
     for record in conversations("sweagent_demos_text"):
-        worker = Worker(rules=RULES, facts=Facts(usable=12_000))
+        worker = Worker(rules=RULES, facts=Facts(usable_tokens=12_000))
         for messages in turns(record["messages"]):
             sent = worker.send(messages)
             if sent.plan.action == "created":
@@ -177,7 +177,7 @@ def test_the_newest_words_of_a_person_stay_although_they_came_before_the_first_c
     words = f"Command output: mine\n{output(1)}"
     talk = [[*says(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(12)]
     before = history(user("Fix the build."), *talk, says("And?"), user(words))
-    worker = Worker(rules=RULES, facts=Facts(usable=12_000))
+    worker = Worker(rules=RULES, facts=Facts(usable_tokens=12_000))
     assert worker.send(before).plan.action == "created"
     pieces = [call("Bash", out=output(number)) for number in range(40)]
     sent = worker.send([*before, *history(*pieces)])

@@ -14,7 +14,7 @@ from proxy.core import retelling
 from proxy.core.messages import literal
 from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import quarter
-from proxy.core.plan import NeedSummary
+from proxy.core.planning import NeedSummary
 from proxy.core.question import AGAIN, CLIPPED, Question, tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
@@ -66,8 +66,8 @@ def test_who_asks_may_say_what_matters():
     ("rules", "facts"),
     [
         (replace(RULES, summary=replace(SHORT, enabled=False)), {}),
-        (RULES, {"may_ask": False}),
-        (RULES, {"seen": False}),
+        (RULES, {"can_summarize": False}),
+        (RULES, {"was_forwarded": False}),
         (replace(RULES, summary=replace(SHORT, max_tokens=10_000)), {}),
         (replace(RULES, new_blocks=False), {}),
     ],
@@ -80,20 +80,20 @@ def test_where_it_would_not_pay_nobody_is_asked(rules, facts):
 
 def test_after_a_question_that_came_to_nothing_there_must_be_more_to_tell():
     covers = need(OVER).question.covers
-    assert need(OVER, failed=covers) is None
-    assert need(work(20), failed=covers).question.covers > covers
+    assert need(OVER, failed_summary_covers=covers) is None
+    assert need(work(20), failed_summary_covers=covers).question.covers > covers
 
 
 def test_while_a_model_is_at_it_the_same_is_not_asked_again():
     covers = need(OVER).question.covers
-    waiting = need(OVER, making=covers)
+    waiting = need(OVER, summary_in_progress_covers=covers)
     assert waiting.question is None
-    assert asked_ahead(OVER, making=covers) is None
+    assert asked_ahead(OVER, summary_in_progress_covers=covers) is None
 
 
 def test_nobody_waits_while_the_history_still_fits():
-    assert not need(OVER, usable=20_000).urgent
-    assert need(OVER, usable=6_100).urgent
+    assert not need(OVER, usable_tokens=20_000).urgent
+    assert need(OVER, usable_tokens=6_100).urgent
     assert not need(OVER).urgent
     assert need(BEYOND).urgent
     assert need(BEYOND).standing.action == "none"
@@ -111,7 +111,7 @@ def test_near_the_trigger_a_model_is_asked_ahead():
 def test_what_is_known_or_beside_the_work_or_in_vain_is_not_asked_ahead():
     covers = asked_ahead(NEAR).covers
     assert asked_ahead(NEAR, summary=Summary(covers, "Known.")) is None
-    assert asked_ahead(NEAR, vain=2) is None
+    assert asked_ahead(NEAR, useless_blocks=2) is None
     assert asked_ahead([*NEAR, *says("Done."), *user("Summarize this conversation.")]) is None
 
 
@@ -242,7 +242,7 @@ def test_where_nothing_is_long_it_is_not_put_three_times():
 
 
 def test_an_earlier_summary_is_told_first_and_not_once_more_in_the_transcript():
-    worker = Worker(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), may_ask=False))
+    worker = Worker(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), can_summarize=False))
     worker.send(OVER)
     worker.facts = Facts()
     question = worker.considers(work(20)).question

@@ -36,7 +36,7 @@ def size_of(sent):
 
 @pytest.mark.parametrize("window", [1_500, 2_048, 3_000, 4_096, 6_000, 8_192])
 def test_a_plain_agent_stays_within_a_small_window(window):
-    worker = Worker(RULES, Facts(usable=window), count=lambda raw: len(raw) // 3)
+    worker = Worker(RULES, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
     sizes = [size_of(worker.send(messages)) for messages in grown(user("Find every caller of the handler."))]
     assert max(sizes) <= window
 
@@ -45,7 +45,7 @@ def test_a_plain_agent_stays_within_a_small_window(window):
 def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(window):
     talk = [[*user(f"Point {number}: " + "mind this too. " * 20), *says("Yes.")] for number in range(40)]
     rules = replace(RULES, fold=(DropMiddle(user_tokens=500),))
-    worker = Worker(rules, Facts(usable=window), count=lambda raw: len(raw) // 3)
+    worker = Worker(rules, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
     for messages in grown(user("The task."), *talk, user("Now begin."), steps=20):
         sent = worker.send(messages)
         assert size_of(sent) <= window
@@ -55,7 +55,7 @@ def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(win
 
 def test_one_long_result_does_not_fill_a_small_window():
     messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
-    worker = Worker(RULES, Facts(usable=3_000), count=lambda raw: len(raw) // 3)
+    worker = Worker(RULES, Facts(usable_tokens=3_000), count=lambda raw: len(raw) // 3)
     assert size_of(worker.send(messages)) <= 3_000
 
 

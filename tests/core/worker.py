@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from chat import KEY, TENANT, body, parsed
 
-from proxy.core import plan
+from proxy.core import planning
 from proxy.core.conversation import (
     Answer,
     AwaitSummary,
@@ -27,7 +27,7 @@ from proxy.core.groups import flaws
 from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
 from proxy.core.messages import Request
 from proxy.core.pipeline import Count, quarter
-from proxy.core.plan import Ready
+from proxy.core.planning import Ready
 from proxy.core.recovery import untouched_decision
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.summary import Summary
@@ -73,11 +73,11 @@ class Worker:
 
     def considers(self, messages):
         """What is planned before any model is asked."""
-        return plan.decide(self._scene(messages))
+        return planning.decide(self._scene(messages))
 
     def asks(self, messages):
         """What is asked ahead of need."""
-        return plan.ahead(self._scene(messages))
+        return planning.plan_next_summary(self._scene(messages))
 
     def _prepare(self, messages, **more):
         driver = Driver(self, parsed(body(messages, **more)))
@@ -93,7 +93,7 @@ class Worker:
         driver = Driver(self, parsed(body(messages)))
         exchange = driver.exchange
         run(exchange._recall(10**9), driver.perform)
-        return exchange._scene(exchange._facts(can_summarize=self.facts.may_ask))
+        return exchange._scene(exchange._facts(can_summarize=self.facts.can_summarize))
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Driver:
 
     def __post_init__(self):
         worker, facts = self.worker, self.worker.facts
-        window = window_of(facts.usable)
+        window = window_of(facts.usable_tokens)
         self.exchange = Exchange(
             Context(
                 request=self.request,
@@ -130,7 +130,7 @@ class Driver:
             case LookUp():
                 return self._look_up(action)
             case CanSummarize():
-                return self.worker.facts.may_ask
+                return self.worker.facts.can_summarize
             case AwaitSummary(question) if question is not None and self.worker.model:
                 return self._write(question)
             case StartSummary(question) if self.worker.model:
@@ -156,11 +156,11 @@ class Driver:
 
     def _last(self, identity):
         facts = self.worker.facts
-        if not facts.seen:
+        if not facts.was_forwarded:
             return None
         anchor = facts.anchor or Anchor(identity.links[-1], 0, b"")
-        idle = facts.idle or 0.0
-        last = LastRequest(anchor, NOW - idle, identity.counter, self.exchange.context.prior, facts.vain, 5)
+        idle = facts.idle_seconds or 0.0
+        last = LastRequest(anchor, NOW - idle, identity.counter, self.exchange.context.prior, facts.useless_blocks, 5)
         return Found(identity.anchor_key(identity.links[-1]), last.to_bytes())
 
     def _candidate(self, identity, keys):
@@ -169,10 +169,10 @@ class Driver:
         candidate = None
         if told is not None:
             candidate = SummaryCandidate("ready", told.text, covers=told.covers)
-        elif facts.making:
-            candidate = SummaryCandidate("making", covers=facts.making)
-        elif facts.failed:
-            candidate = SummaryCandidate("failed", failures=1, covers=facts.failed)
+        elif facts.summary_in_progress_covers:
+            candidate = SummaryCandidate("making", covers=facts.summary_in_progress_covers)
+        elif facts.failed_summary_covers:
+            candidate = SummaryCandidate("failed", failures=1, covers=facts.failed_summary_covers)
         if candidate is None or not keys.summaries:
             return None
         return Found(identity.summary_key(candidate.covers), candidate.to_bytes())

@@ -129,13 +129,13 @@ async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
 PLANTED = """
 import sys
 from proxy.cli import main
-from proxy.core import plan
-decide = plan.decide
+from proxy.core import planning
+decide = planning.decide
 def decide_with_a_bug(scene):
     if any(b"BUGGY" in message.raw for message in scene.body):
         raise KeyError("part_1 of a conversation")
     return decide(scene)
-plan.decide = decide_with_a_bug
+planning.decide = decide_with_a_bug
 sys.exit(main())
 """
 

@@ -14,9 +14,9 @@ from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, StepReport, run
-from proxy.core.plan import decide, without_a_model
+from proxy.core.planning import decide, without_model
 from proxy.core.rules import Facts, Rules
-from proxy.core.scene import Scene
+from proxy.core.state import ConversationState
 from proxy.core.steps import STEPS
 from proxy.core.window import Window
 from proxy.lab import saved
@@ -86,13 +86,13 @@ def compact(args: argparse.Namespace) -> int:
     except (OSError, saved.UnreadableError) as fault:
         return print_error(f"{args.file}: {fault}")
     window = resolve_window(args.model, Window(total=args.window, origin="config") if args.window else None)
-    facts = Facts(usable=window.usable_tokens(request.max_output), force=True)
+    facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
     count = Tokenizers().of(args.model, policy.estimator).count
     if args.tangents:
         asking = tangents.ModelQuestion(config, args.model, count, window.usable_tokens())
         return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
-    scene = Scene.of(
+    scene = ConversationState.of(
         request, _index_links(request), (), _without_always_steps(rules) if by_hand else rules, count=count, facts=facts
     )
     if args.drop:
@@ -111,22 +111,22 @@ def _without_always_steps(rules: Rules) -> Rules:
     return replace(rules, always=())
 
 
-def _apply_policy(scene: Scene) -> Outcome:
-    ready = without_a_model(decide(scene))
+def _apply_policy(scene: ConversationState) -> Outcome:
+    ready = without_model(decide(scene))
     return Outcome(scene.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
 
 
-def _apply_steps(scene: Scene, names: Sequence[str]) -> Outcome:
+def _apply_steps(scene: ConversationState, names: Sequence[str]) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
     return _outcome_of(scene, *run([STEPS[name]() for name in names], scene.draft(scene.rules.keep)), "steps")
 
 
-def _drop_turns(scene: Scene, named: Collection[int]) -> Outcome:
+def _drop_turns(scene: ConversationState, named: Collection[int]) -> Outcome:
     """The conversation without these turns, and changed in nothing else."""
     return _outcome_of(scene, *Turns.of(scene.request, scene.rules).drop_turns(named, scene.count), "turns")
 
 
-def _outcome_of(scene: Scene, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
+def _outcome_of(scene: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
     before = scene.size()
     after = before - sum(report.saved for report in reports)
     return Outcome(scene.request, shorter.view, shorter.tools, before, after, reason, reports)

@@ -11,7 +11,7 @@ from proxy.core.economics import Prices
 from proxy.core.identity import chain
 from proxy.core.notes import OPENING
 from proxy.core.pins import Pins
-from proxy.core.plan import BREAKER, quiet
+from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps import ClearResults, ClipOutput, OneLiners
 from proxy.core.summary import Summaries
@@ -26,7 +26,7 @@ RULES = Rules(
     clear_cold_at_least=800,
     summary=ALONE,
 )
-WINDOW = Facts(usable=8_000)
+WINDOW = Facts(usable_tokens=8_000)
 ASIDE = [*says("Done."), *user("Summarize this conversation.")]
 
 
@@ -61,8 +61,8 @@ def test_when_enough_can_go_it_goes_in_one_stride():
 
 
 def test_while_the_cache_is_cold_less_is_enough():
-    assert done(work(5), facts=replace(WINDOW, idle=600.0)) == ("created", "cold")
-    assert done(work(5), facts=replace(WINDOW, idle=10.0)) == ("none", "")
+    assert done(work(5), facts=replace(WINDOW, idle_seconds=600.0)) == ("created", "cold")
+    assert done(work(5), facts=replace(WINDOW, idle_seconds=10.0)) == ("none", "")
 
 
 def test_a_rewrite_that_would_not_pay_for_itself_is_not_made():
@@ -142,20 +142,20 @@ def test_what_may_not_go_makes_a_floor_and_not_a_block():
 
 
 def test_after_blocks_in_vain_there_are_no_more_while_the_history_fits():
-    vain = replace(WINDOW, vain=BREAKER)
+    vain = replace(WINDOW, useless_blocks=USELESS_BLOCKS_MAX)
     assert done(work(12), DEEP, vain) == ("none", "breaker-open")
-    assert done(work(12), DEEP, replace(vain, vain=BREAKER - 1)) == ("created", "window")
+    assert done(work(12), DEEP, replace(vain, useless_blocks=USELESS_BLOCKS_MAX - 1)) == ("created", "window")
     assert done(work(20), DEEP, vain) == ("created", "window")
 
 
 def test_a_block_for_a_small_window_does_not_bind_a_large_one_while_the_history_fits_there():
     worker = Worker(DEEP, WINDOW)
     worker.send(work(12))
-    worker.facts = Facts(usable=100_000)
+    worker.facts = Facts(usable_tokens=100_000)
     assert worker.send(work(12)).plan.action == "none"
-    worker.facts = Facts(usable=9_000)
+    worker.facts = Facts(usable_tokens=9_000)
     assert worker.send(work(12)).plan.action == "applied"
-    worker.facts = Facts(usable=9_000)
+    worker.facts = Facts(usable_tokens=9_000)
     assert worker.send(work(16)).plan.action == "applied"
 
 
@@ -167,7 +167,7 @@ def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
 
 
 def test_harder_is_for_what_was_refused_all_the_same():
-    rules = RULES.harder()
+    rules = RULES.for_overflow()
     assert rules.keep.groups == 1
     assert rules.keep.tokens < RULES.keep.tokens
     assert rules.trigger < RULES.trigger
@@ -208,7 +208,7 @@ def test_what_the_upstream_counted_is_the_measure_and_only_what_is_new_is_guesse
 def test_everything_behind_the_last_count_is_in_the_size_where_no_block_stands():
     early, messages = work(4), work(12)
     links = chain(parsed(body(messages)), TENANT, KEY)
-    anchor = Anchor(links[len(chain(parsed(body(early)), TENANT, KEY)) - 1], tokens=3_000, basis=b"")
+    anchor = Anchor(links[len(chain(parsed(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
     sent = Worker(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
     counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
     assert sent.plan.before == sent.plan.after == 3_000 + counted
@@ -217,7 +217,7 @@ def test_everything_behind_the_last_count_is_in_the_size_where_no_block_stands()
 def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     messages = work(12)
     links = chain(parsed(body(messages)), TENANT, KEY)
-    anchor = Anchor(links[-1], tokens=900, basis=b"")
+    anchor = Anchor(links[-1], tokens=900, view_id=b"")
     facts = replace(WINDOW, anchor=anchor, force=True)
     plan = Worker(RULES, facts).send(messages).plan
     assert plan.action == "created"
@@ -239,12 +239,12 @@ def test_tools_and_head_are_counted():
 
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
 def test_beneath_notice_is_what_neither_a_stride_nor_a_limit_could_concern(size, is_quiet):
-    assert quiet(size, RULES, Facts()) == is_quiet
-    assert not quiet(size, RULES, Facts(force=True))
-    assert not quiet(size, RULES, Facts(usable=1_000))
+    assert is_below_threshold(size, RULES, Facts()) == is_quiet
+    assert not is_below_threshold(size, RULES, Facts(force=True))
+    assert not is_below_threshold(size, RULES, Facts(usable_tokens=1_000))
     asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=Summaries(prepare=0.8))
-    assert not quiet(size, asking, Facts())
-    assert quiet(size, replace(asking, summary=ALONE), Facts())
+    assert not is_below_threshold(size, asking, Facts())
+    assert is_below_threshold(size, replace(asking, summary=ALONE), Facts())
 
 
 # --- asked for -------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_the_first_act_of_an_always_step_is_a_promise():
 def test_what_is_written_into_a_block_is_clean():
     secret = "sk-canary-0123456789"
     rules = replace(
-        DEEP, when_full=(ClearResults(outline=0.5),), clean=lambda raw: raw.replace(secret.encode(), b"***")
+        DEEP, when_full=(ClearResults(outline=0.5),), redact=lambda raw: raw.replace(secret.encode(), b"***")
     )
     messages = history(user("x"), call("Read", out=f"{BIG}\nkey_of_it = {secret}"), *[call("Read", out=BIG)] * 12)
     sent = Worker(rules, WINDOW).send(messages)

@@ -7,7 +7,7 @@ from chat import call, history, says, tool, user
 from worker import Worker
 
 from proxy.core.pipeline import Draft, quarter
-from proxy.core.plan import BREAKER, NeedSummary, Ready, without_a_model
+from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, without_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClearResults, DropMiddle, PruneTools
 from proxy.core.summary import HEADING, THEN, Summaries, Summarize, Summary, carried
@@ -20,7 +20,7 @@ RULES = Rules(
     summary=Summaries(max_tokens=100, ledger=400, prepare=0.8),
 )
 # Its trigger is at 6,400 tokens; a step weighs about 600.
-WINDOW = Facts(usable=8_000)
+WINDOW = Facts(usable_tokens=8_000)
 NEAR, OVER, ALMOST_FULL, FULL = 9, 11, 12, 15
 ASIDE = [*says("Done."), *user("Summarize this conversation.")]
 
@@ -58,23 +58,23 @@ def test_meanwhile_the_view_goes_out_as_it_was_promised():
 
 def test_whoever_cannot_wait_any_longer_goes_on_without_a_model():
     need = considers(FULL)
-    assert without_a_model(need) is need.mechanical
+    assert without_model(need) is need.mechanical
     assert (need.mechanical.action, need.mechanical.reason) == ("created", "window")
-    assert need.mechanical.after <= WINDOW.usable < need.standing.after
+    assert need.mechanical.after <= WINDOW.usable_tokens < need.standing.after
     assert not any(HEADING in message.text for message in need.mechanical.view)
 
 
 @pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (FULL, True)])
 def test_while_a_model_is_at_it_nobody_asks_again_and_who_must_waits_for_it(steps, urgent):
-    pending = considers(steps, making=5)
+    pending = considers(steps, summary_in_progress_covers=5)
     assert isinstance(pending, NeedSummary)
     assert (pending.question, pending.urgent) == (None, urgent)
 
 
 def test_what_is_being_told_of_less_than_stands_already_is_not_waited_for():
-    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), may_ask=False))
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), can_summarize=False))
     worker.send(work(OVER))
-    worker.facts = replace(WINDOW, making=9)
+    worker.facts = replace(WINDOW, summary_in_progress_covers=9)
     assert worker.considers(work(22)).question.covers > 17
 
 
@@ -100,10 +100,10 @@ def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_qu
 
 
 def test_after_blocks_in_vain_nobody_is_asked_while_it_fits():
-    open_breaker = {"vain": BREAKER}
+    open_breaker = {"useless_blocks": USELESS_BLOCKS_MAX}
     assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
     assert asks(work(NEAR), **open_breaker) is None
-    assert isinstance(considers(FULL, **open_breaker, may_ask=False), Ready)
+    assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Ready)
 
 
 def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
@@ -146,12 +146,12 @@ def test_what_was_asked_ahead_is_there_over_the_trigger():
     assert worker.considers(work(NEAR)).action == "none"
     plan = worker.considers(work(OVER))
     assert (plan.action, plan.reason) == ("created", "window")
-    assert plan.after <= WINDOW.usable * RULES.trigger * 0.9
+    assert plan.after <= WINDOW.usable_tokens * RULES.trigger * 0.9
 
 
 def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
     assert asks(work(NEAR), replace(RULES, new_blocks=False)) is None
-    assert asks(work(NEAR), seen=False) is None
+    assert asks(work(NEAR), was_forwarded=False) is None
 
 
 # --- what stands already ---------------------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
 
 def test_without_a_model_what_it_told_before_stays():
     """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
-    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), may_ask=False))
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), can_summarize=False))
     worker.send(work(OVER))
-    worker.facts = replace(WINDOW, may_ask=False)
+    worker.facts = replace(WINDOW, can_summarize=False)
     for steps in (22, 30, 40):
         sent = worker.send(work(steps))
         assert sent.plan.reason == "window"

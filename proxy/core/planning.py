@@ -1,0 +1,251 @@
+"""Planning: `decide()` says what to forward for one request, and whether a new block is made.
+
+1. The state already shows what stands: the block in place of the messages it covers, the always-steps over the tail.
+2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
+   cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
+3. The when-full steps then shorten what is old. Near the window, what clearing cannot reach is folded. A block that
+   would not free enough, or not pay for itself, is not made, and the view stays as it is.
+
+All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
+twice changes nothing. Read `state` first, then `ladder`.
+"""
+
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import Literal
+
+from proxy.core import economics
+from proxy.core.asides import is_aside
+from proxy.core.groups import groups
+from proxy.core.ladder import DEEPEST, Rung, cleared, ladder
+from proxy.core.messages import Message
+from proxy.core.overlay import Block
+from proxy.core.pipeline import StepReport
+from proxy.core.question import Question, asked, may_ask
+from proxy.core.rules import Facts, Rules
+from proxy.core.state import WINDOW_REASONS, ConversationState
+
+# How far over its limit a view may grow until a summary is there, where the window is not known.
+SUMMARY_OVERSHOOT_RATIO = 1.1
+# A model is asked only about a prefix that was forwarded before, so a history must be looked at one request earlier:
+# from this share of the size at which a model would be asked.
+NOTICE_SHARE = 0.9
+# After this many useless blocks in a row no more are made, as long as the view fits.
+USELESS_BLOCKS_MAX = 2
+# The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
+REPEATED_BLOCK_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What to forward, and the block to store if the upstream accepts it."""
+
+    view: tuple[Message, ...]
+    tools: bytes | None
+    action: Literal["none", "applied", "created"]
+    """`none`: the client's own messages; `applied`: a standing block; `created`: a new one."""
+    reason: str
+    """Why a block was made, or why one that was due was not (`floor`)."""
+    before: int
+    """Tokens of the history as it came, tools and head included."""
+    after: int
+    """Tokens of what is forwarded."""
+    block: Block | None = None
+    """The new block, to be stored under `link` once the upstream has accepted this request."""
+    link: bytes = b""
+    view_id: bytes = b""
+    """Which block the view is built on; goes into the `Anchor` with the usage that comes back."""
+    reports: tuple[StepReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSummary:
+    """Clearing is not enough, so a model should summarize the old part. Without an answer `mechanical` is used."""
+
+    question: Question | None
+    """None where a summary is in progress already."""
+    standing: Ready
+    """The view without a new block, to be used while the summary is written."""
+    mechanical: Ready
+    """The view with a block that needs no model."""
+    urgent: bool
+    """Wait for the summary: the view may no longer fit, or the client asked for it."""
+
+
+def without_model(plan: Ready | NeedSummary) -> Ready:
+    """The plan to use when no summary is available."""
+    return plan.mechanical if isinstance(plan, NeedSummary) else plan
+
+
+def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
+    """Whether a history of about this size needs no look: nothing is looked up and the client's bytes go out."""
+    limits = rules.limits(facts.usable_tokens, facts.prices)
+    soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
+    return not facts.force and size < min([rules.clear_at_least, *(limit * soon for limit, _ in limits)])
+
+
+def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
+    """Whether a view of about this size is so near its limit that a summary may be needed soon."""
+    limits = rules.limits(facts.usable_tokens, facts.prices)
+    return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
+
+
+def decide(state: ConversationState) -> Ready | NeedSummary:
+    """Decide what to forward for this request."""
+    size = state.size()
+    if not state.rules.new_blocks or _is_side_question(state, size):
+        return _keep_view(state, size)
+    crossed = state.find_exceeded_limit(size) or ((size, "forced") if state.facts.force else None)
+    return _plan_stride(state, size) if crossed is None else _plan_fold(state, size, *crossed)
+
+
+def plan_next_summary(state: ConversationState) -> Question | None:
+    """The question to ask a model now, so that its answer is there once the history is over its limit."""
+    rules, facts = state.rules, state.facts
+    if not rules.new_blocks or facts.useless_blocks >= USELESS_BLOCKS_MAX:
+        return None
+    size = state.size()
+    if state.newer_summary is not None or state.awaits_summary or is_aside(state.body, rules.asides):
+        return None
+    if not is_near_limit(size, rules, facts):
+        return None
+    limit, reason = rules.limits(facts.usable_tokens, facts.prices)[0]
+    rung = cleared(state, state.draft(rules.keep), reason)
+    return asked(state, size, limit) if size - rung.freed > limit * rules.target else None
+
+
+def _is_side_question(state: ConversationState, size: int) -> bool:
+    """Whether the client only asks something about the conversation, and the view fits."""
+    return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
+
+
+def _plan_stride(state: ConversationState, size: int) -> Ready:
+    """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
+    rules, facts = state.rules, state.facts
+    cold = economics.cold(facts.idle_seconds, facts.prices)
+    least = rules.clear_cold_at_least if cold else rules.clear_at_least
+    draft = state.draft(rules.keep)
+    few = len(groups(state.body)) < rules.min_groups
+    if few or sum(step.reach(draft) for step in rules.when_full) < least:
+        return _keep_view(state, size)
+    rung = cleared(state, draft, "cold" if cold else "stride")
+    if rung.freed < least or (not cold and _payback(state, rung) > rules.horizon):
+        return _keep_view(state, size)
+    return _use_block(state, rung, size)
+
+
+def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Ready | NeedSummary:
+    """Bring a view that is over the limit down to the target, by the first rung of the ladder that gets there."""
+    against = _find_objection(state, size, reason)
+    if against is not None:
+        return _keep_view(state, size, against)
+    bound = reason != "forced" and _fits(state, size)
+    least = max(1, _required_tokens(state, size, limit)) if bound else 1
+    if _count_reachable(state) < least:
+        return _keep_view(state, size, "floor")
+    rung = ladder(state, size, limit, reason)
+    if rung.freed < least or _is_useless(state, size, size - rung.freed, limit):
+        return _keep_view(state, size, "floor")
+    a_model_helps = rung.way == "folded" or reason == "forced"
+    return _ask_model_first(state, rung, size, limit) if a_model_helps else _use_block(state, rung, size)
+
+
+def _fits(state: ConversationState, size: int) -> bool:
+    return state.facts.usable_tokens is None or size <= state.facts.usable_tokens
+
+
+def _find_objection(state: ConversationState, size: int, reason: str) -> str | None:
+    """The reason for not trying to make a block, or None."""
+    if reason == "forced":
+        return "" if _is_repeated_force(state) else None
+    if not _fits(state, size):
+        return None
+    if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
+        return "breaker-open"
+    return "floor" if len(groups(state.body)) < state.rules.min_groups else None
+
+
+def _ask_model_first(state: ConversationState, rung: Rung, size: int, limit: int) -> Ready | NeedSummary:
+    """Ask a model for a summary, or wait for one in progress; the folded rung is used where neither helps."""
+    mechanical, usable = _use_block(state, rung, size), state.facts.usable_tokens
+    question = None if state.awaits_summary else asked(state, size, limit)
+    if question is None and not state.awaits_summary:
+        return mechanical
+    room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
+    urgent = mechanical.reason == "forced" or size > room
+    return NeedSummary(question, _keep_view(state, size), mechanical, urgent)
+
+
+def _is_repeated_force(state: ConversationState) -> bool:
+    """Whether the forced block stands already, because this is the same request again."""
+    draft = state.draft(state.rules.keep)
+    covers = draft.after[0].start if draft.after else len(state.body)
+    return state.has_block and state.block.reason == "forced" and covers <= state.block.covers
+
+
+def _required_tokens(state: ConversationState, size: int, limit: int) -> int:
+    """The tokens a block must free to be worth making.
+
+    One that follows another must go half way to the target, or every turn would make a block.
+    """
+    least = int(size * state.rules.min_progress)
+    again = state.has_block and state.block.reason in WINDOW_REASONS
+    return max(least, int(limit * (1 - state.rules.target)) // 2) if again else least
+
+
+def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
+    """Whether the block would be one of many in a row, because what must stay is over the limit by itself.
+
+    A second block in a row with a view over its limit must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
+    """
+    if after <= limit or not (state.has_block and state.block.reason in WINDOW_REASONS):
+        return False
+    usable = state.facts.usable_tokens
+    makes_it_fit = usable is not None and after <= usable < size
+    return not makes_it_fit and size - after < size * REPEATED_BLOCK_SHARE
+
+
+def _count_reachable(state: ConversationState) -> int:
+    """The most tokens that any block could free: all that the deepest rung may touch."""
+    draft = state.draft(DEEPEST)
+    return state.count_tokens(filter(draft.free, draft.middle))
+
+
+def _payback(state: ConversationState, rung: Rung) -> float:
+    return economics.payback(state.view, rung.state.view, state.count, state.facts.prices)
+
+
+def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
+    """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
+    untouched = all(map(is_, state.view, state.body)) and len(state.view) == len(state.body)
+    opening = not state.has_block and not untouched
+    promised = replace(state, has_block=True) if opening else state
+    before = size + state.count_tokens(state.body) - state.count_tokens(state.view)
+    return Ready(
+        view=state.request.messages if untouched else state.request.head + state.view,
+        tools=state.tools,
+        action="none" if untouched else "created" if opening else "applied",
+        reason="opening" if opening else reason,
+        before=before,
+        after=size,
+        block=state.block if opening else None,
+        link=promised.link if opening else b"",
+        view_id=promised.view_id,
+    )
+
+
+def _use_block(state: ConversationState, rung: Rung, size: int) -> Ready:
+    """The plan with the new block of this rung."""
+    new = rung.state
+    return Ready(
+        view=new.request.head + new.view,
+        tools=new.tools,
+        action="created",
+        reason=new.block.reason,
+        before=size + state.count_tokens(state.body) - state.count_tokens(state.view),
+        after=max(0, size - rung.freed),  # an upstream may count far less than we do
+        block=new.block,
+        link=new.link,
+        view_id=new.view_id,
+        reports=rung.reports,
+    )

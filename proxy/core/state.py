@@ -1,0 +1,268 @@
+"""Conversation state: one history at one moment, with the block that stands, the view, the rules and the facts.
+
+It answers the questions of `planning.decide()`: how large the view is, which part of it may be shortened, and what
+would be forwarded with the block that a shortened draft makes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core import pins
+from proxy.core.groups import groups, last_assistant, repair, snap, turns
+from proxy.core.messages import Message, Request, literal
+from proxy.core.notes import notes, speaker
+from proxy.core.observations import is_text_style, mark_observations
+from proxy.core.overlay import Block, close
+from proxy.core.pipeline import Count, Draft, quarter, run
+from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.core.summary import Summary
+from proxy.core.tools import offered, tool_names
+
+WINDOW_REASONS = ("window", "cliff")
+LARGER_WINDOW_RATIO = 1.25
+PINNED_HEADING = "Pinned, word for word:"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationState:
+    """A body with a block in place: `covered` stands for what the block covers, `tail` for what came since."""
+
+    request: Request
+    chain: Sequence[bytes]
+    body: tuple[Message, ...]
+    rules: Rules
+    facts: Facts
+    count: Count
+    block: Block
+    has_block: bool
+    covered: tuple[Message, ...]
+    tail: tuple[Message, ...]
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        chain: Sequence[bytes],
+        blocks: Sequence[Block],
+        rules: Rules,
+        *,
+        count: Count = quarter,
+        facts: Facts = NOTHING_KNOWN,
+    ) -> "ConversationState":
+        """The state of a request. Of the `blocks` found for links of the `chain`, longest first, the first fit stands.
+
+        `count` returns the tokens of one message, given its bytes.
+        """
+        body = mark_observations(request.body, rules.observations, rules.pins)
+        opening = _build_opening_block(body, rules, facts)
+        bare = cls(request, chain, body, rules, facts, count, opening, has_block=False, covered=(), tail=())
+        for block in blocks:
+            as_made = bare._with_marks_of(block)
+            if block.fits(as_made.body) and as_made.needs_block(block):
+                return as_made.with_block(block, has_block=True)
+        return bare.with_block(opening, has_block=False)
+
+    def _with_marks_of(self, block: Block) -> "ConversationState":
+        """The same history with its observations marked as they were when this block was made."""
+        rules = self.rules
+        if not block.text_style or is_text_style(self.body):
+            return self
+        body = mark_observations(self.body, rules.observations, rules.pins, text_style=True)
+        return replace(self, body=body)
+
+    def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
+        """The same history with this block in place."""
+        covered, tail = block.apply(self.body), self.body[block.covers :]
+        draft = Draft(
+            self.request.head + covered,
+            tail,
+            fixed=frozenset(message.start for message in tail if not message.is_bulk),
+            window=block.window,
+            count=self.count,
+        )
+        return replace(self, block=block, has_block=has_block, covered=covered, tail=run(block.always, draft)[0].middle)
+
+    @property
+    def view(self) -> tuple[Message, ...]:
+        """The messages that are forwarded after the head."""
+        return self.covered + self.tail
+
+    @property
+    def tools(self) -> bytes | None:
+        """The tools that are forwarded."""
+        return offered(self.request.tools, self.block.pruned)
+
+    @property
+    def link(self) -> bytes:
+        """The chain link under which the standing block is stored; empty when none stands."""
+        return self.chain[self.block.covers] if self.has_block else b""
+
+    @property
+    def view_id(self) -> bytes:
+        """Identifies what this view is built on: link and block, since two blocks at one link may differ."""
+        return self.link + self.block.digest if self.has_block else b""
+
+    @property
+    def pinned_passages(self) -> tuple[str, ...]:
+        """The pinned passages of the body."""
+        return self.rules.pins.passages(self.body)
+
+    @property
+    def newer_summary(self) -> Summary | None:
+        """The summary at hand, where it covers more than the one that stands."""
+        known = self.facts.summary
+        return known if known is not None and known.covers > self._summarized_messages else None
+
+    @property
+    def awaits_summary(self) -> bool:
+        """Whether a model is just writing one that covers more."""
+        return self.facts.summary_in_progress_covers > self._summarized_messages
+
+    def count_tokens(self, messages: Iterable[Message]) -> int:
+        """Tokens of these messages."""
+        count = self.count
+        return sum(count(message.raw) for message in messages)
+
+    def size(self) -> int:
+        """Tokens of the view: the upstream's count of an earlier request plus what is new, or else our own count."""
+        anchor = self.facts.anchor
+        if anchor is not None and anchor.tokens > 0 and anchor.view_id == self.view_id:
+            # Without a standing block `tail` begins at the last answer, but the anchor may be much older: the answers
+            # since then were cut off, refused, or given through another replica.
+            uncounted = self.tail if self.has_block else self.view
+            for place in reversed(range(self.block.covers if self.has_block else 0, len(self.chain))):
+                if self.chain[place] == anchor.link:
+                    return anchor.tokens + self.count_tokens(message for message in uncounted if message.start >= place)
+        return self._outside_tokens + self.count_tokens(self.view)
+
+    def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
+        """The lowest limit that a view of this size exceeds, with the reason it gives for a block; None for none."""
+        limits = self.rules.limits(self.facts.usable_tokens, self.facts.prices)
+        return limits[0] if limits and size > limits[0][0] else None
+
+    def needs_block(self, block: Block) -> bool:
+        """Whether this block is used: one made for a smaller window is not, as long as the history fits without it."""
+        usable = self.facts.usable_tokens
+        if (
+            block.reason not in WINDOW_REASONS
+            or usable is None
+            or block.window is None
+            or usable <= block.window * LARGER_WINDOW_RATIO
+        ):
+            return True
+        return self.find_exceeded_limit(self._outside_tokens + self.count_tokens(self.body)) is not None
+
+    def draft(self, keep: Keep) -> Draft:
+        """The view, divided into what may be shortened and what is left alone. A new block covers at least the old."""
+        promised = len(self.covered) if self.has_block else 0
+        return self._build_draft(max(promised, self._find_cut(self.view, keep)), keep)
+
+    def draft_up_to(self, covers: int) -> Draft | None:
+        """The view divided where `body[:covers]` ends; None where that is inside a group or inside a note."""
+        view = self.view
+        cut = next((place for place, message in enumerate(view) if message.stop > covers), len(view))
+        parts = cut > 0 and snap(view, cut) == cut and all(message.start >= covers for message in view[cut:])
+        return self._build_draft(cut, self.rules.keep) if parts else None
+
+    def with_draft(self, draft: Draft, reason: str, summary: Summary | None = None) -> "ConversationState":
+        """The same history with the block that this draft makes."""
+        covers = draft.after[0].start if draft.after else len(self.body)
+        parts = draft.before[len(self.request.head) :] + (repair(draft.middle) if self.rules.repair else draft.middle)
+        parts += self._restore_lost_pins(parts, covers, draft.after)
+        if self.has_block and covers == self.block.covers and draft.after:
+            # A block is stored under this link already and the first writer wins, so this one covers a message more.
+            parts, covers = (*parts, draft.after[0]), draft.after[0].stop
+        left = tool_names(draft.tools)
+        block = Block(
+            covers,
+            close(self._redact(parts)),
+            always=self.rules.always,
+            window=self.facts.usable_tokens,
+            reason=reason,
+            policy=self.rules.label,
+            pruned=tuple(name for name in tool_names(self.request.tools) if name not in left),
+            summary=summary or self.block.summary,
+            text_style=self.block.text_style or is_text_style(self.body),
+        )
+        return self.with_block(block, has_block=True)
+
+    @property
+    def _outside_tokens(self) -> int:
+        """Tokens of head and tools."""
+        return self.count_tokens(self.request.head) + (self.count(self.tools) if self.tools else 0)
+
+    @property
+    def _summarized_messages(self) -> int:
+        """The number of messages that the standing summary covers."""
+        return 0 if self.block.summary is None else self.block.summary.covers
+
+    def _find_cut(self, view: Sequence[Message], keep: Keep) -> int:
+        """The index where the newest part begins, which is left alone and always holds the model's last answer."""
+        answered = last_assistant(view)
+        if answered is None:
+            return 0
+        cut, tokens = len(view), 0
+        for number, group in enumerate(reversed(groups(view))):
+            tokens += self.count_tokens(view[place] for place in group)
+            if number >= keep.groups and tokens > keep.tokens and group.start < answered:
+                break
+            cut = group.start
+        if keep.turns:
+            cut = min(cut, [turn.start for turn in turns(view)][-keep.turns :][0])
+        return min(snap(view, answered), cut)
+
+    def _build_draft(self, cut: int, keep: Keep) -> Draft:
+        view = self.view
+        opening = groups(view)[: keep.first]
+        first = min(cut, opening[-1].stop) if opening else 0
+        return Draft(
+            self.request.head + view[:first],
+            view[first:cut],
+            view[cut:],
+            tools=self.tools,
+            fixed=pins.fixed(view, self.pinned_passages) | self._newest_user_message,
+            origin=self.body,
+            window=self.facts.usable_tokens,
+            count=self.count,
+        )
+
+    @property
+    def _newest_user_message(self) -> frozenset[int]:
+        """The newest user message, fixed even if it was read as output before the history held a tool call."""
+        if is_text_style(self.body):
+            return frozenset()
+        newest = next((place for place in reversed(range(len(self.body))) if self.body[place].role == "user"), None)
+        return frozenset(() if newest is None else (newest,))
+
+    def _restore_lost_pins(
+        self, parts: Sequence[Message], covers: int, after: Sequence[Message]
+    ) -> tuple[Message, ...]:
+        """Notes that repeat the pinned passages that the view would lose."""
+        gone = pins.missing(self.pinned_passages, (*parts, *self.body[covers:]))
+        if not gone:
+            return ()
+        return notes("\n".join((PINNED_HEADING, *gone)), speaker(reversed(parts)), speaker(after), covers, covers)
+
+    def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
+        """The parts without secrets. Only rewritten messages are stored in a block; others are stored as places."""
+        for message in parts:
+            raw = self.rules.redact(message.raw) if message.literal else message.raw
+            yield message if raw == message.raw else literal(raw, message.start, message.stop, message.made)
+
+
+def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
+    """The block that stands in for none: what the model has answered goes out as it came, always-steps begin after it.
+
+    Once an always-step acts, this block is stored, so that later requests apply the steps from the same place on.
+    """
+    covers = last_assistant(body) or 0
+    always = rules.always if rules.new_blocks else ()
+    return Block(
+        covers,
+        close(body[:covers]),
+        always=always,
+        window=facts.usable_tokens,
+        reason="opening",
+        policy=rules.label,
+        text_style=is_text_style(body),
+    )
