@@ -25,13 +25,13 @@ from typing import Any
 from process import Server
 from tables import provenance, table
 
-from proxy.lab.demo.agent import Agent, Turn
-from proxy.lab.demo.model import NAME, WINDOW, Manner, Model
+from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
 from proxy.lab.demo.run import TURNS, sample
 from proxy.lab.demo.speech import Usage
 from proxy.lab.demo.summaries import TURNOUTS
-from proxy.lab.demo.tally import Bill, Tally, untouched, waits
-from proxy.lab.simulated import Simulated
+from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
+from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
 
 LIMITS = {"over": 0, "summaries": 6, "breaks": 16, "cached": 0.9, "cost": 0.4}
@@ -46,7 +46,7 @@ class Outcome:
     name: str
     tally: Tally
     untouched: list[Usage]
-    turns: list[Turn]
+    turns: list[AgentTurn]
 
     @property
     def without(self) -> Bill:
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def waits(self) -> list[float]:
-        return waits(self.turns, self.tally.heard) or [0.0]
+        return measure_waits(self.turns, self.tally.heard) or [0.0]
 
     @property
     def full_price(self) -> tuple[int, int, int]:
@@ -94,7 +94,7 @@ class Outcome:
         """What else there is to know."""
         tally, bill = self.tally, self.tally.bill
         new, again, summing = self.full_price
-        made = [turn.told("-reason") for turn in self.turns if turn.told("") == "created"]
+        made = [turn.read_note("-reason") for turn in self.turns if turn.read_note("") == "created"]
         reasons = ", ".join(f"{made.count(each)} {each}" for each in dict.fromkeys(made))
         return [
             ("history at the end, tokens", "", f"{self.untouched[-1].prompt:,}"),
@@ -115,16 +115,16 @@ async def measured(policy: str, args: argparse.Namespace, place: Path) -> Outcom
     run, tokenizers = sample(args.turns), Tokenizers()
     tokenizer = tokenizers.of(NAME)
     manner = Manner(args.window, args.turn_seconds, args.summary_seconds, args.summaries or ("good",))
-    model = Model(run, tokenizer, manner)
-    async with Simulated(model) as upstream:
+    model = SimulatedModel(run, tokenizer, manner)
+    async with SimulatedServer(model) as upstream:
         proxy, url = started(policy, args.set, upstream.url, place)
         await asyncio.to_thread(proxy.ready, f"{url}/health/ready")
-        turns = [turn async for turn in Agent(run, url, NAME).works()]
+        turns = [turn async for turn in Agent(run, f"{url}/v1", NAME).work()]
         await asyncio.to_thread(proxy.stop)
     for turn in turns:
         if not turn.ok:
             print(f"{policy}: turn {turn.step + 1} failed: {turn.status} {turn.said[:400]}", file=sys.stderr)
-    return Outcome(policy, Tally(model.heard), untouched(run, tokenizer), turns)
+    return Outcome(policy, Tally(model.heard), charge_untouched(run, tokenizer), turns)
 
 
 def started(policy: str, more: list[str], upstream: str, place: Path) -> tuple[Server, str]:
@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--policy", action="append", help="may be repeated (default: default)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the policies")
     parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--window", type=int, default=WINDOW)
+    parser.add_argument("--window", type=int, default=WINDOW_TOKENS)
     parser.add_argument("--turn-seconds", type=float, default=0.0)
     parser.add_argument("--summary-seconds", type=float, default=0.0)
     parser.add_argument("--summaries", action="append", choices=TURNOUTS, help="how they come out, one after another")

@@ -24,9 +24,9 @@ from proxy.lab import sessions
 from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.prices import PRICES, share
-from proxy.lab.replay.run import Ledger, run
+from proxy.lab.replay.run import ResultFile, replay_all
 from proxy.lab.replay.scorecard import OLD, by_policy
-from proxy.lab.replay.scoring import Upstream, total
+from proxy.lab.replay.scoring import UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import AGES, Result, Scores
@@ -86,7 +86,7 @@ def chosen(points: Points) -> str:
 def over(results: Sequence[Result], *, source: str = "", but: str = "") -> Points:
     """Every point, over one source, or all but one."""
     own = [each for each in results if each.source != but and source in ("", each.source)]
-    return {name: total(each.scores for each in its) for name, its in by_policy(own).items()}
+    return {name: sum_scores(each.scores for each in its) for name, its in by_policy(own).items()}
 
 
 def report(results: Sequence[Result]) -> str:
@@ -102,7 +102,7 @@ def report(results: Sequence[Result]) -> str:
         name = chosen(over(results, but=source))
         held.append(over(results, source=source)[name])
         rows.append(_row(held[-1], source, f"{held[-1].requests:,}", name))
-    every = total(held)
+    every = sum_scores(held)
     rows.append(_row(every, "all together", f"{every.requests:,}", "each as above"))
     return "\n".join(rows)
 
@@ -125,12 +125,12 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=1)
     given = options.parse_args()
     files = sorted(given.folder.glob("*_*.jsonl.gz"))
-    everything = [each for file in files for each in sessions.read(file)]
-    results = run(
+    everything = [each for file in files for each in sessions.read_conversations(file)]
+    results = replay_all(
         everything,
         candidates(given.cache),
-        Upstream(WINDOW, HABITS[given.cache]),
-        ledger=Ledger(given.out),
+        UpstreamModel(WINDOW, HABITS[given.cache]),
+        ledger=ResultFile(given.out),
         jobs=given.jobs,
         progress=ProgressBar(sys.stderr, "conversations"),
     )

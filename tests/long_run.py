@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from serving import serving
 
-from proxy.lab.demo.agent import Agent, Turn
-from proxy.lab.demo.model import NAME, Manner, Model
+from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.demo.run import SEED, sample
 from proxy.lab.demo.speech import Usage
-from proxy.lab.demo.tally import Bill, Tally, untouched, waits
-from proxy.lab.simulated import Simulated
+from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
+from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
 
 
@@ -22,7 +22,7 @@ from proxy.tokenizer import Tokenizers
 class Played:
     """What came of it."""
 
-    turns: list[Turn]
+    turns: list[AgentTurn]
     tally: Tally
     untouched: list[Usage]
     output: str
@@ -39,28 +39,28 @@ class Played:
 
     @property
     def longest_wait(self):
-        return max(waits(self.turns, self.tally.heard))
+        return max(measure_waits(self.turns, self.tally.heard))
 
 
 async def crowds(place, agents, turns, at_once=4, **manner):
     """The same run by so many agents, each with a key of its own; the tally is of all of them together."""
     run, tokenizer = sample(turns), Tokenizers().of(NAME)
-    model, seen, waiting = Model(run, tokenizer, Manner(**manner)), [], iter(range(agents))
+    model, seen, waiting = SimulatedModel(run, tokenizer, Manner(**manner)), [], iter(range(agents))
 
     async def works(url):
         for number in waiting:
-            seen.extend([turn async for turn in Agent(run, url, NAME, key=f"sk-agent-{number}").works()])
+            seen.extend([turn async for turn in Agent(run, url, NAME, key=f"sk-agent-{number}").work()])
 
-    async with Simulated(model) as up, serving(up.url, place=place) as proxy:
+    async with SimulatedServer(model) as up, serving(up.url, place=place) as proxy:
         await asyncio.gather(*(works(proxy.url) for _ in range(at_once)))
-    return Played(seen, Tally(model.heard), agents * untouched(run, tokenizer), proxy.output)
+    return Played(seen, Tally(model.heard), agents * charge_untouched(run, tokenizer), proxy.output)
 
 
 async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
     """A run, turn by turn, to its end or to the first turn that fails."""
     run, tokenizer = sample(turns, seed), Tokenizers().of(NAME)
-    model = Model(run, tokenizer, Manner(**manner))
-    bare = await asyncio.to_thread(untouched, run, tokenizer)
-    async with Simulated(model) as up, serving(up.url, place=place, config=config) as proxy:
-        seen = [turn async for turn in Agent(run, proxy.url, NAME).works()]
+    model = SimulatedModel(run, tokenizer, Manner(**manner))
+    bare = await asyncio.to_thread(charge_untouched, run, tokenizer)
+    async with SimulatedServer(model) as up, serving(up.url, place=place, config=config) as proxy:
+        seen = [turn async for turn in Agent(run, proxy.url, NAME).work()]
     return Played(seen, Tally(model.heard), bare, proxy.output)

@@ -8,14 +8,14 @@ from chat import history
 
 from proxy.core.pins import Pins
 from proxy.lab.replay.cache import FOREVER
-from proxy.lab.replay.history import History, written
-from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.history import ReplayHistory, encode
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.values import Conversation, Recorded
+from proxy.lab.replay.values import Conversation, RecordedUsage
 from proxy.wire.chat import parse
 
 AS_SENT = None
-PLAIN = Upstream(window=1_000_000, habit=FOREVER)
+PLAIN = UpstreamModel(window=1_000_000, habit=FOREVER)
 
 
 def conversation(*pieces, at=(), used=(), name="one", model="", tools=(), **more):
@@ -23,7 +23,7 @@ def conversation(*pieces, at=(), used=(), name="one", model="", tools=(), **more
     messages = history(*pieces)
     places = [place for place, each in enumerate(messages) if place and each["role"] == "assistant"]
     told = {
-        place: Recorded(tokens=used[n] if used else None, at=at[n] if at else None)
+        place: RecordedUsage(tokens=used[n] if used else None, at=at[n] if at else None)
         for n, place in enumerate(places)
         if at or used
     }
@@ -31,12 +31,12 @@ def conversation(*pieces, at=(), used=(), name="one", model="", tools=(), **more
 
 
 def recorded(*pieces, upstream=PLAIN, **more):
-    return Case(History(conversation(*pieces, **more)), upstream)
+    return ReplayCase(ReplayHistory(conversation(*pieces, **more)), upstream)
 
 
 def view_of(messages):
     """Messages as something in between would forward them."""
-    return parse(b'{"messages": [' + b", ".join(map(written, messages)) + b"]}").messages
+    return parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
 
 
 def judged(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
@@ -44,10 +44,10 @@ def judged(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
     judge = Judge(case, pins)
     for turn, view in zip(case.turns, views, strict=True):
         messages = turn.request.messages if view is AS_SENT else view_of(view)
-        judge.take(turn, Sent(messages, case.history.request.tools, **sent))
+        judge.score(turn, Sent(messages, case.history.request.tools, **sent))
     return judge.result("hand")
 
 
 def sizes(messages):
     """Tokens of each message, as everybody counts here: a quarter of its bytes."""
-    return [len(written(message)) // 4 for message in messages]
+    return [len(encode(message)) // 4 for message in messages]

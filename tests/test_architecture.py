@@ -39,7 +39,7 @@ NOT_CODE = {"__init__", "data", "py.typed"}
 
 # One library, one door (or one family of them).
 DOORS = {
-    "aiohttp": ("server/", "admin/", "upstream/", "lab/simulated.py"),
+    "aiohttp": ("server/", "admin/", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
     "multidict": ("server/", "upstream/"),
     "yarl": ("upstream/",),
     "tiktoken": ("tokenizer.py",),

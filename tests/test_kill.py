@@ -34,7 +34,7 @@ from serving import Proxy, _ready, _written, free_port
 from transcribed import texts, transcripts
 from upstream import Request, Upstream, paced, says
 
-from proxy.lab.replay.validity import breaches
+from proxy.lab.replay.validity import find_breaches
 from proxy.store.transcripts.reading import verify
 
 AGENTS = 3
@@ -65,7 +65,7 @@ class World:
     def hears(self, request: Request):
         """The upstream: strict, and with a memory for what it got of which history."""
         name, got = request.header("x-turn"), request.json["messages"]
-        self.wrong += [f"{name}: {breach}" for breach in breaches(got) - breaches(self.sent[name])]
+        self.wrong += [f"{name}: {breach}" for breach in find_breaches(got) - find_breaches(self.sent[name])]
         lossy = got != self.sent[name]
         self.seen["lossy" if lossy else "verbatim"] += 1
         if lossy:

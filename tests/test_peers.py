@@ -9,7 +9,7 @@ from chat import call, chat, says, system, user
 from recordings import conversation, recorded
 
 from proxy.core.pipeline import quarter
-from proxy.lab.replay.history import written
+from proxy.lab.replay.history import encode
 from proxy.lab.replay.values import Kept, Scores, Tokens
 
 ROOT = Path(__file__).parents[1]
@@ -148,7 +148,7 @@ async def test_a_question_that_quotes_the_old_part_is_answered_with_a_summary_of
     said = await listener.answer(chat(user(f"Summarize what is between the marks.\n# 1. Rule\n[user] {task}\n[end]")))
     assert task in said.message["content"]
     [asked] = listener.sent(failed=False).before
-    assert asked.written == quarter(written(said.message)) == said.usage.answer
+    assert asked.written == quarter(encode(said.message)) == said.usage.answer
 
 
 async def test_a_summary_is_no_longer_than_was_asked_for():

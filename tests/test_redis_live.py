@@ -23,7 +23,7 @@ from summaries import WORK as LONG
 from upstream import Upstream, answer
 from upstream import says as tells
 
-from proxy.lab.replay.validity import breaches
+from proxy.lab.replay.validity import find_breaches
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 REPLICAS = 3
@@ -233,7 +233,7 @@ class Town:
 
     def hears(self, request):
         name, got = request.header("x-turn"), request.json["messages"]
-        self.wrong += [f"{name}: {breach}" for breach in breaches(got) - breaches(self.sent[name])]
+        self.wrong += [f"{name}: {breach}" for breach in find_breaches(got) - find_breaches(self.sent[name])]
         return counting(request)
 
     async def works(self, number, per_turn=0.02):

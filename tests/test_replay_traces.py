@@ -25,7 +25,7 @@ from asking import ask, log_of, page, until
 from upstream import Upstream, says
 
 from proxy.core.observations import OBSERVATIONS
-from proxy.lab.replay.validity import breaches
+from proxy.lab.replay.validity import find_breaches
 
 pytestmark = [traces.needed, pytest.mark.asyncio]
 
@@ -160,7 +160,7 @@ def noted(place):
 def judged(recording, stop, left):
     """Valid as it was, its head and the user's last words to the byte, and no longer than it came."""
     before, after = recording.messages[:stop], json.loads(left)
-    assert breaches(after["messages"]) <= breaches(before), (recording.number, stop)
+    assert find_breaches(after["messages"]) <= find_breaches(before), (recording.number, stop)
     head = next((at for at, message in enumerate(before) if message["role"] not in ("system", "developer")), stop)
     assert left.startswith(recording.start + b", ".join(recording.pieces[:head]))
     spoken = last_words(before)

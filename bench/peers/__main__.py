@@ -17,7 +17,7 @@ from peers.page import Run, page
 from peers.processes import PEERS
 from peers.relays import ROUNDS, Relay, measured
 from peers.scored import Field
-from proxy.lab.replay.run import Ledger
+from proxy.lab.replay.run import ResultFile
 from proxy.lab.replay.values import Conversation
 
 
@@ -63,7 +63,7 @@ def _installed() -> list[Installed]:
 
 
 async def _scored(conversations: Sequence[Conversation], place: Path, ledgers: Path) -> Field:
-    policies = scored.simulated(conversations, Ledger(ledgers / "policies.jsonl"))
+    policies = scored.simulated(conversations, ResultFile(ledgers / "policies.jsonl"))
     field = await scored.real(conversations, place, ledgers)
     return Field([*policies, *field.results], field.absent)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from proxy.core.pipeline import quarter
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.history import written
-from proxy.lab.replay.values import Conversation, Recorded
+from proxy.lab.replay.history import encode
+from proxy.lab.replay.values import Conversation, RecordedUsage
 
 MODEL = "gpt-4o"
 WINDOW = 128_000
@@ -29,7 +29,7 @@ def chosen(files: Sequence[Path], every: int = EVERY) -> list[Conversation]:
 
 
 def read(files: Sequence[Path]) -> Iterable[Conversation]:
-    return (each for path in files for each in sessions.read(path))
+    return (each for path in files for each in sessions.read_conversations(path))
 
 
 def share(found: Iterable[Conversation], every: int) -> list[Conversation]:
@@ -37,7 +37,7 @@ def share(found: Iterable[Conversation], every: int) -> list[Conversation]:
 
 
 def tokens(conversation: Conversation) -> int:
-    return sum(quarter(written(message)) for message in conversation.messages)
+    return sum(quarter(encode(message)) for message in conversation.messages)
 
 
 def of_one_model(conversation: Conversation) -> Conversation:
@@ -45,5 +45,5 @@ def of_one_model(conversation: Conversation) -> Conversation:
     return replace(conversation, model=MODEL, recorded=times(conversation.recorded))
 
 
-def times(recorded: Mapping[int, Recorded]) -> dict[int, Recorded]:
-    return {place: Recorded(at=each.at) for place, each in recorded.items()}
+def times(recorded: Mapping[int, RecordedUsage]) -> dict[int, RecordedUsage]:
+    return {place: RecordedUsage(at=each.at) for place, each in recorded.items()}

@@ -13,22 +13,22 @@ from collections.abc import Sequence
 
 from proxy.core.messages import Message, Request
 from proxy.lab.replay import standin
-from proxy.lab.replay.scoring import Upstream
-from proxy.lab.replay.through import TELLING, Recorder, Stage
+from proxy.lab.replay.scoring import UpstreamModel
+from proxy.lab.replay.through import TELLING_CHARACTERS, PlayedTurn, Recorder
 from proxy.lab.replay.values import Json
 
 
 class Listener(Recorder):
     """A recorder that understands questions of any form, and proxies that never ask one."""
 
-    def __init__(self, upstream: Upstream, *, asks: bool = True) -> None:
+    def __init__(self, upstream: UpstreamModel, *, asks: bool = True) -> None:
         super().__init__(upstream)
         self._asks = asks
 
-    def is_turn(self, request: Request, stage: Stage) -> bool:
+    def is_turn(self, request: Request, stage: PlayedTurn) -> bool:
         return not self._asks or super().is_turn(request, stage)
 
-    def summary(self, request: Request, stage: Stage) -> Json:
+    def summary(self, request: Request, stage: PlayedTurn) -> Json:
         return told(request, stage.history.messages[: stage.turn.place]) or super().summary(request, stage)
 
 
@@ -37,12 +37,14 @@ def told(request: Request, history: Sequence[Message]) -> Json | None:
     last = _last_quoted(request.messages[-1].text, history)
     if last is None:
         return None
-    most = min(standin.LENGTH, 4 * request.max_output) if request.max_output else standin.LENGTH
-    return {"role": "assistant", "content": standin.account(history[: last + 1], most=most)}
+    most = min(standin.SUMMARY_BYTES, 4 * request.max_output) if request.max_output else standin.SUMMARY_BYTES
+    return {"role": "assistant", "content": standin.write_summary(history[: last + 1], most=most)}
 
 
 def _last_quoted(question: str, history: Sequence[Message]) -> int | None:
     """A text shorter than what it is recognised by proves nothing."""
     texts = enumerate(message.text for message in history)
-    found = [place for place, text in texts if len(text) >= TELLING and text[:TELLING] in question]
+    found = [
+        place for place, text in texts if len(text) >= TELLING_CHARACTERS and text[:TELLING_CHARACTERS] in question
+    ]
     return found[-1] if found else None

@@ -15,7 +15,7 @@ from proxy.config.shipped import policies
 from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.history import Turn
+from proxy.lab.replay.history import RequestTurn
 from proxy.lab.replay.simulation import Sent, Trial
 from proxy.lab.replay.summaries import StandIn
 
@@ -27,7 +27,7 @@ SHIPPED = ("j-cli", "middleware", "jp", "blocks", OURS)
 class Policy(Protocol):
     """It is led through one conversation."""
 
-    def forward(self, turn: Turn) -> Sent: ...
+    def forward(self, turn: RequestTurn) -> Sent: ...
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class ContextEditing:
     """What was cleared stays cleared, so the trigger is reached again only as the rest grows."""
     _cleared: dict[int, Message] = field(default_factory=dict, init=False)
 
-    def forward(self, turn: Turn) -> Sent:
+    def forward(self, turn: RequestTurn) -> Sent:
         messages, tools = turn.request.messages, turn.request.tools
         standing = self._cleared if self.remembers else {}
         view = [standing.get(place, message) for place, message in enumerate(messages)]
@@ -60,7 +60,7 @@ class Trim:
 
     limit: int = 60_000
 
-    def forward(self, turn: Turn) -> Sent:
+    def forward(self, turn: RequestTurn) -> Sent:
         messages = list(turn.request.messages)
         system = messages[:1] if messages[0].role in ("system", "developer") else []
         rest = messages[len(system) :]

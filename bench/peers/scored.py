@@ -18,14 +18,14 @@ from peers.listening import Listener
 from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
 from proxy.lab.commands.progress import ProgressBar
-from proxy.lab.replay.history import History
-from proxy.lab.replay.run import Ledger, key, run
-from proxy.lab.replay.scoring import Case, Judge, Upstream
-from proxy.lab.replay.through import Door, played
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.run import ResultFile, replay_all, result_key
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
+from proxy.lab.replay.through import ProxyTarget, replay_through
 from proxy.lab.replay.values import Conversation, Result
-from proxy.lab.simulated import Simulated
+from proxy.lab.simulated import SimulatedServer
 
-UPSTREAM = Upstream(window=WINDOW)
+UPSTREAM = UpstreamModel(window=WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +36,30 @@ class Field:
     absent: Sequence[Absent]
 
 
-def simulated(conversations: Sequence[Conversation], ledger: Ledger) -> list[Result]:
+def simulated(conversations: Sequence[Conversation], ledger: ResultFile) -> list[Result]:
     """The policies: first those that are rules of the heart, then the others."""
     bar = ProgressBar(sys.stderr, "conversations under each policy")
-    found = run(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
-    known = ledger.known()
+    found = replay_all(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
+    known = ledger.read()
     by_conversation = [_under_their_own(each, known, ledger) for each in conversations]
     return found + [results[name] for name in POLICIES for results in by_conversation]
 
 
-def _under_their_own(conversation: Conversation, known: dict[str, Result], ledger: Ledger) -> dict[str, Result]:
-    keys = {name: key(conversation, (name, UPSTREAM)) for name in POLICIES}
+def _under_their_own(conversation: Conversation, known: dict[str, Result], ledger: ResultFile) -> dict[str, Result]:
+    keys = {name: result_key(conversation, (name, UPSTREAM)) for name in POLICIES}
     if all(each in known for each in keys.values()):
         return {name: known[each] for name, each in keys.items()}
-    case = Case(History(conversation), UPSTREAM)
+    case = ReplayCase(ReplayHistory(conversation), UPSTREAM)
     results = {name: judged(case, name) for name in POLICIES}
-    ledger.note((keys[name], result) for name, result in results.items())
+    ledger.append((keys[name], result) for name, result in results.items())
     return results
 
 
-def judged(case: Case, name: str) -> Result:
+def judged(case: ReplayCase, name: str) -> Result:
     """One conversation under a policy that is no rule of the heart."""
     policy, judge = POLICIES[name](), Judge(case)
     for turn in case.turns:
-        judge.take(turn, policy.forward(turn))
+        judge.score(turn, policy.forward(turn))
     return judge.result(name)
 
 
@@ -68,22 +68,22 @@ async def real(conversations: Sequence[Conversation], place: Path, ledgers: Path
     results, absent = list[Result](), list[Absent]()
     for peer in PEERS:
         try:
-            results += await _played(peer, conversations, place, Ledger(ledgers / f"{peer.kind.name}.jsonl"))
+            results += await _played(peer, conversations, place, ResultFile(ledgers / f"{peer.kind.name}.jsonl"))
         except (NotInstalled, RuntimeError, TimeoutError, OSError) as fault:
             absent.append(Absent(peer.name, told(fault)))
             print(f"{peer.name}: {absent[-1].why}", file=sys.stderr)
     return Field(results, absent)
 
 
-async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path, ledger: Ledger) -> list[Result]:
+async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path, ledger: ResultFile) -> list[Result]:
     installed(peer.environment)
     recorder = Listener(UPSTREAM, asks=peer.asks)
-    async with Simulated(recorder) as upstream:
+    async with SimulatedServer(recorder) as upstream:
         contestant = await asyncio.to_thread(start, peer, upstream.url.removesuffix("/v1"), place)
         try:
-            door = Door(f"{contestant.origin}/v1", peer.name)
+            door = ProxyTarget(f"{contestant.origin}/v1", peer.name)
             bar = ProgressBar(sys.stderr, f"conversations through {peer.name}")
-            return await played(conversations, door, recorder, ledger=ledger, progress=bar)
+            return await replay_through(conversations, door, recorder, ledger=ledger, progress=bar)
         finally:
             await asyncio.to_thread(contestant.stop)
 

@@ -12,13 +12,23 @@ from importlib import resources
 from string import Template
 
 from proxy.lab.replay.prices import PRICES, cost, share
-from proxy.lab.replay.scorecard import OF_A_SOURCE, OLD, TABLES, Cell, Column, by_source, estimate, rows, totals
+from proxy.lab.replay.scorecard import (
+    OF_A_SOURCE,
+    OLD,
+    TABLES,
+    Cell,
+    Column,
+    by_source,
+    describe_estimate,
+    rows,
+    totals,
+)
 from proxy.lab.replay.values import PICO, Point, Result, Scores
 
 NOTHING, DEFAULT = "nothing", "default"
 USUAL = ".1/1.25"
-MOST_CHARTS = 12
-MOST_POINTS = 600
+CHARTS_LIMIT = 12
+POINTS_LIMIT = 600
 """Of a line in a chart; longer sessions are thinned."""
 _WIDTH, _HEIGHT = 1000, 200
 _OF_A_CONVERSATION = ("requests", "tokens", USUAL, "rewrites /100", "peak", "over", "in context")
@@ -39,9 +49,9 @@ def page(results: Sequence[Result]) -> str:
         cards="".join(_cards(found[name], found.get(NOTHING))),
         policies="".join(_table(title, "policy", columns, found) for title, columns in TABLES.items()),
         sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, sources),
-        charts="".join(_chart(each) for each in own[:MOST_CHARTS]),
+        charts="".join(_chart(each) for each in own[:CHARTS_LIMIT]),
         conversations=_table(f"Policy {name}, dearest first", "conversation", _conversation_columns(), conversations),
-        counting=_text(estimate(found[name])),
+        counting=_text(describe_estimate(found[name])),
     )
 
 
@@ -161,7 +171,7 @@ def _chart(result: Result) -> str:
 
 def _thin(points: Sequence[Point]) -> Iterator[tuple[int, Point]]:
     """Not more points than can be seen apart, with all rewrites and both ends."""
-    step = max(1, len(points) // MOST_POINTS)
+    step = max(1, len(points) // POINTS_LIMIT)
     last = len(points) - 1
     return ((at, each) for at, each in enumerate(points) if at % step == 0 or each.rewrote or at == last)
 

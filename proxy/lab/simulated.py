@@ -16,10 +16,10 @@ class Speaker(Protocol):
 
     @property
     def window(self) -> int: ...
-    async def answer(self, body: bytes) -> speech.Said: ...
+    async def answer(self, body: bytes) -> speech.ModelReply: ...
 
 
-class Simulated:
+class SimulatedServer:
     """The server, on a free port unless one is named."""
 
     def __init__(self, model: Speaker, port: int = 0) -> None:
@@ -52,12 +52,14 @@ class Simulated:
         asked = {} if said.is_refusal else await request.json()
         name = asked.get("model", "simulated")
         if not asked.get("stream"):
-            return web.Response(status=said.status, body=speech.whole(said, name), content_type="application/json")
+            return web.Response(
+                status=said.status, body=speech.encode_whole(said, name), content_type="application/json"
+            )
         usage = bool((asked.get("stream_options") or {}).get("include_usage"))
-        return await _streamed(request, speech.events(said, name, usage=usage))
+        return await _stream(request, speech.encode_events(said, name, usage=usage))
 
 
-async def _streamed(request: web.Request, events: Iterable[bytes]) -> web.StreamResponse:
+async def _stream(request: web.Request, events: Iterable[bytes]) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
     for event in events:

@@ -19,14 +19,14 @@ from typing import Any, BinaryIO, NoReturn
 from proxy.config.policies import Policy
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.prices import PRICES, share
-from proxy.lab.replay.run import Job, replayed
-from proxy.lab.replay.scoring import Upstream, total
+from proxy.lab.replay.run import Job, replay_job
+from proxy.lab.replay.scoring import UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import PICO, Conversation, Scores
 from proxy.lab.sessions import transcripts
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import conversation
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import build_conversation
 from proxy.windows import resolve_window
 
 DEFAULT_WINDOW_TOKENS = 128_000
@@ -60,7 +60,7 @@ def main(source: BinaryIO) -> dict[str, Any]:
         pass  # the answer is about the conversations before this one
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    outcomes = [_outcome(name, total(scores)) for (name, _), scores in zip(policies, rows, strict=True)]
+    outcomes = [_outcome(name, sum_scores(scores)) for (name, _), scores in zip(policies, rows, strict=True)]
     return {"conversations": done, "outcomes": outcomes}
 
 
@@ -81,8 +81,8 @@ def _read_conversations(source: BinaryIO) -> Iterator[list[bytes]]:
 def _branches(name: str, lines: list[bytes]) -> Iterator[Conversation]:
     """Each branch of a kept conversation."""
     values = tuple(value for value in map(_parse, lines) if value)
-    for chapter in transcripts.chapters(Sheet(Path(name), values)):
-        made, _ = conversation(chapter, name, transcripts.NAME)
+    for chapter in transcripts.chapters(ParsedFile(Path(name), values)):
+        made, _ = build_conversation(chapter, name, transcripts.NAME)
         if made is not None:
             yield made
 
@@ -97,7 +97,7 @@ def _parse(line: bytes) -> Any:  # noqa: ANN401 (JSON)
 def _score(each: Conversation, policies: list[tuple[str, Policy]], window: int | None) -> list[Scores]:
     tokens = window or resolve_window(each.model).total or DEFAULT_WINDOW_TOKENS
     trials = [_trial(place, name, policy, tokens) for place, (name, policy) in enumerate(policies)]
-    return [result.scores for result in replayed(Job(each, trials, Upstream(tokens, PROVIDER)))]
+    return [result.scores for result in replay_job(Job(each, trials, UpstreamModel(tokens, PROVIDER)))]
 
 
 def _trial(place: int, name: str, policy: Policy, window: int) -> Trial:

@@ -6,9 +6,9 @@ from operating import Desk, configured, team_key, until_open
 from serving import serving
 
 from proxy.lab.demo.agent import Agent
-from proxy.lab.demo.model import NAME, Manner, Model
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.demo.run import sample
-from proxy.lab.simulated import Simulated
+from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
 
 TURNS = 45
@@ -23,13 +23,13 @@ def run():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def worked(run, tmp_path_factory):
     """A proxy in which two teams' agents have worked, before a window that was too small for them."""
-    model = Model(run, Tokenizers().of(NAME), Manner(window=WINDOW))
+    model = SimulatedModel(run, Tokenizers().of(NAME), Manner(window=WINDOW))
     place = tmp_path_factory.mktemp("admin")
-    async with Simulated(model) as upstream, serving(None, place=place, config=configured(upstream.url)) as proxy:
+    async with SimulatedServer(model) as upstream, serving(None, place=place, config=configured(upstream.url)) as proxy:
         texts = {team: team_key(proxy, team) for team in ("platform", "search")}
         for text in texts.values():
             await until_open(proxy, text)
-            async for turn in Agent(run, proxy.url, NAME, 0, text).works():
+            async for turn in Agent(run, proxy.url, NAME, 0, text).work():
                 assert turn.ok, turn
         yield Desk(proxy)
 

@@ -12,7 +12,7 @@ from test_failures import CUTTERS, LONG, works
 
 from proxy.core.messages import NOTE
 from proxy.core.observations import OBSERVATIONS, mark_observations
-from proxy.lab.replay.validity import of_alternation, shape
+from proxy.lab.replay.validity import check_alternation, shape_of
 
 
 @given(LONG, CUTTERS)
@@ -68,5 +68,7 @@ def test_invariant_5_speakers_who_took_turns_go_on_taking_turns(talk, word, work
     """Strict chat templates want it so; an instruction in the midst is nobody's turn."""
     messages = history(system("You help."), *(piece for said in talk for piece in said), user(word))
     for sent in works(worker(), messages):
-        came, left = ([shape(message.raw) for message in view] for view in ((*sent.head, *sent.body), sent.plan.view))
-        assert of_alternation(left) <= of_alternation(came)
+        came, left = (
+            [shape_of(message.raw) for message in view] for view in ((*sent.head, *sent.body), sent.plan.view)
+        )
+        assert check_alternation(left) <= check_alternation(came)

@@ -13,7 +13,7 @@ from typing import Self
 
 from aiohttp import web
 
-from proxy.lab.replay.validity import breaches
+from proxy.lab.replay.validity import find_breaches
 
 USAGE_BYTES = 4
 TALK = "I have read it; next comes the following file, for the test still fails there. "
@@ -78,7 +78,7 @@ class Model:
     def _noted(self, messages: list[dict[str, object]]) -> None:
         self.requests += 1
         self.tokens += sum(len(str(message.get("content") or "")) for message in messages) // USAGE_BYTES
-        self.invalid += breaches(messages)
+        self.invalid += find_breaches(messages)
         task = next(str(message["content"]) for message in messages if message["role"] == "user")
         shown = [json.dumps(message) for message in messages]
         before = self.seen.get(task)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from proxy.lab.sessions import read
+from proxy.lab.sessions import read_conversations
 
 SAMPLES = Path(__file__).parent / "samples"
 CART = "def total(items):\n    return sum(item.price for item in items)\n"
@@ -12,7 +12,7 @@ NINE = 1795165200.0  # 2026-11-20, 09:00:00
 
 
 def conversations(name):
-    return list(read(SAMPLES / name))
+    return list(read_conversations(SAMPLES / name))
 
 
 def one(name):

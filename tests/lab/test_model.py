@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.lab.demo.model import NAME, Manner, Model
-from proxy.lab.demo.run import SYSTEM, TOOLS, body, sample, written
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel
+from proxy.lab.demo.run import SYSTEM, TOOLS, encode, encode_request, sample
 from proxy.lab.demo.summaries import TURNOUTS
-from proxy.lab.demo.tally import Bill, Tally, untouched
+from proxy.lab.demo.tally import Bill, Tally, charge_untouched
 from proxy.tokenizer import Tokenizers
 
 RUN = sample(12)
-DEMAND = written({"role": "user", "content": "Stop here.\n\n## Goal\nWhat for.\n\n## Next step\nWhat then."})
+DEMAND = encode({"role": "user", "content": "Stop here.\n\n## Goal\nWhat for.\n\n## Next step\nWhat then."})
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +23,11 @@ def tokenizer():
 
 @pytest.fixture
 def model(tokenizer):
-    return Model(RUN, tokenizer)
+    return SimulatedModel(RUN, tokenizer)
 
 
 def hears(model, *messages):
-    return asyncio.run(model.answer(body(messages, NAME)))
+    return asyncio.run(model.answer(encode_request(messages, NAME)))
 
 
 def requests():
@@ -55,8 +55,8 @@ def test_it_charges_what_it_has_read_before_as_cached_in_steps_of_128(model):
 
 
 def test_too_short_a_prefix_is_not_cached(tokenizer):
-    model = Model(RUN, tokenizer)
-    short = [written({"role": "user", "content": "hi"})]
+    model = SimulatedModel(RUN, tokenizer)
+    short = [encode({"role": "user", "content": "hi"})]
     said = [asyncio.run(model.answer(b'{"messages": [' + b", ".join(short) + b"]}")) for _ in range(2)]
     assert [each.usage.cached for each in said] == [0, 0]
 
@@ -65,10 +65,10 @@ def test_what_comes_after_a_changed_message_is_read_anew(model):
     messages = requests()[9]
     for each in requests()[:10]:
         hears(model, *each)
-    changed = written({"role": "user", "content": "Something else."})
+    changed = encode({"role": "user", "content": "Something else."})
     said = hears(model, messages[0], changed, *messages[2:])
-    fixed = model._tokenizer.count(written(TOOLS)) + model._tokenizer.count(
-        written({"role": "system", "content": SYSTEM})
+    fixed = model._tokenizer.count(encode(TOOLS)) + model._tokenizer.count(
+        encode({"role": "system", "content": SYSTEM})
     )
     assert said.usage.cached == fixed // 128 * 128
     assert model.heard[-1].broke
@@ -83,7 +83,7 @@ def test_going_on_is_no_break_and_neither_is_a_demand_for_a_summary(model):
 
 
 def test_what_is_over_the_window_is_refused_in_the_words_of_the_api(tokenizer):
-    model = Model(RUN, tokenizer, Manner(window=10_000))
+    model = SimulatedModel(RUN, tokenizer, Manner(window=10_000))
     said = hears(model, *requests()[-1])
     assert (said.status, said.message["code"]) == (400, "context_length_exceeded")
     assert "maximum context length is 10000 tokens" in said.message["message"]
@@ -94,7 +94,7 @@ def test_what_is_over_the_window_is_refused_in_the_words_of_the_api(tokenizer):
 def test_a_result_without_its_call_and_a_call_without_its_result_are_refused(model):
     messages = requests()[5]
     orphan = hears(model, *messages[:2], messages[-1])
-    unanswered = hears(model, *messages[:-1], written({"role": "user", "content": "And?"}))
+    unanswered = hears(model, *messages[:-1], encode({"role": "user", "content": "And?"}))
     assert [orphan.status, unanswered.status] == [400, 400]
     assert Tally(model.heard).malformed == 2
 
@@ -107,7 +107,7 @@ def test_a_summary_has_the_headings_that_were_asked_for_and_says_that_it_is_none
 
 @pytest.mark.parametrize("kind", TURNOUTS)
 def test_a_summary_can_go_wrong_in_every_way_a_real_one_does(kind, tokenizer):
-    model = Model(RUN, tokenizer, Manner(summaries=[kind], slow_seconds=7))
+    model = SimulatedModel(RUN, tokenizer, Manner(summaries=[kind], slow_seconds=7))
     said = hears(model, *requests()[9], DEMAND)
     sent = sum(map(len, requests()[9]))
     content = said.message.get("content") or ""
@@ -121,17 +121,17 @@ def test_a_summary_can_go_wrong_in_every_way_a_real_one_does(kind, tokenizer):
 
 
 def test_they_go_wrong_one_after_another_and_from_the_beginning(tokenizer):
-    model = Model(RUN, tokenizer, Manner(summaries=["good", "down"]))
+    model = SimulatedModel(RUN, tokenizer, Manner(summaries=["good", "down"]))
     assert [hears(model, *requests()[9], DEMAND).status for _ in range(4)] == [200, 503, 200, 503]
 
 
 def test_with_nothing_in_between_it_charges_what_the_tally_foretells(model, tokenizer):
     charged = [hears(model, *messages).usage for messages in requests()]
-    assert charged == untouched(RUN, tokenizer)
+    assert charged == charge_untouched(RUN, tokenizer)
     assert Tally(model.heard).bill == Bill.of(charged)
 
 
 def test_what_is_no_request_is_refused_and_heard_of_nowhere(model):
     assert asyncio.run(model.answer(b"[]")).status == 400
     assert model.heard == []
-    assert json.loads(body((), NAME))["messages"] == []
+    assert json.loads(encode_request((), NAME))["messages"] == []

@@ -6,8 +6,8 @@ import pytest
 
 from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
-from proxy.lab.demo.agent import Turn
-from proxy.lab.demo.model import Heard
+from proxy.lab.demo.agent import AgentTurn
+from proxy.lab.demo.model import HeardRequest
 from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.run import sample
 from proxy.lab.demo.speech import Usage
@@ -31,8 +31,10 @@ CREATED = (
 
 def moment(*read, notes=()):
     """As many turns as were read; the last one has these headers."""
-    turns = [Turn(step, 200, 0, 0, notes if step == len(read) - 1 else (), intact=True) for step in range(len(read))]
-    heard = [Heard("turn", 200, Usage(size, 0, 10), step) for step, size in enumerate(read)]
+    turns = [
+        AgentTurn(step, 200, 0, 0, notes if step == len(read) - 1 else (), intact=True) for step in range(len(read))
+    ]
+    heard = [HeardRequest("turn", 200, Usage(size, 0, 10), step) for step, size in enumerate(read)]
     return Moment(SCENERY, turns, Tally(heard))
 
 
@@ -44,25 +46,28 @@ def bare(lines):
 @pytest.mark.parametrize("read", [(), (10_000,), (10_000, 20_000, 9_000, 19_000)])
 def test_every_line_fits_the_terminal(width, read):
     now = moment(*read)
-    shown = bare(picture.panel(now, width, COLOURED) + picture.closing(now, 3, width, COLOURED))
+    shown = bare(picture.draw_panel(now, width, COLOURED) + picture.format_closing(now, 3, width, COLOURED))
     assert [line for line in shown if len(line) > width] == []
 
 
 def test_colours_change_nothing_but_colours():
     now = moment(10_000, 20_000, 9_000)
-    assert bare(picture.panel(now, 80, COLOURED)) == picture.panel(now, 80, PLAIN)
+    assert bare(picture.draw_panel(now, 80, COLOURED)) == picture.draw_panel(now, 80, PLAIN)
 
 
 def test_the_picture_grows_with_the_turns_and_keeps_its_height():
-    heights = {len(picture.panel(moment(*[9_000] * turns), 80, PLAIN)) for turns in range(5)}
+    heights = {len(picture.draw_panel(moment(*[9_000] * turns), 80, PLAIN)) for turns in range(5)}
     assert len(heights) == 1
-    drawn = ["".join(picture.chart(moment(*[9_000] * turns), 80, PLAIN)[:-1]).count("█") for turns in range(1, 5)]
+    drawn = ["".join(picture.draw_chart(moment(*[9_000] * turns), 80, PLAIN)[:-1]).count("█") for turns in range(1, 5)]
     assert drawn == sorted(set(drawn))
 
 
 def test_what_was_saved_stands_above_what_was_read():
-    *_, top, axis, _legend = picture.chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)
-    column = [row[8 + 3] for row in picture.chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)[: picture.HEIGHT]]
+    *_, top, axis, _legend = picture.draw_chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)
+    column = [
+        row[8 + 3]
+        for row in picture.draw_chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)[: picture.HEIGHT_LINES]
+    ]
     assert column == ["░"] * 8 + [column[8]] + ["█"] * 2
     assert axis.strip("└─ ") == ""
     assert top.strip()
@@ -75,12 +80,12 @@ def test_the_bill_is_at_the_models_prices_and_beside_it_the_bill_without():
 
 
 def test_the_end_says_when_the_run_would_have_ended_without():
-    told = " ".join(picture.closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
+    told = " ".join(picture.format_closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
     assert "refuses turn 3" in told
-    assert "refuses turn" not in " ".join(picture.closing(moment(10_000, 20_000), 3, 80, PLAIN))
+    assert "refuses turn" not in " ".join(picture.format_closing(moment(10_000, 20_000), 3, 80, PLAIN))
 
 
 def test_line_by_line_only_blocks_and_every_tenth_turn_are_told():
-    assert list(picture.lines(moment(10_000))) == []
-    (line,) = picture.lines(moment(10_000, 9_000, notes=CREATED))
+    assert list(picture.format_lines(moment(10_000))) == []
+    (line,) = picture.format_lines(moment(10_000, 9_000, notes=CREATED))
     assert line == "turn   2   shortened (stride): 30,000 tokens sent, 9,000 read"

@@ -13,7 +13,7 @@ from agents.model import model
 from agents.roster import mini_swe_agent, opencode, pi
 from upstream import Upstream
 
-from proxy.lab.sessions import read
+from proxy.lab.sessions import read_conversations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -71,6 +71,6 @@ async def test_a_session_file_holds_what_the_agent_sent(name, tmp_path):
             file = await exported(tmp_path)
         case _:
             file = tmp_path / "home/.pi/agent/sessions"
-    (conversation,) = read(file)
+    (conversation,) = read_conversations(file)
     assert len(sent) > 100
     assert without_head(conversation.messages)[: len(sent)] == sent

@@ -5,7 +5,7 @@ from recordings import view_of
 
 from proxy.core.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import Pins
-from proxy.lab.replay.recall import recalled
+from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.values import Recall
 
 TRACE = "collected 3 items\nTraceback (most recent call last):\n  File a.py\nValueError: 1284.50 is no berth\n"
@@ -23,7 +23,7 @@ WORK = history(
 def recall(view, pins=None, messages=WORK):
     body = view_of(messages)
     marked = body[:1] + mark_observations(body[1:], OBSERVATIONS)
-    return recalled(marked, view_of(view), Pins() if pins is None else pins)
+    return measure_recall(marked, view_of(view), Pins() if pins is None else pins)
 
 
 def test_all_of_it_stands_in_what_was_not_touched():

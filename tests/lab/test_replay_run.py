@@ -6,8 +6,8 @@ from recordings import conversation
 
 from proxy.core.rules import Rules
 from proxy.lab.replay.designs import DESIGNS
-from proxy.lab.replay.run import Ledger, key, run
-from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.run import ResultFile, replay_all, result_key
+from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
 
 MANY = [
@@ -19,7 +19,7 @@ TRIALS = [Trial("nothing", DESIGNS["nothing"], 128_000), Trial("sliding-10", DES
 
 
 def tried(conversations=MANY, trials=TRIALS, upstream=None, **more):
-    return run(conversations, trials, upstream or Upstream(), **more)
+    return replay_all(conversations, trials, upstream or UpstreamModel(), **more)
 
 
 def test_results_come_in_the_order_of_policies_and_conversations():
@@ -33,7 +33,7 @@ def test_several_processes_come_to_the_same():
 
 
 def test_a_run_that_broke_off_goes_on_where_it_was(tmp_path):
-    ledger, done = Ledger(tmp_path / "out.jsonl"), []
+    ledger, done = ResultFile(tmp_path / "out.jsonl"), []
     whole = tried(ledger=ledger)
     rows = ledger.path.read_bytes().splitlines(keepends=True)
     assert len(rows) == len(whole)
@@ -48,13 +48,13 @@ def test_a_run_that_broke_off_goes_on_where_it_was(tmp_path):
 @pytest.mark.parametrize(
     "other",
     [
-        (MANY[1], TRIALS[0], Upstream()),
-        (conversation(user("hi"), says("Done."), name="c1"), TRIALS[0], Upstream()),
-        (MANY[0], Trial("nothing", Rules(), 128_000), Upstream()),
-        (MANY[0], TRIALS[0], Upstream(window=64_000)),
+        (MANY[1], TRIALS[0], UpstreamModel()),
+        (conversation(user("hi"), says("Done."), name="c1"), TRIALS[0], UpstreamModel()),
+        (MANY[0], Trial("nothing", Rules(), 128_000), UpstreamModel()),
+        (MANY[0], TRIALS[0], UpstreamModel(window=64_000)),
     ],
 )
 def test_what_was_done_under_other_settings_is_done_again(other):
     conversation, *setting = other
-    assert key(conversation, tuple(setting)) != key(MANY[0], (TRIALS[0], Upstream()))
-    assert key(MANY[0], (TRIALS[0], Upstream())) == key(MANY[0], (TRIALS[0], Upstream()))
+    assert result_key(conversation, tuple(setting)) != result_key(MANY[0], (TRIALS[0], UpstreamModel()))
+    assert result_key(MANY[0], (TRIALS[0], UpstreamModel())) == result_key(MANY[0], (TRIALS[0], UpstreamModel()))

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.run import run
-from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.run import replay_all
+from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.values import PICO, Kept, Point, Recall, Result, Scores, Tokens
-from proxy.lab.report import MOST_CHARTS, MOST_POINTS, exact_percent, page, presented_policy
-from proxy.lab.sessions import read
+from proxy.lab.report import CHARTS_LIMIT, POINTS_LIMIT, exact_percent, page, presented_policy
+from proxy.lab.sessions import read_conversations
 
 SAMPLES = Path(__file__).parent / "samples"
 VOID = {"meta"}
@@ -150,11 +150,11 @@ def test_the_window_is_drawn_where_it_is_not_far_above():
 def test_the_dearest_have_charts_and_all_stand_in_the_table():
     many = [
         result(conversation=f"folder/{number:02}", scored=scores(1_000 + number, 400, requests=2))
-        for number in range(MOST_CHARTS + 3)
+        for number in range(CHARTS_LIMIT + 3)
     ]
     reader = shown(*many)
-    assert len(reader.all("svg")) == MOST_CHARTS
-    assert reader.text.count("folder/") == 2 * MOST_CHARTS + 3
+    assert len(reader.all("svg")) == CHARTS_LIMIT
+    assert reader.text.count("folder/") == 2 * CHARTS_LIMIT + 3
     assert reader.text.index("folder/14") < reader.text.index("folder/13")
 
 
@@ -162,7 +162,7 @@ def test_a_long_session_is_thinned_and_keeps_its_ends():
     sizes = [(number + 1, number % 977) for number in range(5_000)]
     (line, _) = shown(result(drawn=points(*sizes, rewrites=(7,)))).all("polyline")
     spots = line["points"].split()
-    assert MOST_POINTS <= len(spots) <= 2 * MOST_POINTS
+    assert POINTS_LIMIT <= len(spots) <= 2 * POINTS_LIMIT
     assert (spots[0].split(",")[0], spots[-1].split(",")[0]) == ("0.0", "1000.0")
 
 
@@ -175,9 +175,9 @@ def test_it_can_be_read_without_seeing_it():
 
 
 def test_a_page_of_real_results():
-    conversations = list(read(SAMPLES / "claude-code"))
+    conversations = list(read_conversations(SAMPLES / "claude-code"))
     trials = [Trial(name, DESIGNS[name], 128_000) for name in (NOTHING, "sliding-10")]
-    reader = shown(*run(conversations, trials, Upstream()))
+    reader = shown(*replay_all(conversations, trials, UpstreamModel()))
     assert len(reader.all("svg")) == len(conversations) == 4
     assert "session.jsonl after compaction" in reader.text
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.identity import chain
-from proxy.lab.demo.model import breach
-from proxy.lab.demo.run import TASK, body, sample
+from proxy.lab.demo.model import find_breach
+from proxy.lab.demo.run import TASK, encode_request, sample
 from proxy.wire import chat
 
 
@@ -19,7 +19,7 @@ def run():
 
 def last_request(run):
     *_, messages = run.requests()
-    return chat.parse(body(messages, "gpt-5.1"))
+    return chat.parse(encode_request(messages, "gpt-5.1"))
 
 
 def test_the_recorded_runs_differ(run):
@@ -42,7 +42,7 @@ def test_each_request_goes_on_from_the_one_before(run):
 
 
 def test_a_strict_server_has_nothing_against_it(run):
-    assert breach(last_request(run).messages) == ""
+    assert find_breach(last_request(run).messages) == ""
 
 
 def test_there_is_one_user_message_in_all_of_it(run):

@@ -10,7 +10,7 @@ from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
 from proxy.lab.replay.scorecard import COLUMNS, NONE
-from proxy.lab.replay.validity import breaches
+from proxy.lab.replay.validity import find_breaches
 from proxy.lab.replay.values import Estimate, Kept, Recall, Result, Scores, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scorecard.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_a_column_says_what_the_scores_say(name, shown):
 
 
 def test_retention_is_told_by_age_and_by_kind():
-    rows = {row[0]: row[1:] for row in scorecard.retention(SCORES)}
+    rows = {row[0]: row[1:] for row in scorecard.retention_rows(SCORES)}
     assert rows["recent"] == [10, Decimal("0.500"), Decimal("0.800"), Decimal("0.900")]
     assert rows["fresh"][0] == 4
     assert rows["old"] == [0, NONE, NONE, NONE]
@@ -79,9 +79,11 @@ def test_retention_is_told_by_age_and_by_kind():
 
 def test_the_error_of_our_count_is_a_sentence_where_there_is_one():
     scores = Scores(estimate=Estimate(pairs=4, recorded=1_000, estimated=980, missed=60, prompts=20_000))
-    assert scorecard.estimate(scores).startswith("our count of what was added: 98.0 % of the upstream's own over 4 ")
-    assert "0.30 %" in scorecard.estimate(scores)
-    assert scorecard.estimate(Scores()) == ""
+    assert scorecard.describe_estimate(scores).startswith(
+        "our count of what was added: 98.0 % of the upstream's own over 4 "
+    )
+    assert "0.30 %" in scorecard.describe_estimate(scores)
+    assert scorecard.describe_estimate(Scores()) == ""
 
 
 def test_as_json_everything_is_there():
@@ -93,7 +95,7 @@ def test_as_json_everything_is_there():
 
 @pytest.mark.parametrize("conversation", sample.conversations(), ids=lambda each: each.name)
 def test_the_sample_is_well_formed_and_has_what_the_measures_ask_for(conversation):
-    assert breaches(conversation.messages[:-1]) == {}
+    assert find_breaches(conversation.messages[:-1]) == {}
     assert conversation == next(each for each in sample.conversations() if each.name == conversation.name)
     pauses = [each.at for each in conversation.recorded.values()]
     assert pauses == sorted(pauses)

@@ -5,9 +5,9 @@ from chat import call, history, says, user
 from recordings import AS_SENT, PLAIN, judged, recorded, sizes
 
 from proxy.lab.replay.cache import PROVIDER
-from proxy.lab.replay.scoring import Judge, Upstream, total
+from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.summaries import Asked
+from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Estimate, Kept, Recall, Scores, Tokens
 
 LONG = "x = 1\n" * 400
@@ -55,7 +55,7 @@ def test_other_tools_break_the_cache():
     case = recorded(*PIECES, tools=[{"type": "function", "function": {"name": "Read"}}])
     judge, tools = Judge(case), case.history.request.tools
     for turn, told in zip(case.turns, (tools, tools, None), strict=True):
-        judge.take(turn, Sent(turn.request.messages, told))
+        judge.score(turn, Sent(turn.request.messages, told))
     scores = judge.result("p").scores
     assert scores.rewrites == 1
     assert scores.raw.read == FIRST + SECOND + THIRD + 3 * (len(tools) // 4)
@@ -63,15 +63,15 @@ def test_other_tools_break_the_cache():
 
 
 def test_a_request_over_the_window_is_counted():
-    case = recorded(*PIECES, upstream=Upstream(window=SECOND - 1, habit=PLAIN.habit))
+    case = recorded(*PIECES, upstream=UpstreamModel(window=SECOND - 1, habit=PLAIN.habit))
     assert judged(case, AS_SENT, AS_SENT, AS_SENT).scores.over == 2
     assert judged(case, AS_SENT, CLEARED[:3], CLEARED).scores.over == 0
 
 
 def test_a_cache_goes_cold_by_the_recorded_times():
     long = (user("w " * 3_000), call("Read", out="ok"), says("Done."))
-    warm = recorded(*long, at=(1_000.0, 1_300.0), upstream=Upstream(habit=PROVIDER))
-    cold = recorded(*long, at=(1_000.0, 1_301.0), upstream=Upstream(habit=PROVIDER))
+    warm = recorded(*long, at=(1_000.0, 1_300.0), upstream=UpstreamModel(habit=PROVIDER))
+    cold = recorded(*long, at=(1_000.0, 1_301.0), upstream=UpstreamModel(habit=PROVIDER))
     first = sizes(history(*long))[0]
     assert judged(warm, AS_SENT, AS_SENT).scores.raw.cached == first // 128 * 128
     assert judged(cold, AS_SENT, AS_SENT).scores.raw.cached == 0
@@ -89,9 +89,9 @@ def test_requests_of_what_was_carried_over_are_not_counted_again():
 def test_summaries_are_charged_with_what_they_read_and_write():
     case = recorded(*PIECES)
     judge = Judge(case)
-    asked = Asked((*case.history.pieces[:3], b"t" * 400), written=50)
+    asked = SummaryRequest((*case.history.pieces[:3], b"t" * 400), written=50)
     for turn, before, after in zip(case.turns, ((), (), (asked,)), ((), (asked,), ()), strict=True):
-        judge.take(turn, Sent(turn.request.messages, None, "", before, after))
+        judge.score(turn, Sent(turn.request.messages, None, "", before, after))
     result = judge.result("p")
     assert result.scores.summary_calls == 2
     # The first read what was just forwarded, and 100 tokens more; the second found these in the cache, too.
@@ -103,7 +103,7 @@ def test_what_a_real_model_said_it_read_is_charged_as_it_said():
     case = recorded(*PIECES)
     judge, told = Judge(case), Tokens(fresh=7, cached=11, written=13)
     for turn in case.turns:
-        judge.take(turn, Sent(turn.request.messages, None, after=(Asked(told=told),)))
+        judge.score(turn, Sent(turn.request.messages, None, after=(SummaryRequest(told=told),)))
     assert judge.result("p").scores.summaries == Tokens(21, 33, 39)
 
 
@@ -165,12 +165,12 @@ def test_prices_are_those_of_the_model_and_unknown_models_have_none():
 
 def test_scores_add_up():
     one = judged(recorded(*PIECES), AS_SENT, AS_SENT, CLEARED).scores
-    both = total([one, one])
+    both = sum_scores([one, one])
     assert both.requests == 6
     assert both.forwarded == one.forwarded.plus(one.forwarded)
     assert (both.peak, both.rewrites) == (one.peak, 2)
     assert both.recall["paths"] == Recall(2, 2)
-    assert total([]) == Scores(peak=0)
+    assert sum_scores([]) == Scores(peak=0)
 
 
 def test_an_answer_that_did_not_come_as_it_should_is_counted():

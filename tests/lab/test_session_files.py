@@ -7,10 +7,10 @@ import pytest
 import traces
 from retelling_of import SAMPLES, conversations, counted, lines, one, told
 
-from proxy.lab.replay.history import History
-from proxy.lab.replay.values import Recorded
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.values import RecordedUsage
 from proxy.lab.saved import UnreadableError
-from proxy.lab.sessions import FORMATS, read, sessions
+from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
 
 # --- any client ------------------------------------------------------------------------------------------------------
 
@@ -21,10 +21,10 @@ def test_a_list_of_messages_is_a_conversation_however_it_is_written(name):
 
 
 def test_of_a_log_of_requests_only_the_longest_of_each_conversation_is_replayed():
-    (session,) = sessions(SAMPLES / "openai" / "requests.jsonl")
+    (session,) = read_sessions(SAMPLES / "openai" / "requests.jsonl")
     first, second = session.conversations
     assert (len(first.messages), first.messages[-1]["content"]) == (7, "Fixed.")
-    assert first.recorded == {6: Recorded(90, 64, 2)}
+    assert first.recorded == {6: RecordedUsage(90, 64, 2)}
     assert (first.tools, len(second.messages)) == (second.tools or first.tools, 2)
     assert session.notes == {"requests that were stages of a later one, counted with it": 2}
 
@@ -53,12 +53,12 @@ def test_a_file_is_known_by_what_stands_in_it_whatever_it_is_called(tmp_path):
         source = place.read_bytes()
         (tmp_path / "x.txt").write_bytes(source)
         (tmp_path / "y.bin").write_bytes(gzip.compress(source))
-        kinds = {session.format for name in ("x.txt", "y.bin") for session in sessions(tmp_path / name)}
-        assert kinds == {session.format for session in sessions(place)}, place
+        kinds = {session.format for name in ("x.txt", "y.bin") for session in read_sessions(tmp_path / name)}
+        assert kinds == {session.format for session in read_sessions(place)}, place
 
 
 def test_every_format_has_a_sample_and_every_sample_a_format():
-    found = list(sessions(SAMPLES))
+    found = list(read_sessions(SAMPLES))
     assert {session.format for session in found} == {known.name for known in FORMATS}
     assert len({each.name for session in found for each in session.conversations}) == sum(
         len(session.conversations) for session in found
@@ -66,7 +66,7 @@ def test_every_format_has_a_sample_and_every_sample_a_format():
 
 
 def test_every_call_is_answered_right_behind_its_message():
-    for conversation in read(SAMPLES):
+    for conversation in read_conversations(SAMPLES):
         waiting = []
         for message in conversation.messages:
             if message["role"] == "tool":
@@ -77,14 +77,14 @@ def test_every_call_is_answered_right_behind_its_message():
 
 
 def test_only_answers_that_begin_here_were_requests_here():
-    for conversation in read(SAMPLES):
+    for conversation in read_conversations(SAMPLES):
         roles = {conversation.messages[place]["role"] for place in conversation.recorded}
         assert roles <= {"assistant"}
         assert all(place >= conversation.begins for place in conversation.recorded)
 
 
 def test_broken_lines_are_counted_and_the_rest_is_read():
-    (session,) = sessions(SAMPLES / "claude-code" / "session.jsonl")
+    (session,) = read_sessions(SAMPLES / "claude-code" / "session.jsonl")
     assert session.notes == {"lines that are no JSON, left out": 1}
     assert len(session.conversations) == 3
 
@@ -99,7 +99,7 @@ def test_calls_without_results_and_results_without_calls_are_mended_and_said(tmp
         {"role": "user", "content": "Stop"},
         {"role": "assistant", "content": "Stopped."},
     )
-    (session,) = sessions(path)
+    (session,) = read_sessions(path)
     assert told(session.conversations[0]) == [
         "user: Go",
         "assistant:  a=f()",
@@ -120,13 +120,13 @@ def test_ids_that_repeat_are_paired_with_the_nearest_call(tmp_path):
         return [asked, {"role": "tool", "tool_call_id": "same", "content": result}]
 
     path = lines(tmp_path / "ids", {"role": "user", "content": "Go"}, *turn("one"), *turn("two"))
-    assert told(next(read(path)))[2::2] == ["tool same: one", "tool same: two"]
+    assert told(next(read_conversations(path)))[2::2] == ["tool same: one", "tool same: two"]
 
 
 def test_a_file_that_nobody_knows_says_what_was_looked_for(tmp_path):
     path = lines(tmp_path / "notes.json", {"title": "Shopping", "items": ["bread"]})
     with pytest.raises(UnreadableError) as told:
-        list(read(path))
+        list(read_conversations(path))
     assert all(known.looks_for in str(told.value) for known in FORMATS)
     assert str(path) in str(told.value)
 
@@ -136,14 +136,14 @@ def test_a_file_without_json_is_an_error_that_names_it(tmp_path, source):
     path = tmp_path / "whatever"
     path.write_bytes(source)
     with pytest.raises(UnreadableError, match="whatever"):
-        list(read(path))
+        list(read_conversations(path))
 
 
 def test_in_a_folder_what_nobody_knows_is_passed_over_and_told(tmp_path):
     (tmp_path / "readme.md").write_text("# Sessions", encoding="utf-8")
     lines(tmp_path / "settings.json", {"theme": "dark"})
     lines(tmp_path / "session", {"role": "user", "content": "Go"}, {"role": "assistant", "content": "Gone."})
-    found = list(sessions(tmp_path))
+    found = list(read_sessions(tmp_path))
     assert [(each.place.name, each.format) for each in found] == [
         ("readme.md", ""),
         ("session", "OpenAI messages"),
@@ -156,7 +156,7 @@ def test_in_a_folder_what_nobody_knows_is_passed_over_and_told(tmp_path):
 def test_recorded_conversations_are_read_to_the_letter(name):
     for file in (file for file in traces.FILES if file.name.startswith(name)):
         rows = traces.conversations(file.name)
-        for conversation, row in zip(read(file), rows, strict=True):
+        for conversation, row in zip(read_conversations(file), rows, strict=True):
             assert list(conversation.messages) == row["messages"]
             assert [told.tokens for told in conversation.recorded.values()] == [
                 told["in"] for told in row["usage"] or ()
@@ -177,8 +177,8 @@ def test_a_value_of_another_kind_anywhere_trips_no_reader(place, tmp_path):
         (tmp_path / "odd").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         holder[key] = kept
         try:
-            for conversation in read(tmp_path / "odd"):
-                assert History(conversation).places, conversation
+            for conversation in read_conversations(tmp_path / "odd"):
+                assert ReplayHistory(conversation).places, conversation
         except UnreadableError:
             continue
 

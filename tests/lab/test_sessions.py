@@ -6,7 +6,7 @@ import json
 
 from retelling_of import PICTURE, conversations, counted, lines, one, told
 
-from proxy.lab.sessions import read, sessions
+from proxy.lab.sessions import read_conversations, read_sessions
 
 
 def test_claude_code_tells_an_answer_once_with_all_its_blocks_and_results():
@@ -95,7 +95,7 @@ def test_older_codex_rollouts_tell_only_the_summary_and_turns_are_rolled_back(tm
         item("user", "Three"),
         item("assistant", "3", "output_text"),
     )
-    first, compacted, rolled_back = read(rollout)
+    first, compacted, rolled_back = read_conversations(rollout)
     assert told(first) == ["system: Be brief.", "user: One", "assistant: 1"]
     assert told(compacted)[compacted.begins - 3 :] == told(compacted)
     assert told(compacted)[:3] == ["system: Be brief.", "user: One", "user: They count."]
@@ -202,7 +202,7 @@ def test_mini_swe_agent_messages_without_what_was_not_sent():
 def test_mini_swe_agent_runs_of_the_responses_api_are_named_as_not_read(tmp_path):
     run = {"trajectory_format": "1.1", "messages": [{"role": "user", "content": "hi"}, {"object": "response"}]}
     (tmp_path / "run.traj.json").write_text(json.dumps(run))
-    (session,) = sessions(tmp_path / "run.traj.json")
+    (session,) = read_sessions(tmp_path / "run.traj.json")
     assert session.conversations == ()
     assert session.notes["runs of a model of the Responses API, not read"] == 1
 

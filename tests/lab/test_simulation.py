@@ -15,10 +15,10 @@ from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import same
 from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.run import Job, replayed
-from proxy.lab.replay.scoring import Judge, Upstream
+from proxy.lab.replay.run import Job, replay_job
+from proxy.lab.replay.scoring import Judge, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.lab.replay.summaries import Answer, Asked, Model, StandIn
+from proxy.lab.replay.summaries import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
@@ -80,7 +80,7 @@ class Slow:
     def answer(self, question, turn, _history, _room):
         self.questions.append((turn.number, question.covers))
         self.put.append((question, turn))
-        return Answer(self.text, (Asked((question.instruction.encode(),), 10),), self.seconds)
+        return SummaryAnswer(self.text, (SummaryRequest((question.instruction.encode(),), 10),), self.seconds)
 
 
 def told(sent):
@@ -120,8 +120,10 @@ def test_a_question_that_came_to_nothing_is_not_put_again_at_once():
 
 
 def test_the_stand_in_writes_what_is_taken_for_a_summary():
-    case = recorded(*WORK, upstream=Upstream(12_000, PROVIDER))
-    (result,) = replayed(Job(case.history.conversation, [trial(FOLDING, 12_000, summarizer=StandIn())], case.upstream))
+    case = recorded(*WORK, upstream=UpstreamModel(12_000, PROVIDER))
+    (result,) = replay_job(
+        Job(case.history.conversation, [trial(FOLDING, 12_000, summarizer=StandIn())], case.upstream)
+    )
     assert result.scores.summary_calls > 0
     assert 50 < result.scores.summaries.written / result.scores.summary_calls < 1_300
     assert result.scores.over == 0
@@ -136,7 +138,7 @@ async def test_a_real_model_is_asked_as_in_production(up):
         prompt=3_000
     )
     question, turn = model.put[0]
-    answer = await Model(up.url, "other", "sk-mine")._answer(question, case.history.body(turn.place), None)
+    answer = await ModelSummarizer(up.url, "other", "sk-mine")._answer(question, case.history.body(turn.place), None)
     (request,) = up.requests
     asked = json.loads(request.body)
     assert request.header("authorization") == "Bearer sk-mine"
@@ -152,7 +154,7 @@ def test_a_plain_design_is_judged_like_any_policy(name):
     case = recorded(*WORK)
     judge = Judge(case)
     for turn, sent in zip(case.turns, led(case, trial(DESIGNS[name])), strict=True):
-        judge.take(turn, sent)
+        judge.score(turn, sent)
     scores = judge.result(name).scores
     assert scores.invalid == {}
     assert (scores.rewrites > 0) == (name in ("sliding-10", "batched-10k"))

@@ -17,21 +17,21 @@ HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
 
 
 def test_it_names_what_was_asked_done_touched_and_what_failed():
-    told = standin.account(OLD, HEADINGS)
+    told = standin.write_summary(OLD, HEADINGS)
     for name in (*HEADINGS, "double charge", "src/billing/charge.py", "pytest tests/test_charge.py", "no berth"):
         assert name in told
 
 
 def test_it_says_the_same_every_time_and_keeps_within_its_length():
     long = view_of(history(*[call("Read", path=f"src/file_{number}.py", out="x") for number in range(900)]))
-    assert standin.account(long) == standin.account(long)
-    assert len(standin.account(long, (), 2_000)) <= 2_000
+    assert standin.write_summary(long) == standin.write_summary(long)
+    assert len(standin.write_summary(long, (), 2_000)) <= 2_000
 
 
 def test_it_uses_the_headings_that_are_demanded():
     demand = "Answer with these sections:\n## Aim\n## State of the work\nNothing else."
-    assert standin.demanded(demand) == ["Aim", "State of the work"]
-    assert standin.account(OLD, standin.demanded(demand)).startswith("## Aim\n")
+    assert standin.find_headings(demand) == ["Aim", "State of the work"]
+    assert standin.write_summary(OLD, standin.find_headings(demand)).startswith("## Aim\n")
 
 
 def test_it_takes_the_time_that_a_model_would():

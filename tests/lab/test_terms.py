@@ -4,7 +4,7 @@ import pytest
 from chat import call, history, says, user
 from recordings import view_of
 
-from proxy.lab.replay.terms import Terms, age_of, kind, terms, wanted
+from proxy.lab.replay.terms import Terms, age_of, find_terms, find_wanted, kind_of
 from proxy.lab.replay.values import Kept
 
 READ = "def charge(berth):\n    return tariff_of(berth) * 2\n"
@@ -13,7 +13,7 @@ READ = "def charge(berth):\n    return tariff_of(berth) * 2\n"
 def kept(whole, view):
     """Of the last message of a history, by the view that was forwarded for it."""
     messages = view_of(whole)
-    return dict(Terms(messages).kept(len(messages) - 1, view_of(view)))
+    return dict(Terms(messages).measure(len(messages) - 1, view_of(view)))
 
 
 def task(*pieces, last):
@@ -30,13 +30,13 @@ ACTION = says(None, tool_calls=[{"function": {"name": "Grep", "arguments": '{"pa
 
 def test_a_term_is_a_specific_word_in_the_arguments_of_a_call():
     said = 'Look at src/a.py and tariff_of(berth), not at "charge" or v1.2: HB-20417, berthFee.'
-    assert [*terms(said)] == ["src/a.py", "tariff_of", "v1.2:", "HB-20417", "berthFee."]
+    assert [*find_terms(said)] == ["src/a.py", "tariff_of", "v1.2:", "HB-20417", "berthFee."]
 
 
 def test_every_text_in_the_arguments_counts_once_and_names_of_arguments_do_not():
     arguments = '{"file_path": "a/b.py", "edits": [{"old_string": "x_y_z = a/b.py"}], "limit": 120000}'
     (message,) = view_of(says(None, tool_calls=[{"id": "1", "function": {"name": "Edit", "arguments": arguments}}]))
-    assert wanted(message) == ["a/b.py", "x_y_z"]
+    assert find_wanted(message) == ["a/b.py", "x_y_z"]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_every_text_in_the_arguments_counts_once_and_names_of_arguments_do_not()
     ],
 )
 def test_a_term_is_of_a_kind(term, what):
-    assert kind(term) == what
+    assert kind_of(term) == what
 
 
 @pytest.mark.parametrize(

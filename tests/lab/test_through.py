@@ -8,11 +8,11 @@ from chat import body, call, history, says, user
 from recordings import PLAIN, conversation, recorded, sizes
 from serving import free_port
 
-from proxy.lab.replay.history import written
-from proxy.lab.replay.run import Ledger
-from proxy.lab.replay.through import Door, Recorder, played
+from proxy.lab.replay.history import encode
+from proxy.lab.replay.run import ResultFile
+from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Tokens
-from proxy.lab.simulated import Simulated
+from proxy.lab.simulated import SimulatedServer
 
 LONG = "x = 1\n" * 400
 WORK = conversation(user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), says("Done."))
@@ -25,7 +25,7 @@ def silent(_done, _of):
 
 
 async def scores(door, recorder, *conversations, ledger=None):
-    results = await played(conversations, door, recorder, ledger=ledger or Ledger(), progress=silent)
+    results = await replay_through(conversations, door, recorder, ledger=ledger or ResultFile(), progress=silent)
     return [result.scores for result in results]
 
 
@@ -42,7 +42,7 @@ class Between:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        return Door(f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1", "between", settle=0)
+        return ProxyTarget(f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1", "between", settle=0)
 
     async def __aexit__(self, *_):
         await self._runner.cleanup()
@@ -54,13 +54,13 @@ class Between:
 async def passed_on(sent, upstream):
     said = await upstream.answer(json.dumps(sent, indent=1).encode())
     choice = {"index": 0, "message": dict(said.message), "finish_reason": said.finish}
-    return web.json_response({"choices": [choice], "usage": said.usage.told()}, status=said.status)
+    return web.json_response({"choices": [choice], "usage": said.usage.as_json()}, status=said.status)
 
 
 async def test_with_nothing_in_between_all_is_as_it_was_sent():
     recorder = Recorder(PLAIN)
-    async with Simulated(recorder) as upstream:
-        (told,) = await scores(Door(upstream.url, "nothing", settle=0), recorder, WORK)
+    async with SimulatedServer(recorder) as upstream:
+        (told,) = await scores(ProxyTarget(upstream.url, "nothing", settle=0), recorder, WORK)
     assert told.raw == told.forwarded == Tokens(fresh=THIRD, cached=FIRST + SECOND)
     assert (told.requests, told.rewrites, told.failed, told.invalid) == (3, 0, 0, {})
 
@@ -143,7 +143,7 @@ async def test_an_answer_that_is_not_the_recorded_one_is_counted(broken):
 
 
 async def test_what_was_done_is_not_done_again(tmp_path):
-    ledger, recorder = Ledger(tmp_path / "out.jsonl"), Recorder(PLAIN)
+    ledger, recorder = ResultFile(tmp_path / "out.jsonl"), Recorder(PLAIN)
     async with Between(recorder, passed_on) as door:
         first = await scores(door, recorder, WORK, ledger=ledger)
     assert await scores(door, recorder, WORK, ledger=ledger) == first
@@ -154,8 +154,8 @@ async def test_the_real_proxy_is_scored_like_any_other(serve):
     reading = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{LONG * 8}") for number in range(16)]
     work, port = conversation(user("Mend it."), *reading, says("Done.")), free_port()
     recorder = Recorder(PLAIN)
-    async with Simulated(recorder, port) as upstream, serve(upstream.url) as proxy:
-        (told,) = await scores(Door(proxy.url, "ours"), recorder, work)
+    async with SimulatedServer(recorder, port) as upstream, serve(upstream.url) as proxy:
+        (told,) = await scores(ProxyTarget(proxy.url, "ours"), recorder, work)
     assert (told.requests, told.failed, told.invalid, told.over) == (17, 0, {}, 0)
     assert told.rewrites > 0
     assert told.forwarded.read < told.raw.read
@@ -171,4 +171,4 @@ def test_a_body_is_what_an_agent_would_send():
     assert json.loads(recorded(user("hi"), says("x")).history.body(1)) == json.loads(
         body(history(user("hi")), model="")
     )
-    assert written({"a": "é"}) == '{"a": "é"}'.encode()
+    assert encode({"a": "é"}) == '{"a": "é"}'.encode()

@@ -3,14 +3,14 @@
 import pytest
 from chat import call, calls, history, says, system, user
 
-from proxy.lab.replay.history import written
-from proxy.lab.replay.validity import BY_DIALECT, breaches, shape
+from proxy.lab.replay.history import encode
+from proxy.lab.replay.validity import BY_DIALECT, find_breaches, shape_of
 
 GOOD = history(system("Be brief."), user("hi"), call("Read", path="a.py"), says("It is read."), user("Go on."))
 
 
 def found(dialect, messages):
-    return dict(BY_DIALECT[dialect]([shape(written(message)) for message in messages]))
+    return dict(BY_DIALECT[dialect]([shape_of(encode(message)) for message in messages]))
 
 
 def without(place, messages=GOOD):
@@ -50,7 +50,7 @@ def test_a_good_history_breaks_no_rule(dialect):
 )
 def test_openai_refuses(messages, breach):
     assert breach in found("openai", messages)
-    assert breach in breaches(messages)
+    assert breach in find_breaches(messages)
 
 
 def test_arguments_may_be_any_json_and_a_custom_tool_is_given_any_text():

@@ -17,24 +17,23 @@ from typing import TextIO
 from proxy.cli.output import print_error
 from proxy.config import Loaded, load
 from proxy.core.window import TokenPrices
-from proxy.errors import ProxyError
 from proxy.lab.demo import picture
-from proxy.lab.demo.agent import Agent, Turn
-from proxy.lab.demo.model import NAME, WINDOW, Manner, Model
+from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
 from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.run import MOST_TURNS, TURNS, sample
-from proxy.lab.demo.tally import Tally, untouched
-from proxy.lab.simulated import Simulated
+from proxy.lab.demo.run import TURNS, TURNS_LIMIT, sample
+from proxy.lab.demo.tally import Tally, charge_untouched
+from proxy.lab.simulated import SimulatedServer
 from proxy.server import supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import Worker, url_of
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 
-PAUSE, SECONDS = 0.15, 22.0
+PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
 """Between two turns, so that one can watch; but not longer than this in all."""
 SUMMARY_SECONDS = 2.0
-NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT + 12
+NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT_LINES + 12
 INTERRUPTED_STATUS = 130
 
 
@@ -60,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parse_turns(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MOST_TURNS:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 to {MOST_TURNS}")
+    if not text.isdigit() or not 1 <= int(text) <= TURNS_LIMIT:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to {TURNS_LIMIT}")
     return int(text)
 
 
@@ -69,16 +68,19 @@ async def _run_demo(args: argparse.Namespace, state: str) -> int:
     screen = Screen.of(sys.stdout)
     sampled, tokenizer = sample(args.turns), Tokenizers().of(NAME)
     scenery = Scenery(
-        sampled, untouched(sampled, tokenizer), WINDOW, resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0)
+        sampled,
+        charge_untouched(sampled, tokenizer),
+        WINDOW_TOKENS,
+        resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0),
     )
-    model = Model(sampled, tokenizer, Manner(summary_seconds=0 if args.fast else SUMMARY_SECONDS))
+    model = SimulatedModel(sampled, tokenizer, Manner(summary_seconds=0 if args.fast else SUMMARY_SECONDS))
     moment, began = Moment(scenery, [], Tally(model.heard)), perf_counter()
-    async with Simulated(model) as upstream, _proxy(upstream.url, state) as url:
-        agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE, SECONDS / args.turns))
+    async with SimulatedServer(model) as upstream, _proxy(upstream.url, state) as url:
+        agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
         playing = asyncio.create_task(_watch(agent, moment, screen))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
         await asyncio.wait({playing})
-    closing = picture.closing(moment, perf_counter() - began, screen.width, screen.ink)
+    closing = picture.format_closing(moment, perf_counter() - began, screen.width, screen.ink)
     screen.say(*closing, "", *_describe_originals(state, moment.turns))
     return INTERRUPTED_STATUS if playing.cancelled() else _exit_status(playing, moment)
 
@@ -86,7 +88,7 @@ async def _run_demo(args: argparse.Namespace, state: str) -> int:
 def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
     """The exit code; a run that did not come to its end says why."""
     fault = playing.exception()
-    if isinstance(fault, ProxyError):
+    if isinstance(fault, ConnectionError):
         return print_error(str(fault))
     if fault is not None:
         raise fault
@@ -97,7 +99,7 @@ def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
 async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
     with screen:
         screen.show(moment)
-        async for turn in agent.works():
+        async for turn in agent.work():
             moment.turns.append(turn)
             screen.show(moment)
 
@@ -110,7 +112,7 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
     await asyncio.sleep(0)
     try:
-        yield url_of(loaded.config, sock)
+        yield f"{url_of(loaded.config, sock)}/v1"
     finally:
         if not serving.done():
             signal.raise_signal(signal.SIGTERM)  # as anybody would stop it
@@ -128,10 +130,10 @@ def _configure(upstream: str, state: str) -> Loaded:
     return load(None, {}, given)
 
 
-def _describe_originals(state: str, turns: Sequence[Turn]) -> list[str]:
+def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
     """How to look at what was kept."""
-    named = next((turn.told("-conversation") for turn in reversed(turns) if turn.told("-conversation")), "")
-    if not any(turn.told("") in ("created", "applied") for turn in turns):
+    named = next((turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), "")
+    if not any(turn.read_note("") in ("created", "applied") for turn in turns):
         return [" Nothing was shortened, so no originals had to be kept. A longer run shows more."]
     where = f"--state {shlex.quote(state)}"
     return [
@@ -171,9 +173,9 @@ class Screen:
 
     def show(self, moment: Moment) -> None:
         if not self.draws:
-            self.say(*(picture.lines(moment) if moment.turns else ()))
+            self.say(*(picture.format_lines(moment) if moment.turns else ()))
             return
-        lines = picture.panel(moment, self.width, self.ink)
+        lines = picture.draw_panel(moment, self.width, self.ink)
         back = f"\x1b[{self.drawn}F" if self.drawn else ""
         self.drawn = len(lines)
         self.out.write(back + "".join(f"{line}\x1b[K\n" for line in lines))

@@ -23,14 +23,14 @@ from proxy.lab.replay import sample, scorecard, standin
 from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.run import Ledger, run
-from proxy.lab.replay.scoring import Upstream
+from proxy.lab.replay.run import ResultFile, replay_all
+from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
-from proxy.lab.replay.summaries import Model, StandIn, Summarizer
-from proxy.lab.replay.through import Door, Recorder, played
+from proxy.lab.replay.summaries import ModelSummarizer, StandIn, Summarizer
+from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Conversation, Result, Scores
 from proxy.lab.saved import UnreadableError
-from proxy.lab.simulated import Simulated
+from proxy.lab.simulated import SimulatedServer
 
 DEFAULT_WINDOW_TOKENS = 128_000
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
@@ -107,7 +107,7 @@ class UnknownPolicy(ValueError):
 def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
         raise UnreadableError("nothing to replay: name files, or say --sample")
-    read = [each for path in args.files for each in sessions.sessions(path)]
+    read = [each for path in args.files for each in sessions.read_sessions(path)]
     for remark in _remarks(read):
         print(remark, file=sys.stderr)  # noqa: T201
     found = sample.conversations() if args.sample else []
@@ -127,22 +127,25 @@ def _remarks(read: Sequence[sessions.Session]) -> Iterator[str]:
 
 def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
     """The results of the named policies, and of the proxy; if neither is named, of doing nothing and the default."""
-    upstream = Upstream(args.window, HABITS[args.cache], args.model)
-    ledger, bar = Ledger(args.out), ProgressBar(sys.stderr, "conversations")
+    upstream = UpstreamModel(args.window, HABITS[args.cache], args.model)
+    ledger, bar = ResultFile(args.out), ProgressBar(sys.stderr, "conversations")
     usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
     trials = [_build_trial(args, config, name) for name in args.policy or usual]
-    results = run(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
+    results = replay_all(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
     return results + (asyncio.run(_replay_through(args, conversations, upstream, ledger)) if args.through else [])
 
 
 async def _replay_through(
-    args: argparse.Namespace, conversations: Sequence[Conversation], upstream: Upstream, ledger: Ledger
+    args: argparse.Namespace, conversations: Sequence[Conversation], upstream: UpstreamModel, ledger: ResultFile
 ) -> list[Result]:
-    recorder, door = Recorder(upstream), Door(args.through, args.name or args.through, _read_key() or "sk-replay")
+    recorder, door = (
+        Recorder(upstream),
+        ProxyTarget(args.through, args.name or args.through, _read_key() or "sk-replay"),
+    )
     bar = ProgressBar(sys.stderr, f"conversations through {door.name}")
-    async with Simulated(recorder, args.listen) as listening:
+    async with SimulatedServer(recorder, args.listen) as listening:
         print(f"recording on {listening.url}: the proxy must forward to it", file=sys.stderr)  # noqa: T201
-        return await played(conversations, door, recorder, ledger=ledger, progress=bar)
+        return await replay_through(conversations, door, recorder, ledger=ledger, progress=bar)
 
 
 def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
@@ -164,7 +167,11 @@ def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
 def _build_summarizer(args: argparse.Namespace) -> Summarizer | None:
     if args.summarizer == "none":
         return None
-    return StandIn() if args.summarizer == "stand-in" else Model(args.summarizer, args.summarizer_model, _read_key())
+    return (
+        StandIn()
+        if args.summarizer == "stand-in"
+        else ModelSummarizer(args.summarizer, args.summarizer_model, _read_key())
+    )
 
 
 def _read_key() -> str:
@@ -196,7 +203,7 @@ def format_tables(results: Sequence[Result], setting: str, by: str | None = None
     for title, columns in scorecard.TABLES.items():
         head = ["policy", *(column.name for column in columns)]
         parts.append(f"{title}\n{format_table(head, scorecard.rows(totals, columns))}")
-    if told := next(filter(None, map(scorecard.estimate, totals.values())), ""):
+    if told := next(filter(None, map(scorecard.describe_estimate, totals.values())), ""):
         parts.append(f"Tokens: {told}.")
     return "\n\n".join([*parts, *_format_details(results, totals, by)])
 
@@ -204,7 +211,8 @@ def format_tables(results: Sequence[Result], setting: str, by: str | None = None
 def _format_details(results: Sequence[Result], totals: Mapping[str, Scores], by: str | None) -> Iterator[str]:
     for policy, scores in totals.items() if by else ():
         if by == "terms":
-            yield f"{policy}, by age and kind of term\n{format_table(scorecard.RETENTION, scorecard.retention(scores))}"
+            rows = scorecard.retention_rows(scores)
+            yield f"{policy}, by age and kind of term\n{format_table(scorecard.RETENTION, rows)}"
         else:
             head = ["source", *(column.name for column in scorecard.OF_A_SOURCE)]
             rows = scorecard.rows(scorecard.by_source(results, policy), scorecard.OF_A_SOURCE)

@@ -1,7 +1,8 @@
-"""The agent: it sends its whole history with every turn, through a real socket, and believes what it is answered.
+"""The agent: an ordinary client that sends its whole history with every turn.
 
-It is an ordinary client. It reads the stream, does what the model calls for (what that gives is known), and adds the
-answer to its history in its own spelling. Whether the answer arrived as it was given, it notes.
+It reads the stream, does what the model calls for (the results are recorded), adds the answer to its history in its own
+spelling, and notes whether the answer arrived as it was given. It does not use the proxy's own client for upstreams,
+which drops the headers that the proxy adds to its answers.
 """
 
 import asyncio
@@ -12,9 +13,9 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Any
 
-from proxy.config import Upstream
-from proxy.lab.demo.run import Run, body, written
-from proxy.upstream import Call, Client, Reply
+from aiohttp import ClientError, ClientResponse, ClientSession
+
+from proxy.lab.demo.run import Run, encode, encode_request
 from proxy.wire.answers import Answer, Assembly
 from proxy.wire.headers import Headers, find
 
@@ -22,7 +23,7 @@ KEY = "sk-simulated-agent"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AgentTurn:
     """One turn as the client saw it."""
 
     step: int
@@ -30,17 +31,17 @@ class Turn:
     began: float
     seconds: float
     notes: Headers
-    """The headers of the answer."""
+    """Headers of the answer."""
     intact: bool
-    """The answer is the one that the model gave."""
+    """The answer is what the model gave."""
     said: str = ""
-    """The error, where it is one."""
+    """The body of an error."""
 
     @property
     def ok(self) -> bool:
         return self.status == HTTPStatus.OK and self.intact
 
-    def told(self, name: str) -> str:
+    def read_note(self, name: str) -> str:
         return find(self.notes, f"x-compaction{name}") or ""
 
 
@@ -55,40 +56,46 @@ class Agent:
     """Seconds that a tool takes."""
     key: str = KEY
 
-    async def works(self) -> AsyncIterator[Turn]:
-        """Turn after turn, until the task is done or a turn fails."""
+    async def work(self) -> AsyncIterator[AgentTurn]:
+        """Turn after turn, until the task is done or a turn fails. ConnectionError: the connection failed."""
         messages = self.run.opening
-        async with Client(Upstream(base_url=self.url, retries=0), lambda _: None) as client:
+        headers = {"content-type": "application/json", "authorization": f"Bearer {self.key}"}
+        async with ClientSession(headers=headers) as client:
             for step in range(len(self.run.steps)):
                 turn, message = await self._turn(client, step, messages)
                 yield turn
                 if not turn.ok:
                     return
                 results = [self.run.result(call["id"]) for call in message.get("tool_calls") or ()]
-                messages = (*messages, written(message), *map(written, results))
+                messages = (*messages, encode(message), *map(encode, results))
                 await asyncio.sleep(self.pause)
 
-    async def _turn(self, client: Client, step: int, messages: tuple[bytes, ...]) -> tuple[Turn, dict[str, Any]]:
+    async def _turn(
+        self, client: ClientSession, step: int, messages: tuple[bytes, ...]
+    ) -> tuple[AgentTurn, dict[str, Any]]:
         began = perf_counter()
-        headers = (("content-type", "application/json"), ("authorization", f"Bearer {self.key}"))
-        call = Call("POST", "/chat/completions", "", headers, body(messages, self.model))
-        async with client.send(call, self.model) as reply:
-            answer, raw = await _heard(reply)
-        message = _echo(answer)
+        body = encode_request(messages, self.model)
+        try:
+            async with client.post(f"{self.url}/chat/completions", data=body) as reply:
+                answer, raw = await _read_reply(reply)
+        except ClientError as fault:
+            raise ConnectionError(f"turn {step + 1} failed: {type(fault).__name__} {fault}") from None
+        message = _echo_message(answer)
         intact = answer.whole and message == self.run.answer(step)
         error = "" if reply.status == HTTPStatus.OK else raw.decode(errors="replace")
-        return Turn(step, reply.status, began, perf_counter() - began, reply.headers, intact, error), message
+        headers = tuple(reply.headers.items())
+        return AgentTurn(step, reply.status, began, perf_counter() - began, headers, intact, error), message
 
 
-async def _heard(reply: Reply) -> tuple[Answer, bytes]:
-    assembly, raw = Assembly(find(reply.headers, "content-type") or ""), b""
-    async for chunk in reply.chunks():
+async def _read_reply(reply: ClientResponse) -> tuple[Answer, bytes]:
+    assembly, raw = Assembly(reply.headers.get("content-type", "")), b""
+    async for chunk in reply.content.iter_any():
         assembly.feed(chunk)
         raw += chunk
     return assembly.answer(ended=True), raw
 
 
-def _echo(answer: Answer) -> dict[str, Any]:
+def _echo_message(answer: Answer) -> dict[str, Any]:
     """The message as a client keeps it: the fields it knows, in its own order."""
     said = json.loads(answer.choices[0].message) if answer.choices else {}
     message = {"role": "assistant", "content": said.get("content") or None}

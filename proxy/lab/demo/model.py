@@ -15,13 +15,13 @@ from time import perf_counter
 from typing import Literal
 
 from proxy.core.messages import Message, Request
-from proxy.lab.demo.run import TASK, Run, written
-from proxy.lab.demo.speech import Said, Usage, refusal
-from proxy.lab.demo.summaries import Turnout, answered
+from proxy.lab.demo.run import TASK, Run, encode
+from proxy.lab.demo.speech import ModelReply, Usage, refusal
+from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
 
-WINDOW = 128_000
+WINDOW_TOKENS = 128_000
 CACHED_LEAST, CACHED_STEP = 1_024, 128
 NAME = "gpt-5.1"
 """The model whose prices are charged and whose tokenizer counts."""
@@ -39,7 +39,7 @@ def asks_summary(request: Request) -> bool:
 class Manner:
     """How the model behaves."""
 
-    window: int = WINDOW
+    window: int = WINDOW_TOKENS
     turn_seconds: float = 0.0
     summary_seconds: float = 0.0
     summaries: Sequence[Turnout] = ("good",)
@@ -50,7 +50,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardRequest:
     """One request as the upstream saw it."""
 
     kind: Kind
@@ -70,12 +70,12 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Memory:
+class PrefixCache:
     """The prefixes that were ever sent, as a provider's cache has them."""
 
     known: set[bytes] = field(default_factory=set)
 
-    def cached(self, links: Sequence[bytes], counts: Sequence[int]) -> int:
+    def count_cached(self, links: Sequence[bytes], counts: Sequence[int]) -> int:
         """Tokens of the longest prefix that is known; from now on all of these are."""
         tokens = 0
         for link, count in zip(links, counts, strict=True):
@@ -86,15 +86,15 @@ class Memory:
         return tokens // CACHED_STEP * CACHED_STEP if tokens >= CACHED_LEAST else 0
 
 
-class Model:
+class SimulatedModel:
     """One simulated model, and everything it heard."""
 
     def __init__(self, run: Run, tokenizer: Tokenizer, manner: Manner = Manner()) -> None:
         self.run = run
         self.manner = manner
-        self.heard: list[Heard] = []
+        self.heard: list[HeardRequest] = []
         self._tokenizer = tokenizer
-        self._memory = Memory()
+        self._memory = PrefixCache()
         self._last: Sequence[bytes] = ()
         self._turnouts = cycle(manner.summaries)
 
@@ -103,7 +103,7 @@ class Model:
         """Tokens it can take."""
         return self.manner.window
 
-    async def answer(self, body: bytes) -> Said:
+    async def answer(self, body: bytes) -> ModelReply:
         """What it says to a request."""
         at = perf_counter()
         request = chat.parse(body)
@@ -113,15 +113,15 @@ class Model:
         pieces = [request.tools or b"", *(message.raw for message in request.messages)]
         counts = await self._tokenizer.count_all(pieces)
         tokens = sum(counts)
-        fault = breach(request.messages)
-        said = self._refused(request, fault, tokens) or self._said(kind, request)
+        fault = find_breach(request.messages)
+        said = self._refuse(request, fault, tokens) or self._reply(kind, request)
         usage, broke = Usage(tokens), False
         if not said.is_refusal:
-            links = chained(pieces)
-            usage = Usage(tokens, self._memory.cached(links, counts), self._tokenizer.count(written(said.message)))
+            links = link_prefixes(pieces)
+            usage = Usage(tokens, self._memory.count_cached(links, counts), self._tokenizer.count(encode(said.message)))
             broke = kind == "turn" and self._breaks(links)
-        too_long = self._wanted(request, tokens) > self.manner.window
-        self.heard.append(Heard(kind, said.status, usage, self._step(request), broke, at, too_long, bool(fault)))
+        too_long = self._needed_tokens(request, tokens) > self.manner.window
+        self.heard.append(HeardRequest(kind, said.status, usage, self._step(request), broke, at, too_long, bool(fault)))
         return replace(said, usage=usage)
 
     def _breaks(self, links: Sequence[bytes]) -> bool:
@@ -129,14 +129,14 @@ class Model:
         before, self._last = self._last, links
         return list(links[: len(before)]) != list(before)
 
-    def _wanted(self, request: Request, tokens: int) -> int:
+    def _needed_tokens(self, request: Request, tokens: int) -> int:
         """The window is for the answer, too."""
         return tokens + (request.max_output or 0)
 
-    def _refused(self, request: Request, fault: str, tokens: int) -> Said | None:
+    def _refuse(self, request: Request, fault: str, tokens: int) -> ModelReply | None:
         if fault:
             return refusal(400, fault, "invalid_request_error", None)
-        wanted = self._wanted(request, tokens)
+        wanted = self._needed_tokens(request, tokens)
         if wanted <= self.manner.window:
             return None
         words = (
@@ -146,12 +146,12 @@ class Model:
         )
         return refusal(400, words, "invalid_request_error", "context_length_exceeded")
 
-    def _said(self, kind: Kind, request: Request) -> Said:
+    def _reply(self, kind: Kind, request: Request) -> ModelReply:
         if kind == "summary":
             return self._summary(request)
         step = self._step(request)
         finish = "tool_calls" if self.run.steps[step].acts else "stop"
-        return Said(message=self.run.answer(step), finish=finish, seconds=self.manner.turn_seconds)
+        return ModelReply(message=self.run.answer(step), finish=finish, seconds=self.manner.turn_seconds)
 
     def _step(self, request: Request) -> int:
         """The one after the newest call that was answered."""
@@ -159,13 +159,13 @@ class Model:
         answered = (places[message.answers][0] for message in request.messages if message.answers in places)
         return max(answered, default=-1) + 1
 
-    def _summary(self, request: Request) -> Said:
+    def _summary(self, request: Request) -> ModelReply:
         turnout = next(self._turnouts)
         seconds = self.manner.slow_seconds if turnout == "slow" else self.manner.summary_seconds
-        return replace(answered(turnout, request), seconds=seconds)
+        return replace(answer_demand(turnout, request), seconds=seconds)
 
 
-def chained(pieces: Sequence[bytes]) -> list[bytes]:
+def link_prefixes(pieces: Sequence[bytes]) -> list[bytes]:
     """A link for each prefix."""
     links, link = [], b""
     for piece in pieces:
@@ -174,7 +174,7 @@ def chained(pieces: Sequence[bytes]) -> list[bytes]:
     return links
 
 
-def breach(messages: Sequence[Message]) -> str:
+def find_breach(messages: Sequence[Message]) -> str:
     """What a strict server refuses: a result without its call, a call without its result, no user."""
     waiting: list[str] = []
     for place, message in enumerate(messages):

@@ -9,7 +9,7 @@ from itertools import groupby
 from textwrap import wrap
 
 from proxy.core.window import TokenPrices
-from proxy.lab.demo.agent import Turn
+from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import NAME
 from proxy.lab.demo.run import Run
 from proxy.lab.demo.speech import Usage
@@ -17,9 +17,9 @@ from proxy.lab.demo.tally import Bill, Tally
 
 TITLE = "compaction-proxy demo"
 LABEL = "The agent, its task and the model are simulated; proxy and traffic are real."
-HEIGHT = 11
+HEIGHT_LINES = 11
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
-_AXIS = 6
+_AXIS_CHARACTERS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class Moment:
     """A run as far as it has come; turns are added to it as they end."""
 
     scenery: Scenery
-    turns: list[Turn]
+    turns: list[AgentTurn]
     tally: Tally
 
     @property
-    def blocks(self) -> list[Turn]:
-        return [turn for turn in self.turns if turn.told("") == "created"]
+    def blocks(self) -> list[AgentTurn]:
+        return [turn for turn in self.turns if turn.read_note("") == "created"]
 
     @property
     def dollars(self) -> float:
@@ -90,7 +90,7 @@ class Moment:
 # --- the picture -----------------------------------------------------------------------------------------------------
 
 
-def panel(moment: Moment, width: int, ink: Ink) -> list[str]:
+def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
     """All that is shown while it runs."""
     scenery, turns = moment.scenery, len(moment.turns)
     sent, read = moment.sizes[-1] if moment.sizes else (0, 0)
@@ -100,64 +100,73 @@ def panel(moment: Moment, width: int, ink: Ink) -> list[str]:
         f" {ink.strong(TITLE)}",
         f" {ink.faint(LABEL)}",
         "",
-        *chart(moment, width, ink),
+        *draw_chart(moment, width, ink),
         "",
-        f" turn {turns:>3} of {whole}   {ink.faint(doing(scenery.run, turns)[:cut])}",
+        f" turn {turns:>3} of {whole}   {ink.faint(describe_step(scenery.run, turns)[:cut])}",
         "",
-        _pair("the agent sends", f"{sent:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"),
-        _pair("the model reads", f"{read:,} tokens", "times it was shortened", f"{len(moment.blocks)}"),
-        _pair("bill so far", ink.good(_money(moment.dollars)), "summaries asked for", f"{moment.tally.summaries}", ink),
-        _pair("without", _money(moment.dollars_without), "requests over the window", f"{moment.tally.over}"),
+        _format_pair("the agent sends", f"{sent:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"),
+        _format_pair("the model reads", f"{read:,} tokens", "times it was shortened", f"{len(moment.blocks)}"),
+        _format_pair(
+            "bill so far",
+            ink.good(_format_dollars(moment.dollars)),
+            "summaries asked for",
+            f"{moment.tally.summaries}",
+            ink,
+        ),
+        _format_pair(
+            "without", _format_dollars(moment.dollars_without), "requests over the window", f"{moment.tally.over}"
+        ),
     ]
 
 
-def chart(moment: Moment, width: int, ink: Ink) -> list[str]:
+def draw_chart(moment: Moment, width: int, ink: Ink) -> list[str]:
     """The history as the agent sends it, and in front of it what the model reads; rows from the top down."""
     scenery, sizes = moment.scenery, moment.sizes
     whole = len(scenery.run.steps)
-    columns = min(width - _AXIS - 4, whole)
+    columns = min(width - _AXIS_CHARACTERS - 4, whole)
     top = max(scenery.untouched[-1].prompt, scenery.window)
     places = ((column + 1) * whole // columns - 1 for column in range(columns))
     shown = [sizes[place] if place < len(sizes) else (0, 0) for place in places]
-    line = min(HEIGHT - 1, scenery.window * HEIGHT // top)
-    labels = {HEIGHT - 1: _short(top), line: _short(scenery.window)}
+    line = min(HEIGHT_LINES - 1, scenery.window * HEIGHT_LINES // top)
+    labels = {HEIGHT_LINES - 1: _format_thousands(top), line: _format_thousands(scenery.window)}
     rows = [
-        f"{labels.get(row, ''):>{_AXIS}} ┤{_inked(_row(row, shown, top, '╌' if row == line else ' '), ink)}"
-        for row in reversed(range(HEIGHT))
+        f"{labels.get(row, ''):>{_AXIS_CHARACTERS}} ┤"
+        + _colour_row(_draw_row(row, shown, top, "╌" if row == line else " "), ink)
+        for row in reversed(range(HEIGHT_LINES))
     ]
     legend = f"{ink.faint('░')} the agent sends   {ink.good('█')} the model reads   {ink.faint('╌')} the model's window"
-    return [*rows, f"{'':>{_AXIS}} └{'─' * columns}", f"{'':>{_AXIS}}  {legend}"]
+    return [*rows, f"{'':>{_AXIS_CHARACTERS}} └{'─' * columns}", f"{'':>{_AXIS_CHARACTERS}}  {legend}"]
 
 
-def _row(row: int, shown: Sequence[tuple[int, int]], top: int, empty: str) -> str:
+def _draw_row(row: int, shown: Sequence[tuple[int, int]], top: int, empty: str) -> str:
     """One row of the picture, without its colours."""
     cells = []
     for sent, read in shown:
-        filled = round((read / top * HEIGHT - row) * 8)
-        behind = "░" if sent / top * HEIGHT > row + 0.5 else empty
+        filled = round((read / top * HEIGHT_LINES - row) * 8)
+        behind = "░" if sent / top * HEIGHT_LINES > row + 0.5 else empty
         cells.append(_EIGHTHS[min(8, filled)] if filled > 0 else behind)
     return "".join(cells)
 
 
-def _inked(row: str, ink: Ink) -> str:
+def _colour_row(row: str, ink: Ink) -> str:
     colour: Callable[[str], bool] = _EIGHTHS[1:].__contains__
     return "".join((ink.good if solid else ink.faint)("".join(cells)) for solid, cells in groupby(row, colour))
 
 
-def doing(run: Run, turns: int) -> str:
+def describe_step(run: Run, turns: int) -> str:
     """What the agent is about."""
     if turns == 0:
         return "reading its task"
     step = run.steps[turns - 1]
-    return "   ".join(f"{act.tool} {_gist(act.arguments)}" for act in step.acts) or step.says
+    return "   ".join(f"{act.tool} {_first_argument(act.arguments)}" for act in step.acts) or step.says
 
 
-def _gist(arguments: str) -> str:
+def _first_argument(arguments: str) -> str:
     """The first argument's value, short."""
     return arguments.partition(": ")[2].split(', "')[0].strip('"{}[]')[:40]
 
 
-def _pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None) -> str:
+def _format_pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None) -> str:
     more = 9 if ink is not None and ink.coloured else 0  # what the colours take, and nobody sees
     return f" {one:<18}{figure:>{18 + more}}    {other:<27}{second:>8}"
 
@@ -165,24 +174,24 @@ def _pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None
 # --- line by line ----------------------------------------------------------------------------------------------------
 
 
-def lines(moment: Moment) -> Iterator[str]:
+def format_lines(moment: Moment) -> Iterator[str]:
     """What is worth a line after this turn, where nothing can be drawn."""
     number, last = len(moment.turns), moment.turns[-1]
-    if last.told("") == "created":
-        before, after = int(last.told("-tokens-before")), int(last.told("-tokens-after"))
-        yield f"turn {number:>3}   shortened ({last.told('-reason')}): {before:,} tokens sent, {after:,} read"
+    if last.read_note("") == "created":
+        before, after = int(last.read_note("-tokens-before")), int(last.read_note("-tokens-after"))
+        yield f"turn {number:>3}   shortened ({last.read_note('-reason')}): {before:,} tokens sent, {after:,} read"
     if number % 10 == 0:
         sent, read = moment.sizes[-1]
         yield (
             f"turn {number:>3}   sent {sent:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
-            f"{_money(moment.dollars)} (without {_money(moment.dollars_without)})"
+            f"{_format_dollars(moment.dollars)} (without {_format_dollars(moment.dollars_without)})"
         )
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
+def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
     """What it came to, and what it would have come to."""
     scenery, tally, without = moment.scenery, moment.tally, moment.without
     turns = len(moment.turns)
@@ -196,13 +205,14 @@ def closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
         ("summaries asked for", f"{tally.summaries}", "0"),
         ("times the cache was broken", f"{tally.breaks}", "0"),
     ]
-    bill = f" {'bill':<34}{ink.strong(f'{_money(moment.dollars):>16}')}{_money(moment.dollars_without):>16}"
+    with_it, without_it = (f"{_format_dollars(each):>16}" for each in (moment.dollars, moment.dollars_without))
+    bill = f" {'bill':<34}{ink.strong(with_it)}{without_it}"
     return [
         f" {turns} turns of a simulated agent, one user message, in {seconds:.0f} seconds:",
         "",
         f" {'':<34}{'with the proxy':>16}{'without':>16}",
         *(f" {what:<34}{with_it:>16}{bare:>16}" for what, with_it, bare in rows),
-        f"{bill}   {ink.good(_saved(moment))}",
+        f"{bill}   {ink.good(_format_saving(moment))}",
         "",
         *(f" {ink.faint(line)}" for said in _fine_print(moment) for line in wrap(said, width - 2)),
     ]
@@ -222,15 +232,15 @@ def _fine_print(moment: Moment) -> Iterator[str]:
     yield "A real agent may look again for what was cleared. This one does not: take the saving as an upper bound."
 
 
-def _saved(moment: Moment) -> str:
+def _format_saving(moment: Moment) -> str:
     if not moment.dollars_without:
         return ""
     return f"{1 - moment.dollars / moment.dollars_without:.0%} less"
 
 
-def _money(dollars: float) -> str:
+def _format_dollars(dollars: float) -> str:
     return f"${dollars:.2f}"
 
 
-def _short(tokens: int) -> str:
+def _format_thousands(tokens: int) -> str:
     return f"{tokens / 1000:.0f}k"

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 TURNS = 150
-MOST_TURNS = 300
+TURNS_LIMIT = 300
 SEED = 2
 """Number of the recorded run that has `MOST_TURNS` steps; 5 and 7 are shorter."""
 
@@ -61,7 +61,7 @@ them needs another's result.
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ToolCall:
     """One tool call and its result."""
 
     tool: str
@@ -74,7 +74,7 @@ class Step:
     """One answer of the model; the last one has no calls."""
 
     says: str
-    acts: tuple[Act, ...] = ()
+    acts: tuple[ToolCall, ...] = ()
 
 
 def _tool(name: str, does: str, **properties: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Run:
         return f"call_{blake2b(f'{self.seed}/{step}/{place}'.encode(), digest_size=12).hexdigest()}"
 
     @cached_property
-    def places(self) -> dict[str, tuple[int, Act]]:
+    def places(self) -> dict[str, tuple[int, ToolCall]]:
         """By the id of each call: its step, and what it does."""
         return {
             self.call_id(number, place): (number, act)
@@ -168,7 +168,7 @@ class Run:
     @cached_property
     def opening(self) -> tuple[bytes, ...]:
         """The messages of the first request, as a client writes them."""
-        return written({"role": "system", "content": SYSTEM}), written({"role": "user", "content": TASK})
+        return encode({"role": "system", "content": SYSTEM}), encode({"role": "user", "content": TASK})
 
     def requests(self) -> Iterator[tuple[bytes, ...]]:
         """The messages of each request, if every answer arrives as it was given."""
@@ -176,7 +176,7 @@ class Run:
         for number, step in enumerate(self.steps):
             yield messages
             told = [self.result(self.call_id(number, place)) for place in range(len(step.acts))]
-            messages = (*messages, written(self.answer(number)), *map(written, told))
+            messages = (*messages, encode(self.answer(number)), *map(encode, told))
 
 
 def sample(turns: int = TURNS, seed: int = SEED) -> Run:
@@ -188,14 +188,14 @@ def sample(turns: int = TURNS, seed: int = SEED) -> Run:
 def _recorded_steps(seed: int) -> tuple[Step, ...]:
     packed = resources.files("proxy.lab.demo").joinpath("runs.json.xz").read_bytes()
     steps = json.loads(lzma.decompress(packed))[str(seed)]
-    return tuple(Step(says, tuple(Act(*act) for act in acts)) for says, acts in steps)
+    return tuple(Step(says, tuple(ToolCall(*act) for act in acts)) for says, acts in steps)
 
 
-def body(messages: tuple[bytes, ...], model: str) -> bytes:
+def encode_request(messages: tuple[bytes, ...], model: str) -> bytes:
     """A request as agents send it: streaming, and asking for the usage."""
     about = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "tools": TOOLS}
-    return written(about)[:-1] + b', "messages": [' + b", ".join(messages) + b"]}"
+    return encode(about)[:-1] + b', "messages": [' + b", ".join(messages) + b"]}"
 
 
-def written(value: object) -> bytes:
+def encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()

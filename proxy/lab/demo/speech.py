@@ -8,7 +8,7 @@ from typing import Any
 
 DONE = b"data: [DONE]\n\n"
 _TEXT_PIECE, _ARGUMENTS_PIECE = 80, 400
-_CREATED = 1_763_683_200  # no clock: the same run is the same bytes
+_CREATED_SECONDS = 1_763_683_200  # no clock: the same run is the same bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Usage:
     cached: int = 0
     answer: int = 0
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.answer,
@@ -29,7 +29,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ModelReply:
     """What is answered, after how long."""
 
     status: int = 200
@@ -44,25 +44,25 @@ class Said:
         return self.status != HTTPStatus.OK
 
 
-def refusal(status: int, words: str, kind: str, code: str | None) -> Said:
-    return Said(status, {"message": words, "type": kind, "param": "messages", "code": code})
+def refusal(status: int, words: str, kind: str, code: str | None) -> ModelReply:
+    return ModelReply(status, {"message": words, "type": kind, "param": "messages", "code": code})
 
 
-def whole(said: Said, model: str) -> bytes:
+def encode_whole(said: ModelReply, model: str) -> bytes:
     if said.is_refusal:
         return _json({"error": said.message})
     choice = {"index": 0, "message": said.message, "logprobs": None, "finish_reason": said.finish}
-    return _json({**_about("chat.completion", model), "choices": [choice], "usage": said.usage.told()})
+    return _json({**_about("chat.completion", model), "choices": [choice], "usage": said.usage.as_json()})
 
 
-def events(said: Said, model: str, *, usage: bool) -> Iterator[bytes]:
+def encode_events(said: ModelReply, model: str, *, usage: bool) -> Iterator[bytes]:
     """The role first, the text in pieces, each call in pieces, the end, the usage if it was asked for."""
     about = _about("chat.completion.chunk", model)
     for delta in _deltas(said.message):
         yield _event({**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]})
     yield _event({**about, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": said.finish}]})
     if usage:
-        yield _event({**about, "choices": [], "usage": said.usage.told()})
+        yield _event({**about, "choices": [], "usage": said.usage.as_json()})
     yield DONE
 
 
@@ -82,7 +82,7 @@ def _pieces(text: str, size: int) -> Iterator[str]:
 
 
 def _about(kind: str, model: str) -> dict[str, Any]:
-    return {"id": "chatcmpl-simulated", "object": kind, "created": _CREATED, "model": model}
+    return {"id": "chatcmpl-simulated", "object": kind, "created": _CREATED_SECONDS, "model": model}
 
 
 def _event(value: object) -> bytes:

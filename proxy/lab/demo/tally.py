@@ -4,16 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.core.window import TokenPrices
-from proxy.lab.demo.agent import Turn
-from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, Heard
-from proxy.lab.demo.run import TOOLS, Run, written
+from proxy.lab.demo.agent import AgentTurn
+from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, HeardRequest
+from proxy.lab.demo.run import TOOLS, Run, encode
 from proxy.lab.demo.speech import Usage
 from proxy.tokenizer import Tokenizer
 
-MILLION = 1_000_000
-READ = 0.1
+MILLION_TOKENS = 1_000_000
+CACHED_PRICE_RATIO = 0.1
 """What a cached token costs, in parts of one that is not."""
-WARM = 10
+WARM_REQUESTS = 10
 """After this many turns everything is loaded that a process loads once."""
 
 
@@ -37,23 +37,23 @@ class Bill:
         """How much of the input came from the cache."""
         return self.cached / self.prompt if self.prompt else 0.0
 
-    def cost(self, read: float = READ) -> float:
+    def cost(self, read: float = CACHED_PRICE_RATIO) -> float:
         """What the input costs, in tokens at full price."""
         return self.prompt - self.cached + self.cached * read
 
     def dollars(self, prices: TokenPrices) -> float:
         read = (self.prompt - self.cached) * prices.fresh + self.cached * prices.cached
-        return (read + self.answer * (prices.output or 0.0)) / MILLION
+        return (read + self.answer * (prices.output or 0.0)) / MILLION_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """A run as the upstream heard it, so far."""
 
-    heard: Sequence[Heard]
+    heard: Sequence[HeardRequest]
 
     @property
-    def turns(self) -> list[Heard]:
+    def turns(self) -> list[HeardRequest]:
         return [each for each in self.heard if each.kind == "turn" and each.answered]
 
     @property
@@ -85,19 +85,19 @@ class Tally:
         return Bill.of(each.usage for each in self.heard if each.answered)
 
 
-def waits(turns: Iterable[Turn], heard: Iterable[Heard]) -> list[float]:
+def measure_waits(turns: Iterable[AgentTurn], heard: Iterable[HeardRequest]) -> list[float]:
     """How long each turn was on its way from the client to the upstream, in a proxy that is warm."""
     arrived = {each.step: each.at for each in heard if each.kind == "turn" and each.answered}
-    return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM]
+    return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM_REQUESTS]
 
 
-def untouched(run: Run, tokenizer: Tokenizer) -> list[Usage]:
+def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[Usage]:
     """What each turn would be charged with nothing in between, at a model that has room for all of it."""
-    tools = tokenizer.count(written(TOOLS))
+    tools = tokenizer.count(encode(TOOLS))
     usages: list[Usage] = []
     for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):
         prompt = tools + sum(map(tokenizer.count, messages))
         before = usages[-1].prompt if usages else 0
         cached = before // CACHED_STEP * CACHED_STEP if before >= CACHED_LEAST else 0
-        usages.append(Usage(prompt, cached, tokenizer.count(written(run.answer(step)))))
+        usages.append(Usage(prompt, cached, tokenizer.count(encode(run.answer(step)))))
     return usages

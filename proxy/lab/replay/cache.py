@@ -48,7 +48,7 @@ class Cache:
             total += tokens
             cached += tokens if known else 0
             self._used[link] = now
-        return total, self._charged(cached)
+        return total, self._charge(cached)
 
-    def _charged(self, cached: int) -> int:
+    def _charge(self, cached: int) -> int:
         return cached // self._habit.step * self._habit.step if cached >= self._habit.least else 0

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 from proxy.core.calibration import Calibration
 from proxy.core.pipeline import Count
-from proxy.lab.replay.history import History
+from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.values import Estimate
 
 
-def estimated(history: History, count: Count, calibration: Calibration) -> Estimate:
+def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibration) -> Estimate:
     recorded, found = history.conversation.recorded, Estimate()
     for before, place in pairwise(history.places):
         first, then = recorded.get(before), recorded.get(place)

@@ -16,14 +16,14 @@ from proxy.lab.replay.values import Conversation, Json
 from proxy.lab.saved import UnreadableError
 from proxy.wire.chat import parse
 
-PACE = 8.0
+PACE_SECONDS = 8.0
 """Seconds from one answer to the next, where no times are recorded: the median of those that were."""
 OWNER = Owner("replay", b"k" * 32)
 """Whose recorded conversations are: one tenant with a key of no secrecy, so that every replay is the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RequestTurn:
     """One request of a conversation."""
 
     number: int
@@ -35,13 +35,13 @@ class Turn:
     """Since the first one."""
 
 
-class History:
+class ReplayHistory:
     """A conversation with all that is the same under every policy."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
-        self.pieces = tuple(map(written, conversation.messages))
-        self.tools = written(list(conversation.tools)) if conversation.tools else None
+        self.pieces = tuple(map(encode, conversation.messages))
+        self.tools = encode(list(conversation.tools)) if conversation.tools else None
         request = parse(self.body(len(self.pieces)))
         if request is None:
             raise UnreadableError(f"{conversation.name}: not a history of messages")
@@ -63,11 +63,11 @@ class History:
         first = max(1, self.conversation.begins)
         return [at for at, each in enumerate(self.request.messages) if each.role == "assistant" and at >= first]
 
-    def turns(self) -> Iterator[Turn]:
+    def turns(self) -> Iterator[RequestTurn]:
         whole, head, places = self.request, self.request.head_size, self.places
         for number, (place, seconds) in enumerate(zip(places, self._clock(places), strict=True)):
             request = replace(whole, messages=whole.messages[:place], offsets=whole.offsets[:place])
-            yield Turn(number, place, request, self._links[: max(0, place - head) + 1], seconds)
+            yield RequestTurn(number, place, request, self._links[: max(0, place - head) + 1], seconds)
 
     def _clock(self, places: list[int]) -> Iterator[float]:
         """Recorded times never run backwards here, and what stands between two of them passes at the usual pace."""
@@ -76,12 +76,12 @@ class History:
             told = self.conversation.recorded.get(place)
             at = told.at if told is not None else None
             known = before is not None and at is not None
-            now += (max(0.0, at - before) if known else PACE) if number else 0.0  # type: ignore[operator]
-            before = at if at is not None else None if before is None else before + PACE
+            now += (max(0.0, at - before) if known else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
+            before = at if at is not None else None if before is None else before + PACE_SECONDS
             yield now
 
 
-def written(value: Json | list[Json]) -> bytes:
+def encode(value: Json | list[Json]) -> bytes:
     """JSON as clients write it."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 

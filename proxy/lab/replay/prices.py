@@ -19,12 +19,12 @@ PRICES: Mapping[str, Prices] = {
     "none": Prices(1.0, 1.0),
 }
 """By name: what a cached token costs, and one that is not, the storing included."""
-WRITTEN = 5.0
+WRITTEN_PRICE_RATIO = 5.0
 _PICO_A_TOKEN = PICO // 1_000_000
 
 
 def cost(tokens: Tokens, prices: Prices) -> float:
-    return tokens.cached * prices.read + tokens.fresh * prices.write + tokens.written * WRITTEN
+    return tokens.cached * prices.read + tokens.fresh * prices.write + tokens.written * WRITTEN_PRICE_RATIO
 
 
 def share(scores: Scores, prices: Prices) -> float:

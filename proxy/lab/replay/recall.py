@@ -15,47 +15,47 @@ from collections.abc import Iterable, Iterator, Sequence
 from proxy.core.calls import strings
 from proxy.core.messages import HEAD, Message
 from proxy.core.pins import Pins
-from proxy.lab.replay.terms import kind, terms
-from proxy.lab.replay.texts import loaded, text
+from proxy.lab.replay.terms import find_terms, kind_of
+from proxy.lab.replay.texts import parse_arguments, texts_of
 from proxy.lab.replay.values import Recall
 
 _ERROR = re.compile(
     r"^[ \t]{0,8}(?:E +)?(?:\[?(?:error|fatal|panic|failed)\b|[\w.]{1,80}(?:Error|Exception)\b|traceback \(most)[^\n]*",
     re.IGNORECASE | re.MULTILINE,
 )
-_LONGEST = 200
+_NAME_CHARACTERS = 200
 _PUNCTUATION = ".:"
 
 
-def recalled(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
+def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
     """`messages`: those of the last request, the head included."""
     head = next((place for place, each in enumerate(messages) if each.role not in HEAD), len(messages))
     body = messages[head:]
-    seen = "\n".join(text(message.raw) for message in view)
+    seen = "\n".join(texts_of(message.raw) for message in view)
     return {
-        "user messages": _held((message.text for message in body if message.is_user), seen),
-        "pins": _held([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], seen),
-        "paths": _held(_named(body, "path"), seen),
-        "ids": _held(_named(body, "id"), seen),
-        "errors": _held(_errors(body), seen),
+        "user messages": _count_present((message.text for message in body if message.is_user), seen),
+        "pins": _count_present([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], seen),
+        "paths": _count_present(_find_arguments(body, "path"), seen),
+        "ids": _count_present(_find_arguments(body, "id"), seen),
+        "errors": _count_present(_errors(body), seen),
     }
 
 
-def _held(things: Iterable[str], seen: str) -> Recall:
+def _count_present(things: Iterable[str], seen: str) -> Recall:
     each = [thing for thing in dict.fromkeys(things) if thing.strip()]
     return Recall(len(each), sum(thing in seen for thing in each))
 
 
-def _named(body: Sequence[Message], wanted: str) -> Iterator[str]:
+def _find_arguments(body: Sequence[Message], wanted: str) -> Iterator[str]:
     for message in body:
         said = [message.text] if message.is_user else []
-        said += (each for call in message.calls for each in strings(loaded(call.arguments)))
-        found = (term.rstrip(_PUNCTUATION) for each in said for term in terms(each))
-        yield from (term for term in found if kind(term) == wanted)
+        said += (each for call in message.calls for each in strings(parse_arguments(call.arguments)))
+        found = (term.rstrip(_PUNCTUATION) for each in said for term in find_terms(each))
+        yield from (term for term in found if kind_of(term) == wanted)
 
 
 def _errors(body: Sequence[Message]) -> Iterator[str]:
     for message in body:
         found = _ERROR.search(message.text) if message.is_bulk else None
         if found:
-            yield found[0][:_LONGEST]
+            yield found[0][:_NAME_CHARACTERS]

@@ -16,8 +16,8 @@ from typing import BinaryIO
 import msgspec
 
 from proxy.core.window import relative_prices
-from proxy.lab.replay.history import History
-from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation, Result
 
@@ -33,35 +33,35 @@ class Job:
 
     conversation: Conversation
     trials: Sequence[Trial]
-    upstream: Upstream
+    upstream: UpstreamModel
 
 
-def replayed(job: Job) -> list[Result]:
+def replay_job(job: Job) -> list[Result]:
     """A conversation through each policy."""
-    case = Case(History(job.conversation), job.upstream)
-    return [_tried(case, trial) for trial in job.trials]
+    case = ReplayCase(ReplayHistory(job.conversation), job.upstream)
+    return [_replay_trial(case, trial) for trial in job.trials]
 
 
-def _tried(case: Case, trial: Trial) -> Result:
+def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
     simulation, judge = Simulation(trial, case.history, relative_prices(case.prices)), Judge(case, trial.rules.pins)
     for turn in case.turns:
-        judge.take(turn, simulation.forward(turn))
+        judge.score(turn, simulation.forward(turn))
     return judge.result(trial.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class ResultFile:
     """What was done before, as a file of rows; without one nothing is remembered."""
 
     path: Path | None = None
 
-    def known(self) -> dict[str, Result]:
+    def read(self) -> dict[str, Result]:
         if self.path is None or not self.path.exists():
             return {}
         rows = filter(None, map(_row, self.path.read_bytes().splitlines()))
         return {key: msgspec.convert(result, Result) for key, result in rows}
 
-    def note(self, rows: Iterable[tuple[str, Result]]) -> None:
+    def append(self, rows: Iterable[tuple[str, Result]]) -> None:
         if self.path is not None:
             with self.path.open("ab+") as file:
                 file.write(b"" if _is_whole(file) else b"\n")
@@ -84,41 +84,41 @@ def _row(line: bytes) -> tuple[str, object] | None:
     return row["key"], row["result"]
 
 
-def key(conversation: Conversation, setting: object) -> str:
+def result_key(conversation: Conversation, setting: object) -> str:
     """Tells a result from those of other settings and other conversations of the same name."""
     told = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
     return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), told), digest_size=12).hexdigest()
 
 
-def run(
+def replay_all(
     conversations: Sequence[Conversation],
     trials: Sequence[Trial],
-    upstream: Upstream,
+    upstream: UpstreamModel,
     *,
-    ledger: Ledger = Ledger(),
+    ledger: ResultFile = ResultFile(),
     jobs: int = 1,
     progress: Progress = lambda _done, _all: None,
 ) -> list[Result]:
     """Every policy over every conversation."""
-    keys = {(trial.name, each.name): key(each, (trial, upstream)) for each in conversations for trial in trials}
-    known = ledger.known()
+    keys = {(trial.name, each.name): result_key(each, (trial, upstream)) for each in conversations for trial in trials}
+    known = ledger.read()
     found = {pair: known[name] for pair, name in keys.items() if name in known}
-    left = list(_left(conversations, trials, upstream, found))
+    left = list(_missing_jobs(conversations, trials, upstream, found))
     done = len(conversations) - len(left)
     progress(done, len(conversations))
-    for results in _worked(left, jobs):
+    for results in _run_jobs(left, jobs):
         rows = {(result.policy, result.conversation): result for result in results}
-        ledger.note((keys[pair], result) for pair, result in rows.items())
+        ledger.append((keys[pair], result) for pair, result in rows.items())
         found |= rows
         done += 1
         progress(done, len(conversations))
     return [found[trial.name, each.name] for trial in trials for each in conversations]
 
 
-def _left(
+def _missing_jobs(
     conversations: Iterable[Conversation],
     trials: Sequence[Trial],
-    upstream: Upstream,
+    upstream: UpstreamModel,
     found: Mapping[tuple[str, str], Result],
 ) -> Iterator[Job]:
     for each in conversations:
@@ -127,11 +127,11 @@ def _left(
             yield Job(each, missing, upstream)
 
 
-def _worked(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
+def _run_jobs(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
     """The results of each conversation, in the order in which they are done."""
     if jobs <= 1:
-        yield from map(replayed, left)
+        yield from map(replay_job, left)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(replayed, job) for job in left]):
+        for future in as_completed([pool.submit(replay_job, job) for job in left]):
             yield future.result()

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator
 
 from proxy.lab.demo.run import TOOLS, Run, sample
-from proxy.lab.replay.values import Conversation, Json, Recorded
+from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 
 MODEL = "gpt-5.1"
 RUNS = ((2, 110), (5, 48), (7, 20))
 """Seeds and turns."""
-_EVERY = 22
+_INTERRUPTION_REQUESTS = 22
 """Every so often, in turns, another word of the user comes."""
 _PACE, _PAUSE = 8.0, 640.0
 """Seconds from answer to answer, and before each word of the user."""
@@ -32,12 +32,12 @@ def conversations() -> list[Conversation]:
 
 def _conversation(seed: int, turns: int) -> Conversation:
     run = sample(turns, seed)
-    messages, recorded, now = list[Json](), dict[int, Recorded](), 0.0
+    messages, recorded, now = list[Json](), dict[int, RecordedUsage](), 0.0
     for number, said in enumerate(_turns(run, seed)):
         pauses = number and any(message["role"] == "user" for message in said)
         now += _PAUSE if pauses else _PACE
         messages += said
-        recorded[len(messages)] = Recorded(at=now)
+        recorded[len(messages)] = RecordedUsage(at=now)
         messages.append(run.answer(number))
     return Conversation(
         name=f"sample {seed}, {turns} turns",
@@ -59,8 +59,10 @@ def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
 
 def _interruption(turn: int, seed: int) -> list[Json]:
     """Now and then somebody looks in; the first time there is a rule, too."""
-    if turn % _EVERY:
+    if turn % _INTERRUPTION_REQUESTS:
         return []
     number = 20_000 + 131 * turn + seed
-    word: Json = {"role": "user", "content": _WORDS[turn // _EVERY % len(_WORDS)].format(number=number)}
-    return [word] if turn > _EVERY else [{"role": "system", "content": _RULE.format(number=number)}, word]
+    word: Json = {"role": "user", "content": _WORDS[turn // _INTERRUPTION_REQUESTS % len(_WORDS)].format(number=number)}
+    return (
+        [word] if turn > _INTERRUPTION_REQUESTS else [{"role": "system", "content": _RULE.format(number=number)}, word]
+    )

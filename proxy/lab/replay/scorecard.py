@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from proxy.lab.replay.prices import PRICES, share, summaries_share
-from proxy.lab.replay.scoring import total
+from proxy.lab.replay.scoring import sum_scores
 from proxy.lab.replay.values import AGES, DIALECTS, KINDS, PICO, RECALLED, Kept, Result, Scores
 
 Cell = Decimal | int | str
@@ -27,24 +27,26 @@ class Column:
     of: Callable[[Scores], Cell]
 
 
-def parts(value: float, digits: int) -> Decimal:
+def round_share(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits}f}")
 
 
 def _percent(part: float, whole: float, digits: int = 1) -> Cell:
-    return parts(100 * part / whole, digits) if whole else NONE
+    return round_share(100 * part / whole, digits) if whole else NONE
 
 
 def _share(kept: int, asked: int) -> Cell:
-    return parts(kept / asked, 3) if asked else NONE
+    return round_share(kept / asked, 3) if asked else NONE
 
 
-def _priced(label: str) -> Column:
+def _price_column(label: str) -> Column:
     prices = PRICES[label]
-    return Column(label, f"cost at {label}, % of doing nothing", lambda scores: parts(100 * share(scores, prices), 1))
+    return Column(
+        label, f"cost at {label}, % of doing nothing", lambda scores: round_share(100 * share(scores, prices), 1)
+    )
 
 
-def _recall(name: str) -> Column:
+def _recall_column(name: str) -> Column:
     def of(scores: Scores) -> Cell:
         found = scores.recall.get(name)
         return NONE if found is None else _share(found.kept, found.asked)
@@ -52,7 +54,7 @@ def _recall(name: str) -> Column:
     return Column(name, f"recall of {name} in the last request", of)
 
 
-def _breaches(dialect: str, name: str) -> Column:
+def _breach_column(dialect: str, name: str) -> Column:
     return Column(name, f"requests with a new breach, {dialect}", lambda scores: scores.invalid.get(dialect, 0))
 
 
@@ -60,9 +62,9 @@ OLD = AGES[1:]
 _PLAIN = PRICES[".1/1.25"]
 COST = (
     Column("tokens", "tokens forwarded, % of those sent", lambda s: _percent(s.forwarded.read, s.raw.read)),
-    *map(_priced, PRICES),
+    *map(_price_column, PRICES),
     Column("$", "cost at the models' own prices, %", lambda s: _percent(s.bill, s.raw_bill)),
-    Column("of it summaries", "summaries at .1/1.25, %", lambda s: parts(100 * summaries_share(s, _PLAIN), 1)),
+    Column("of it summaries", "summaries at .1/1.25, %", lambda s: round_share(100 * summaries_share(s, _PLAIN), 1)),
     Column("cached", "prefix share, %", lambda s: _percent(s.forwarded.cached, s.forwarded.read)),
 )
 SHAPE = (
@@ -72,30 +74,30 @@ SHAPE = (
     Column("mean", "tokens of a request on average", lambda s: s.mean),
     Column("over", "requests over the window", lambda s: s.over),
     Column("summaries", "calls for a summary", lambda s: s.summary_calls),
-    *map(_breaches, DIALECTS, ("invalid", *DIALECTS[1:])),
+    *map(_breach_column, DIALECTS, ("invalid", *DIALECTS[1:])),
     Column("failed", "requests not answered as they should", lambda s: s.failed),
 )
 KEPT = (
-    Column("in context", "retention: a whole original line", lambda s: _in_context(s.kept_of(OLD))),
-    Column("named", "retention: the term anywhere", lambda s: _named(s.kept_of(OLD))),
-    Column("fresh", "retention of what was just read", lambda s: _in_context(s.kept_of(AGES[:1]))),
-    Column("pointed", "in context, or a call to have it again", lambda s: _pointed(s.kept_of(OLD))),
-    *map(_recall, RECALLED),
+    Column("in context", "retention: a whole original line", lambda s: _in_context_share(s.kept_of(OLD))),
+    Column("named", "retention: the term anywhere", lambda s: _named_share(s.kept_of(OLD))),
+    Column("fresh", "retention of what was just read", lambda s: _in_context_share(s.kept_of(AGES[:1]))),
+    Column("pointed", "in context, or a call to have it again", lambda s: _pointed_share(s.kept_of(OLD))),
+    *map(_recall_column, RECALLED),
 )
 OF_A_SOURCE = (SHAPE[0], COST[0], COST[1], SHAPE[1], *KEPT[:4])
 COLUMNS = (*COST, *SHAPE, *KEPT)
 TABLES = {"What it costs": COST, "What is sent": SHAPE, "What is kept": KEPT}
 
 
-def _in_context(kept: Kept) -> Cell:
+def _in_context_share(kept: Kept) -> Cell:
     return _share(kept.in_context, kept.asked)
 
 
-def _named(kept: Kept) -> Cell:
+def _named_share(kept: Kept) -> Cell:
     return _share(kept.named, kept.asked)
 
 
-def _pointed(kept: Kept) -> Cell:
+def _pointed_share(kept: Kept) -> Cell:
     return _share(kept.pointed, kept.asked)
 
 
@@ -108,7 +110,7 @@ def by_policy(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def totals(results: Iterable[Result]) -> dict[str, Scores]:
     """The scores of each policy over all conversations."""
-    return {name: total(each.scores for each in its) for name, its in by_policy(results).items()}
+    return {name: sum_scores(each.scores for each in its) for name, its in by_policy(results).items()}
 
 
 def rows(scores: Mapping[str, Scores], columns: Sequence[Column]) -> list[list[Cell]]:
@@ -120,20 +122,22 @@ def by_source(results: Sequence[Result], policy: str) -> dict[str, Scores]:
     """One policy on each kind of agent."""
     own = by_policy(results).get(policy, [])
     sources = dict.fromkeys(result.source for result in own)
-    return {source: total(each.scores for each in own if each.source == source) for source in sources}
+    return {source: sum_scores(each.scores for each in own if each.source == source) for source in sources}
 
 
-def retention(scores: Scores) -> list[list[Cell]]:
+def retention_rows(scores: Scores) -> list[list[Cell]]:
     """A row for each age, then for each kind of term: how many, and how many are in context, named, pointed to."""
     groups = [*((age, scores.kept_of((age,))) for age in AGES)]
     groups += [(kind, scores.kept_of(OLD, (kind,))) for kind in KINDS]
-    return [[name, kept.asked, _in_context(kept), _named(kept), _pointed(kept)] for name, kept in groups]
+    return [
+        [name, kept.asked, _in_context_share(kept), _named_share(kept), _pointed_share(kept)] for name, kept in groups
+    ]
 
 
 RETENTION = ("terms", "asked", "in context", "named", "pointed")
 
 
-def estimate(scores: Scores) -> str:
+def describe_estimate(scores: Scores) -> str:
     """How far our count is off, in a sentence; empty where nothing was recorded."""
     told = scores.estimate
     if not told.recorded:

@@ -13,14 +13,14 @@ from proxy.core.messages import Message
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.cache import PROVIDER, Cache, Habit
-from proxy.lab.replay.estimator import estimated
-from proxy.lab.replay.history import History, Turn, same
+from proxy.lab.replay.estimator import measure_estimate
+from proxy.lab.replay.history import ReplayHistory, RequestTurn, same
 from proxy.lab.replay.prices import bill
-from proxy.lab.replay.recall import recalled
+from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.summaries import Asked
+from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.terms import Terms
-from proxy.lab.replay.validity import BY_DIALECT, shape
+from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.lab.replay.values import RECALLED, Estimate, Kept, Point, Recall, Result, Scores, Tokens
 from proxy.tokenizer import Tokenizers, prior_calibration
 from proxy.windows import resolve_window
@@ -29,7 +29,7 @@ UNPINNED = Pins()
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class UpstreamModel:
     """The simulated upstream: what it can read, how it caches, whose prices it takes."""
 
     window: int = 128_000
@@ -38,10 +38,10 @@ class Upstream:
     """The model to price and count for; empty: the recorded one."""
 
 
-class Case:
+class ReplayCase:
     """A history, and what is the same about it whoever stands in between."""
 
-    def __init__(self, history: History, upstream: Upstream) -> None:
+    def __init__(self, history: ReplayHistory, upstream: UpstreamModel) -> None:
         self.history = history
         self.upstream = upstream
         self.turns = list(history.turns())
@@ -62,15 +62,15 @@ class Case:
             return Estimate()
         tokenizers = Tokenizers()
         try:
-            return estimated(self.history, tokenizers.of(self.model).count, prior_calibration(self.model))
+            return measure_estimate(self.history, tokenizers.of(self.model).count, prior_calibration(self.model))
         finally:
             tokenizers.close()
 
-    def wrong(self, turn: Turn, dialect: str) -> Counter[str]:
+    def wrong(self, turn: RequestTurn, dialect: str) -> Counter[str]:
         """What is wrong with a request as it was sent."""
         known = self._wrong.get((turn.number, dialect))
         if known is None:
-            known = BY_DIALECT[dialect]([shape(each.raw) for each in turn.request.messages])
+            known = BY_DIALECT[dialect]([shape_of(each.raw) for each in turn.request.messages])
             self._wrong[turn.number, dialect] = known
         return known
 
@@ -82,7 +82,7 @@ class Case:
 class Judge:
     """One conversation on its way through one policy or proxy."""
 
-    def __init__(self, case: Case, pins: Pins = UNPINNED) -> None:
+    def __init__(self, case: ReplayCase, pins: Pins = UNPINNED) -> None:
         self._case = case
         self._pins = pins
         self._cache = Cache(case.upstream.habit, quarter)
@@ -90,14 +90,14 @@ class Judge:
         self._points: list[Point] = []
         self._rows: list[Scores] = []
 
-    def take(self, turn: Turn, sent: Sent) -> None:
+    def score(self, turn: RequestTurn, sent: Sent) -> None:
         """One request, in its turn."""
         case, plain = self._case, self._case.plain[turn.number]
         told = [self._summary(asked, turn) for asked in sent.before]
         forwarded = _read(self._cache, _pieces(sent.view, sent.tools), turn.seconds)
         told += [self._summary(asked, turn) for asked in sent.after]
         rewrote = self._last is not None and _breaks(self._last, sent)
-        spent = added_up(told)
+        spent = sum_tokens(told)
         self._points.append(
             Point(
                 place=turn.place,
@@ -122,7 +122,7 @@ class Judge:
                 summary_calls=len(told),
                 summaries=spent,
                 invalid=self._invalid(turn, sent),
-                kept=case.terms.kept(turn.place, sent.view),
+                kept=case.terms.measure(turn.place, sent.view),
                 raw_bill=bill(plain, case.prices),
                 bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in told),
                 priced=int(case.prices.prices is not None),
@@ -133,7 +133,7 @@ class Judge:
 
     def result(self, policy: str) -> Result:
         conversation = self._case.history.conversation
-        scores = total([*self._rows, Scores(recall=self._recall(), estimate=self._case.estimate)])
+        scores = sum_scores([*self._rows, Scores(recall=self._recall(), estimate=self._case.estimate)])
         return Result(
             policy=policy,
             conversation=conversation.name,
@@ -144,17 +144,17 @@ class Judge:
             points=tuple(self._points),
         )
 
-    def _summary(self, asked: Asked, turn: Turn) -> Tokens:
+    def _summary(self, asked: SummaryRequest, turn: RequestTurn) -> Tokens:
         if asked.told is not None:
             return asked.told
         read = _read(self._cache, asked.pieces, turn.seconds)
         return Tokens(read.fresh, read.cached, asked.written)
 
-    def _invalid(self, turn: Turn, sent: Sent) -> dict[str, int]:
+    def _invalid(self, turn: RequestTurn, sent: Sent) -> dict[str, int]:
         """1 for each dialect in which something is wrong now that was right before."""
         if len(sent.view) == len(turn.request.messages) and all(map(same, sent.view, turn.request.messages)):
             return {}
-        shapes = [shape(message.raw) for message in sent.view]
+        shapes = [shape_of(message.raw) for message in sent.view]
         worse = (dialect for dialect, of in BY_DIALECT.items() if not of(shapes) <= self._case.wrong(turn, dialect))
         return dict.fromkeys(worse, 1)
 
@@ -162,25 +162,25 @@ class Judge:
         if self._last is None:
             return {}
         last = self._case.turns[len(self._points) - 1]
-        return recalled(self._case.history.messages[: last.place], self._last.view, self._pins)
+        return measure_recall(self._case.history.messages[: last.place], self._last.view, self._pins)
 
 
-def total(each: Iterable[Scores]) -> Scores:
+def sum_scores(each: Iterable[Scores]) -> Scores:
     """Many as one."""
     rows = list(each)
     return Scores(
         requests=sum(row.requests for row in rows),
-        raw=added_up(row.raw for row in rows),
-        forwarded=added_up(row.forwarded for row in rows),
+        raw=sum_tokens(row.raw for row in rows),
+        forwarded=sum_tokens(row.forwarded for row in rows),
         rewrites=sum(row.rewrites for row in rows),
         peak=max((row.peak for row in rows), default=0),
         over=sum(row.over for row in rows),
         summary_calls=sum(row.summary_calls for row in rows),
-        summaries=added_up(row.summaries for row in rows),
+        summaries=sum_tokens(row.summaries for row in rows),
         invalid={name: found for name in BY_DIALECT if (found := sum(row.invalid.get(name, 0) for row in rows))},
-        recall=_recalled(rows),
-        kept=_kept(rows),
-        estimate=_estimate(rows),
+        recall=_sum_recall(rows),
+        kept=_sum_kept(rows),
+        estimate=_sum_estimates(rows),
         raw_bill=sum(row.raw_bill for row in rows),
         bill=sum(row.bill for row in rows),
         priced=sum(row.priced for row in rows),
@@ -188,14 +188,14 @@ def total(each: Iterable[Scores]) -> Scores:
     )
 
 
-def added_up(each: Iterable[Tokens]) -> Tokens:
+def sum_tokens(each: Iterable[Tokens]) -> Tokens:
     found = Tokens()
     for tokens in each:
         found = found.plus(tokens)
     return found
 
 
-def _recalled(rows: Sequence[Scores]) -> dict[str, Recall]:
+def _sum_recall(rows: Sequence[Scores]) -> dict[str, Recall]:
     found: dict[str, Recall] = {}
     for row in rows:
         for name, recall in row.recall.items():
@@ -203,7 +203,7 @@ def _recalled(rows: Sequence[Scores]) -> dict[str, Recall]:
     return {name: found[name] for name in RECALLED if name in found}
 
 
-def _kept(rows: Sequence[Scores]) -> dict[str, Kept]:
+def _sum_kept(rows: Sequence[Scores]) -> dict[str, Kept]:
     found: dict[str, Kept] = {}
     for row in rows:
         for name, kept in row.kept.items():
@@ -211,7 +211,7 @@ def _kept(rows: Sequence[Scores]) -> dict[str, Kept]:
     return dict(sorted(found.items()))
 
 
-def _estimate(rows: Sequence[Scores]) -> Estimate:
+def _sum_estimates(rows: Sequence[Scores]) -> Estimate:
     found = Estimate()
     for row in rows:
         found = found.plus(row.estimate)

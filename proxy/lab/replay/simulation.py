@@ -32,8 +32,8 @@ from proxy.core.question import Question
 from proxy.core.rules import Rules
 from proxy.core.summary import Summary
 from proxy.core.window import Window
-from proxy.lab.replay.history import OWNER, History, Turn
-from proxy.lab.replay.summaries import Asked, Summarizer
+from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
+from proxy.lab.replay.summaries import Summarizer, SummaryRequest
 
 WAIT_SECONDS = 8.0
 """How long a request that may not fit waits for its summary: the default of policies."""
@@ -46,9 +46,9 @@ class Sent:
     view: tuple[Message, ...]
     tools: bytes | None
     reason: str = ""
-    before: tuple[Asked, ...] = ()
+    before: tuple[SummaryRequest, ...] = ()
     """Calls for summaries that this request waited for."""
-    after: tuple[Asked, ...] = ()
+    after: tuple[SummaryRequest, ...] = ()
     """Those that were made for later ones."""
     failed: bool = False
 
@@ -115,14 +115,14 @@ class PendingSummary:
 class Simulation:
     """One conversation under one policy."""
 
-    def __init__(self, trial: Trial, history: History, prices: Prices) -> None:
+    def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         self._trial = trial
         self._history = history
         self._prices = trial.prices or prices
         self._store = SimulatedStore()
         self._pending: PendingSummary | None = None
 
-    def forward(self, turn: Turn) -> Sent:
+    def forward(self, turn: RequestTurn) -> Sent:
         """Drive one request through the orchestration, as if the upstream accepted it."""
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
@@ -138,7 +138,7 @@ class Simulation:
             return Sent(found.view, found.tools, found.reason, before, tuple(driver.calls))
         return Sent(found.view, found.tools, found.reason, (), (*before, *driver.calls))
 
-    def context(self, turn: Turn) -> Context:
+    def context(self, turn: RequestTurn) -> Context:
         trial = self._trial
         return Context(
             request=turn.request,
@@ -158,7 +158,9 @@ class Simulation:
     def store(self) -> SimulatedStore:
         return self._store
 
-    def start_summary(self, question: Question, identity: Identity, failures: int, turn: Turn) -> Sequence[Asked]:
+    def start_summary(
+        self, question: Question, identity: Identity, failures: int, turn: RequestTurn
+    ) -> Sequence[SummaryRequest]:
         """Ask for a summary; not while another one is being written, as in production."""
         summarizer = self._trial.summarizer
         if summarizer is None or self._pending is not None:
@@ -193,9 +195,9 @@ class Simulation:
 class TurnDriver:
     """Performs the actions of one request in the simulation."""
 
-    def __init__(self, simulation: Simulation, turn: Turn) -> None:
+    def __init__(self, simulation: Simulation, turn: RequestTurn) -> None:
         self.exchange = Exchange(simulation.context(turn))
-        self.calls: list[Asked] = []
+        self.calls: list[SummaryRequest] = []
         """Calls for summaries, as they were made."""
         self.waited = False
         """Whether the request waited for its summary."""

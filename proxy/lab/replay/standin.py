@@ -15,14 +15,14 @@ from proxy.core.placeholder import argument, failure
 from proxy.core.placeholder import failed as has_failed
 
 LABEL = "stand-in (extractive, no model)"
-LENGTH = 11_300
+SUMMARY_BYTES = 11_300
 """Bytes: the median of 64 recorded summaries of coding agents (half have from 9,500 to 15,000)."""
-_LINE = 320
-_SHOWN = 60
+_LINE_CHARACTERS = 320
+_ROWS_COUNT = 60
 _HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
 _PATHS = re.compile(r"(?<![\w/])[\w.~-]*/[\w./-]*\w\.\w{1,5}\b")
 _HEADING = re.compile(r"^#{1,3} +(\S.{0,60})$", re.MULTILINE)
-_MOST_HEADINGS = 12
+_HEADINGS_LIMIT = 12
 _FIRST, _READ_A_SECOND, _WRITTEN_A_SECOND = 1.5, 8_000, 60
 
 
@@ -40,49 +40,55 @@ class Pace:
         return self.first + fresh / self.read + written / self.written
 
 
-def account(messages: Sequence[Message], headings: Sequence[str] = (), most: int = LENGTH) -> str:
+def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), most: int = SUMMARY_BYTES) -> str:
     """A summary of these messages under these headings, in at most `most` bytes."""
     sections = headings or _HEADINGS
-    parts = (_asked(messages), _done(messages), _touched(messages), _failures(messages), _said(messages))
+    parts = (
+        _user_words(messages),
+        _calls_made(messages),
+        _files_touched(messages),
+        _failures(messages),
+        _assistant_words(messages),
+    )
     told: list[str] = []
     for at, heading in enumerate(sections):
         room = most // (len(sections) - at) - len(f"## {heading}\n\n".encode())
-        told.append(f"## {heading}\n{_within(parts[at % len(parts)], room) or '-'}")
+        told.append(f"## {heading}\n{_fit_rows(parts[at % len(parts)], room) or '-'}")
         most -= len(told[-1].encode("utf-8", "replace")) + len("\n\n")
     return "\n\n".join(told)
 
 
-def demanded(demand: str) -> list[str]:
+def find_headings(demand: str) -> list[str]:
     """The headings that a demand for a summary names."""
-    return list(dict.fromkeys(_HEADING.findall(demand)))[:_MOST_HEADINGS]
+    return list(dict.fromkeys(_HEADING.findall(demand)))[:_HEADINGS_LIMIT]
 
 
-def _asked(messages: Iterable[Message]) -> list[str]:
-    said = [_short(message.text) for message in messages if message.is_user]
-    return said[:1] + said[1:][-_SHOWN:]
+def _user_words(messages: Iterable[Message]) -> list[str]:
+    said = [_shorten(message.text) for message in messages if message.is_user]
+    return said[:1] + said[1:][-_ROWS_COUNT:]
 
 
-def _done(messages: Sequence[Message]) -> list[str]:
+def _calls_made(messages: Sequence[Message]) -> list[str]:
     made = [f"{call.name}: {argument(call)}" for message in messages for call in message.calls]
-    return list(dict.fromkeys(_short(each) for each in made))[-_SHOWN:]
+    return list(dict.fromkeys(_shorten(each) for each in made))[-_ROWS_COUNT:]
 
 
-def _touched(messages: Iterable[Message]) -> list[str]:
+def _files_touched(messages: Iterable[Message]) -> list[str]:
     found = (path for message in messages for call in message.calls for path in _PATHS.findall(call.arguments))
-    return list(dict.fromkeys(found))[-_SHOWN:]
+    return list(dict.fromkeys(found))[-_ROWS_COUNT:]
 
 
 def _failures(messages: Iterable[Message]) -> list[str]:
     texts = (message.text for message in messages if message.is_bulk)
-    return list(dict.fromkeys(_short(failure(each)) for each in texts if has_failed(each)))[-_SHOWN:]
+    return list(dict.fromkeys(_shorten(failure(each)) for each in texts if has_failed(each)))[-_ROWS_COUNT:]
 
 
-def _said(messages: Iterable[Message]) -> list[str]:
+def _assistant_words(messages: Iterable[Message]) -> list[str]:
     texts = [message.text for message in messages if message.role == "assistant"]
-    return [_short(each) for each in texts if each.strip()][-_SHOWN:]
+    return [_shorten(each) for each in texts if each.strip()][-_ROWS_COUNT:]
 
 
-def _within(rows: Iterable[str], most: int) -> str:
+def _fit_rows(rows: Iterable[str], most: int) -> str:
     """The last rows that fit, and always as much of one as there is room for."""
     kept: list[str] = []
     for row in reversed([*rows]):
@@ -93,6 +99,6 @@ def _within(rows: Iterable[str], most: int) -> str:
     return "\n".join(kept)
 
 
-def _short(said: str) -> str:
+def _shorten(said: str) -> str:
     line = " ".join(said.split())
-    return line if len(line) <= _LINE else line[: _LINE - 1] + "…"
+    return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"

@@ -18,7 +18,7 @@ from proxy.core.pipeline import quarter
 from proxy.core.question import Question, Try, tries
 from proxy.core.verdict import Said
 from proxy.lab.replay import standin
-from proxy.lab.replay.history import History, Turn
+from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
 from proxy.upstream import Call, Client
 from proxy.wire import chat, paths
@@ -27,7 +27,7 @@ from proxy.wire.redaction import Redaction
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SummaryRequest:
     """One call for a summary: what it read, as pieces of a request, and wrote; or what its upstream said of both."""
 
     pieces: tuple[bytes, ...] = ()
@@ -36,16 +36,18 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SummaryAnswer:
     """The summary (none: empty), the calls it took, and how long."""
 
     text: str
-    calls: Sequence[Asked]
+    calls: Sequence[SummaryRequest]
     seconds: float
 
 
 class Summarizer(Protocol):
-    def answer(self, question: Question, turn: Turn, history: History, room: int | None) -> Answer: ...
+    def answer(
+        self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None
+    ) -> SummaryAnswer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +56,21 @@ class StandIn:
 
     pace: standin.Pace = field(default_factory=standin.Pace)
 
-    def answer(self, question: Question, _turn: Turn, _history: History, room: int | None) -> Answer:
+    def answer(
+        self, question: Question, _turn: RequestTurn, _history: ReplayHistory, room: int | None
+    ) -> SummaryAnswer:
         put = next(tries(question, room, quarter), None)
         if put is None:
-            return Answer("", (), 0.0)
+            return SummaryAnswer("", (), 0.0)
         rules = question.rules
-        said = standin.account(question.old, rules.headings, min(standin.LENGTH, 4 * rules.max_tokens))
+        said = standin.write_summary(question.old, rules.headings, min(standin.SUMMARY_BYTES, 4 * rules.max_tokens))
         verdict = question.verdict(Said(said), quarter)
         written, fresh = quarter(said.encode()), sum(quarter(message.raw) for message in _new(put))
-        return Answer(verdict.text, (Asked(_pieces(put), written),), self.pace.seconds(fresh, written))
+        return SummaryAnswer(verdict.text, (SummaryRequest(_pieces(put), written),), self.pace.seconds(fresh, written))
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelSummarizer:
     """A real one: asked by the same code as in production, up to three times."""
 
     url: str
@@ -74,10 +78,10 @@ class Model:
     """Another one than the conversation's own."""
     key: str = ""
 
-    def answer(self, question: Question, turn: Turn, history: History, room: int | None) -> Answer:
+    def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
         return asyncio.run(self._answer(question, history.body(turn.place), room))
 
-    async def _answer(self, question: Question, body: bytes, room: int | None) -> Answer:
+    async def _answer(self, question: Question, body: bytes, room: int | None) -> SummaryAnswer:
         request, began = chat.parse(body), perf_counter()
         if request is None:
             raise ValueError("a history that was read cannot be read again")
@@ -93,7 +97,7 @@ class Model:
                 room=room,
             )
             outcome = await errand.run()
-        return Answer(outcome.verdict.text, _calls(outcome.cost), perf_counter() - began)
+        return SummaryAnswer(outcome.verdict.text, _calls(outcome.cost), perf_counter() - began)
 
     @property
     def _headers(self) -> Headers:
@@ -109,7 +113,7 @@ def _pieces(put: Try) -> tuple[bytes, ...]:
     return (*((put.tools,) if put.tools else ()), *(message.raw for message in put.messages))
 
 
-def _calls(spent: SummaryCost) -> list[Asked]:
+def _calls(spent: SummaryCost) -> list[SummaryRequest]:
     """What was told of all tries together counts with the first."""
     told = Tokens(spent.read - spent.cached, spent.cached, spent.written)
-    return [Asked(told=told if number == 0 else Tokens()) for number in range(spent.tries)]
+    return [SummaryRequest(told=told if number == 0 else Tokens()) for number in range(spent.tries)]

@@ -20,14 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from proxy.core.calls import strings
 from proxy.core.groups import callers
 from proxy.core.messages import Message
-from proxy.lab.replay.texts import lines, loaded, text
+from proxy.lab.replay.texts import lines_of, parse_arguments, texts_of
 from proxy.lab.replay.values import Kept
 
-LAST = 6
+FRESH_MESSAGES = 6
 TERM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
 _AGES = ((20, "recent"), (60, "old"))
-_DIGITS_OF_AN_ID = 3
+_ID_DIGITS_MIN = 3
 _Made = tuple[str, str]
 """A call: its tool and its arguments."""
 
@@ -43,21 +43,24 @@ class Terms:
         self._callers = callers(messages)
         self._where: dict[str, list[int]] = {}
 
-    def kept(self, place: int, view: Sequence[Message]) -> Mapping[str, Kept]:
+    def measure(self, place: int, view: Sequence[Message]) -> Mapping[str, Kept]:
         """What the action at this place reached for, by age and kind, and what of it the view held."""
-        asked = [(term, places, age) for term in wanted(self._messages[place]) if (places := self._before(term, place))
-                 and (age := age_of(places, place))]  # fmt: skip
+        asked = [
+            (term, places, age)
+            for term in find_wanted(self._messages[place])
+            if (places := self._before(term, place)) and (age := age_of(places, place))
+        ]
         found: dict[str, Kept] = {}
         if asked:
             seen = _Seen(view, self._places)
             for term, places, age in asked:
-                name = f"{age} {kind(term)}"
+                name = f"{age} {kind_of(term)}"
                 found[name] = found.get(name, Kept()).plus(self._of(term, places, seen))
         return found
 
     def _of(self, term: str, places: list[int], seen: "_Seen") -> Kept:
         stands = not seen.whole.isdisjoint(places) or self._line_stands(term, places, seen)
-        named = stands or any(term in text(message.raw) for message in seen.ours)
+        named = stands or any(term in texts_of(message.raw) for message in seen.ours)
         pointed = stands or any(
             call is not None and (call.name, call.arguments) in seen.calls
             for call in (self._callers[place] for place in places)
@@ -66,14 +69,14 @@ class Terms:
 
     def _before(self, term: str, place: int) -> list[int]:
         if term not in self._where:
-            self._where[term] = [at for at, each in enumerate(self._messages) if term in text(each.raw)]
+            self._where[term] = [at for at, each in enumerate(self._messages) if term in texts_of(each.raw)]
         return [at for at in self._where[term] if at < place]
 
     def _line_stands(self, term: str, places: list[int], seen: "_Seen") -> bool:
-        if not any(term in text(message.raw) for message in seen.ours):
+        if not any(term in texts_of(message.raw) for message in seen.ours):
             return False
-        original = {line for place in places for line in lines(self._messages[place].raw) if term in line}
-        return any(not original.isdisjoint(lines(message.raw)) for message in seen.ours)
+        original = {line for place in places for line in lines_of(self._messages[place].raw) if term in line}
+        return any(not original.isdisjoint(lines_of(message.raw)) for message in seen.ours)
 
 
 class _Seen:
@@ -92,29 +95,29 @@ class _Seen:
         return self._calls
 
 
-def wanted(action: Message) -> list[str]:
+def find_wanted(action: Message) -> list[str]:
     """The specific terms in the arguments of its calls, each once."""
-    texts = (each for call in action.calls for each in strings(loaded(call.arguments)))
-    return list(dict.fromkeys(term for each in texts for term in terms(each)))
+    texts = (each for call in action.calls for each in strings(parse_arguments(call.arguments)))
+    return list(dict.fromkeys(term for each in texts for term in find_terms(each)))
 
 
-def terms(said: str) -> Iterator[str]:
+def find_terms(said: str) -> Iterator[str]:
     return (term for term in TERM.findall(said) if SPECIFIC.search(term))
 
 
 def age_of(places: Sequence[int], place: int) -> str:
     """How long ago it was last seen; nothing for what is not asked for."""
-    if places[0] >= place - LAST:
+    if places[0] >= place - FRESH_MESSAGES:
         return "fresh"
-    if places[-1] >= place - LAST:
+    if places[-1] >= place - FRESH_MESSAGES:
         return ""
     return next((name for most, name in _AGES if place - places[-1] <= most), "ancient")
 
 
-def kind(term: str) -> str:
+def kind_of(term: str) -> str:
     """`src/a.py` is a path, `1284.50` a number, `HB-20417` an id (a letter and three digits), anything else a name."""
     if "/" in term or "\\" in term:
         return "path"
     if not any(letter.isalpha() for letter in term):
         return "number"
-    return "id" if sum(letter.isdigit() for letter in term) >= _DIGITS_OF_AN_ID else "name"
+    return "id" if sum(letter.isdigit() for letter in term) >= _ID_DIGITS_MIN else "name"

@@ -9,25 +9,25 @@ from proxy.core.calls import strings
 from proxy.core.messages import text_of
 
 REASONING = ("reasoning_content", "reasoning")
-_REMEMBERED = 50_000
+_CACHE_ENTRIES = 50_000
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def text(raw: bytes) -> str:
-    """All of it, one below the other."""
+@lru_cache(maxsize=_CACHE_ENTRIES)
+def texts_of(raw: bytes) -> str:
+    """All texts of a message, one below the other."""
     message = json.loads(raw)
     found = [text_of(message.get("content")), *(message.get(key) for key in REASONING)]
     for arguments in _arguments(message):
-        found += strings(loaded(arguments))
+        found += strings(parse_arguments(arguments))
     return "\n".join(each for each in found if isinstance(each, str) and each)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def lines(raw: bytes) -> frozenset[str]:
-    return frozenset(text(raw).split("\n"))
+@lru_cache(maxsize=_CACHE_ENTRIES)
+def lines_of(raw: bytes) -> frozenset[str]:
+    return frozenset(texts_of(raw).split("\n"))
 
 
-def loaded(arguments: str) -> Any:  # noqa: ANN401 (any JSON)
+def parse_arguments(arguments: str) -> Any:  # noqa: ANN401 (any JSON)
     """Arguments as the value they write; as they stand where they are no JSON."""
     try:
         return json.loads(arguments)

@@ -21,56 +21,56 @@ from proxy.config import Upstream as Address
 from proxy.core.messages import Message, Request, understood
 from proxy.core.pipeline import quarter
 from proxy.errors import ProxyError
-from proxy.lab.demo.speech import Said, Usage, refusal
+from proxy.lab.demo.speech import ModelReply, Usage, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache
-from proxy.lab.replay.history import History, Turn, written
-from proxy.lab.replay.run import Ledger, Progress, key
-from proxy.lab.replay.scoring import Case, Judge, Upstream
+from proxy.lab.replay.history import ReplayHistory, RequestTurn, encode
+from proxy.lab.replay.run import Progress, ResultFile, result_key
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.summaries import Asked
+from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Conversation, Json, Result
 from proxy.upstream import Call, Client
 from proxy.wire import chat, paths
 from proxy.wire.headers import find
 
-SETTLE = 0.02
+SETTLE_SECONDS = 0.02
 """Seconds between two turns: what a proxy does behind an answer begins then."""
-TELLING = 80
+TELLING_CHARACTERS = 80
 """Characters by which a text is recognised, however much was cut off behind them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ProxyTarget:
     """The proxy to be tried, and how it is addressed."""
 
     url: str
     name: str
     key: str = "sk-replay"
-    settle: float = SETTLE
+    settle: float = SETTLE_SECONDS
 
 
 @dataclass(slots=True)
-class Stage:
+class PlayedTurn:
     """The turn that is being played, and what was heard of it so far."""
 
-    history: History
-    turn: Turn
+    history: ReplayHistory
+    turn: RequestTurn
     originals: Mapping[str, Message]
     cache: Cache
     heard: Request | None = None
     """The turn as the upstream got it, each message replaced by the original that it says the same as."""
-    before: tuple[Asked, ...] = ()
-    after: tuple[Asked, ...] = ()
+    before: tuple[SummaryRequest, ...] = ()
+    after: tuple[SummaryRequest, ...] = ()
 
-    def known(self, request: Request) -> Request:
+    def with_originals(self, request: Request) -> Request:
         """The same request with originals in place of all messages and tools that say the same."""
         own = self.history.request.tools
-        tools = request.tools and written(json.loads(request.tools))
-        messages = tuple(_known(message, self.originals) for message in request.messages)
-        return replace(request, messages=messages, tools=own if own and tools == written(json.loads(own)) else tools)
+        tools = request.tools and encode(json.loads(request.tools))
+        messages = tuple(_find_original(message, self.originals) for message in request.messages)
+        return replace(request, messages=messages, tools=own if own and tools == encode(json.loads(own)) else tools)
 
-    def charges(self, asked: Asked) -> None:
+    def charge_summary(self, asked: SummaryRequest) -> None:
         """A question of the proxy's own; the turn waited for it if it was put before the turn arrived."""
         if self.heard is None:
             self.before += (asked,)
@@ -85,24 +85,24 @@ class Recorder:
     with other habits overrides these two.
     """
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: UpstreamModel) -> None:
         self.upstream = upstream
-        self._stage: Stage | None = None
+        self._stage: PlayedTurn | None = None
 
     @property
     def window(self) -> int:
         return self.upstream.window
 
-    def opens(self, history: History, turn: Turn) -> None:
+    def begin_turn(self, history: ReplayHistory, turn: RequestTurn) -> None:
         """The next turn begins; what comes late from the one before is heard with it."""
         stage = self._stage
         if stage is None or stage.history is not history:
-            originals = {_plain(message.raw): message for message in reversed(history.request.messages)}
-            self._stage = Stage(history, turn, originals, Cache(self.upstream.habit, quarter))
+            originals = {_normalize(message.raw): message for message in reversed(history.request.messages)}
+            self._stage = PlayedTurn(history, turn, originals, Cache(self.upstream.habit, quarter))
         else:
-            self._stage = Stage(history, turn, stage.originals, stage.cache)
+            self._stage = PlayedTurn(history, turn, stage.originals, stage.cache)
 
-    def sent(self, *, failed: bool) -> Sent:
+    def read_sent(self, *, failed: bool) -> Sent:
         """What the upstream was sent for this turn; what never reached it counts as the agent sent it."""
         stage = self._stage
         if stage is None:
@@ -110,13 +110,13 @@ class Recorder:
         request = stage.heard or stage.turn.request
         return Sent(request.messages, request.tools, "", stage.before, stage.after, failed)
 
-    async def answer(self, body: bytes) -> Said:
+    async def answer(self, body: bytes) -> ModelReply:
         stage, request = self._stage, chat.parse(body)
         if stage is None:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "The replay has not begun.", "server_error", None)
         if request is None:
             return refusal(HTTPStatus.BAD_REQUEST, "That is no chat request.", "invalid_request_error", None)
-        request = stage.known(request)
+        request = stage.with_originals(request)
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
         tokens, cached = stage.cache.read(pieces, stage.turn.seconds)
         if self.is_turn(request, stage):
@@ -124,58 +124,63 @@ class Recorder:
             message = stage.history.conversation.messages[stage.turn.place]
         else:
             message = self.summary(request, stage)
-            stage.charges(Asked(pieces, quarter(written(message))))
+            stage.charge_summary(SummaryRequest(pieces, quarter(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = Usage(tokens, cached, quarter(written(message)))
-        return Said(message={"content": None, **message}, finish=finish, usage=usage)
+        usage = Usage(tokens, cached, quarter(encode(message)))
+        return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
-    def is_turn(self, request: Request, stage: Stage) -> bool:
+    def is_turn(self, request: Request, stage: PlayedTurn) -> bool:
         """Requests end as the turn ends; a proxy's own question ends in that question."""
         last, own = request.messages[-1], stage.turn.request.messages[-1]
         if last.role != own.role or last.answers != own.answers:
             return False
-        return own.is_result or last.text[:TELLING] == own.text[:TELLING]
+        return own.is_result or last.text[:TELLING_CHARACTERS] == own.text[:TELLING_CHARACTERS]
 
-    def summary(self, request: Request, _stage: Stage) -> Json:
+    def summary(self, request: Request, _stage: PlayedTurn) -> Json:
         """The stand-in's answer to a question whose history stands before it."""
         demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
-        return {"role": "assistant", "content": standin.account(request.messages[:-1], standin.demanded(demand))}
+        return {
+            "role": "assistant",
+            "content": standin.write_summary(request.messages[:-1], standin.find_headings(demand)),
+        }
 
 
-async def played(
+async def replay_through(
     conversations: Sequence[Conversation],
-    door: Door,
+    door: ProxyTarget,
     recorder: Recorder,
     *,
-    ledger: Ledger,
+    ledger: ResultFile,
     progress: Progress,
 ) -> list[Result]:
     """Every conversation through the proxy, one after the other."""
-    known, results, upstream = ledger.known(), list[Result](), recorder.upstream
+    known, results, upstream = ledger.read(), list[Result](), recorder.upstream
     async with Client(Address(base_url=door.url, retries=0), lambda _: None) as client:
         for done, conversation in enumerate(conversations):
             progress(done, len(conversations))
-            name = key(conversation, (door.url, door.name, upstream))
-            result = known.get(name) or await _played(client, door, recorder, Case(History(conversation), upstream))
+            name = result_key(conversation, (door.url, door.name, upstream))
+            result = known.get(name) or await _replay_case(
+                client, door, recorder, ReplayCase(ReplayHistory(conversation), upstream)
+            )
             if name not in known:
-                ledger.note([(name, result)])
+                ledger.append([(name, result)])
             results.append(result)
     progress(len(results), len(conversations))
     return results
 
 
-async def _played(client: Client, door: Door, recorder: Recorder, case: Case) -> Result:
+async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, case: ReplayCase) -> Result:
     judge, history = Judge(case), case.history
     for turn in case.turns:
-        recorder.opens(history, turn)
-        answer = await _asked(client, door, history.body(turn.place), case.model)
+        recorder.begin_turn(history, turn)
+        answer = await _ask(client, door, history.body(turn.place), case.model)
         await asyncio.sleep(door.settle)
         expected = history.conversation.messages[turn.place]
-        judge.take(turn, recorder.sent(failed=answer is None or _said(answer) != _said(expected)))
+        judge.score(turn, recorder.read_sent(failed=answer is None or _essence(answer) != _essence(expected)))
     return judge.result(door.name)
 
 
-async def _asked(client: Client, door: Door, body: bytes, model: str) -> Json | None:
+async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Json | None:
     """The message that came back; None where none did."""
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
     try:
@@ -196,34 +201,38 @@ def _message(raw: bytes) -> Json | None:
     return found if isinstance(found, dict) else None
 
 
-def _said(message: Json) -> tuple[str, list[tuple[str, str]]]:
+def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
     """What an agent does with an answer: its words, and what it calls."""
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
     calls = [(str(each.get("name", "")), str(each.get("arguments", ""))) for each in functions]
     return str(message.get("content") or ""), calls
 
 
-def _known(message: Message, originals: Mapping[str, Message]) -> Message:
+def _find_original(message: Message, originals: Mapping[str, Message]) -> Message:
     """The original that says the same, or else the message as we would write it."""
-    found = originals.get(_plain(message.raw))
+    found = originals.get(_normalize(message.raw))
     if found is not None:
         return found
     value = json.loads(message.raw)
-    return understood(value, written(value))
+    return understood(value, encode(value))
 
 
 @lru_cache(maxsize=20_000)
-def _plain(raw: bytes) -> str:
+def _normalize(raw: bytes) -> str:
     """What a message says, however it is written: no empty members, no cache markers, one text as a text."""
-    return json.dumps(_bare(json.loads(raw)), sort_keys=True)
+    return json.dumps(_without_empty(json.loads(raw)), sort_keys=True)
 
 
-def _bare(value: Any) -> Any:  # noqa: ANN401 (any JSON)
+def _without_empty(value: Any) -> Any:  # noqa: ANN401 (any JSON)
     if isinstance(value, list):
         only = value[0] if len(value) == 1 and isinstance(value[0], dict) else {}
-        return only["text"] if only.get("type") == "text" else [_bare(each) for each in value]
+        return only["text"] if only.get("type") == "text" else [_without_empty(each) for each in value]
     if isinstance(value, dict):
-        return {name: _bare(each) for name, each in value.items() if each not in (None, "", []) and name not in _MARKS}
+        return {
+            name: _without_empty(each)
+            for name, each in value.items()
+            if each not in (None, "", []) and name not in _MARKS
+        }
     return value
 
 

@@ -34,25 +34,25 @@ class Shape:
     anthropic: tuple[str, ...] = ()
 
 
-def breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
+def find_breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
     """What is wrong with these messages (JSON values) by OpenAI's rules."""
-    return of_openai([_shape(message) for message in messages])
+    return check_openai([_shape(message) for message in messages])
 
 
 @lru_cache(maxsize=50_000)
-def shape(raw: bytes) -> Shape:
+def shape_of(raw: bytes) -> Shape:
     """The shape of a message as it stands on the wire."""
     return _shape(json.loads(raw))
 
 
-def of_openai(shapes: Sequence[Shape]) -> Counter[str]:
+def check_openai(shapes: Sequence[Shape]) -> Counter[str]:
     wrong = (fault for each in shapes for fault in each.openai)
     ends = [each for each in shapes if each.role not in HEAD][-1:]
     last = ["it ends with an answer"] if ends and ends[0].role == "assistant" else []
-    return Counter([*_beginning(shapes), *last, *wrong, *_pairs(shapes)])
+    return Counter([*_check_beginning(shapes), *last, *wrong, *_check_pairs(shapes)])
 
 
-def of_alternation(shapes: Sequence[Shape]) -> Counter[str]:
+def check_alternation(shapes: Sequence[Shape]) -> Counter[str]:
     found: list[str] = []
     before = ""
     for number, each in enumerate(shapes):
@@ -66,21 +66,21 @@ def of_alternation(shapes: Sequence[Shape]) -> Counter[str]:
     return Counter(found)
 
 
-def of_anthropic(shapes: Sequence[Shape]) -> Counter[str]:
+def check_anthropic(shapes: Sequence[Shape]) -> Counter[str]:
     ids = Counter(call for each in shapes for call in each.calls)
     twice = ("a call's id stands there twice" for times in ids.values() for _ in range(times - 1))
     wrong = (fault for each in shapes for fault in each.anthropic)
-    return Counter([*_beginning(shapes), *wrong, *twice, *_pairs(shapes)])
+    return Counter([*_check_beginning(shapes), *wrong, *twice, *_check_pairs(shapes)])
 
 
 BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
-    "openai": of_openai,
-    "alternating": of_alternation,
-    "anthropic": of_anthropic,
+    "openai": check_openai,
+    "alternating": check_alternation,
+    "anthropic": check_anthropic,
 }
 
 
-def _beginning(shapes: Sequence[Shape]) -> Iterator[str]:
+def _check_beginning(shapes: Sequence[Shape]) -> Iterator[str]:
     body = [each for each in shapes if each.role not in HEAD]
     if not any(each.role == "user" for each in body):
         yield "nobody asks anything"
@@ -88,7 +88,7 @@ def _beginning(shapes: Sequence[Shape]) -> Iterator[str]:
         yield "it does not begin with a user"
 
 
-def _pairs(shapes: Sequence[Shape]) -> Iterator[str]:
+def _check_pairs(shapes: Sequence[Shape]) -> Iterator[str]:
     """A call is answered once, directly after the message that made it; nothing else is answered."""
     waiting: list[str] = []
     for each in shapes:
@@ -110,12 +110,12 @@ def _shape(message: Mapping[str, Any]) -> Shape:
         role=str(message.get("role")),
         calls=ids,
         answers=str(message.get("tool_call_id", "")),
-        openai=tuple(_wrong_by_itself(message)),
-        anthropic=tuple(_wrong_when_translated(message, ids)),
+        openai=tuple(_check_message(message)),
+        anthropic=tuple(_check_translation(message, ids)),
     )
 
 
-def _wrong_by_itself(message: Mapping[str, Any]) -> Iterator[str]:
+def _check_message(message: Mapping[str, Any]) -> Iterator[str]:
     role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
     if role not in ROLES:
         yield "no such role"
@@ -130,7 +130,7 @@ def _wrong_by_itself(message: Mapping[str, Any]) -> Iterator[str]:
     yield from ("arguments are no JSON" for call in calls or () if not _is_json(_arguments(call)))
 
 
-def _wrong_when_translated(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
+def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
     content = message.get("content")
     texts = content if isinstance(content, list) else [{"text": content}] if isinstance(content, str) else []
     told = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]

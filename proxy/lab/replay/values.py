@@ -23,7 +23,7 @@ RECALLED = ("user messages", "pins", "paths", "ids", "errors")
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedUsage:
     """What the record tells of one request, as far as it does."""
 
     tokens: int | None = None
@@ -46,7 +46,7 @@ class Conversation:
     """As an OpenAI client would send them. Each assistant message that is not the first is one request."""
     tools: tuple[Json, ...] = ()
     model: str = ""
-    recorded: Mapping[int, Recorded] = field(default_factory=dict)
+    recorded: Mapping[int, RecordedUsage] = field(default_factory=dict)
     """By the place of the assistant message that answered the request."""
     begins: int = 0
     """What stands before this came from before the client's own compaction, or from before a fork: its requests are

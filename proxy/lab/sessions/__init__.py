@@ -27,8 +27,8 @@ from proxy.lab.sessions import (
     traces,
     transcripts,
 )
-from proxy.lab.sessions.files import Sheet, below, sheet
-from proxy.lab.sessions.history import Chapter, conversation
+from proxy.lab.sessions.files import ParsedFile, parse_file, walk_files
+from proxy.lab.sessions.history import Chapter, build_conversation
 
 _BROKEN = "lines that are no JSON, left out"
 _EMPTY = "histories without a request"
@@ -40,27 +40,27 @@ class Format(NamedTuple):
     name: str
     looks_for: str
     claims: Callable[[Sequence[Any]], bool]
-    chapters: Callable[[Sheet], Iterable[Chapter]]
+    chapters: Callable[[ParsedFile], Iterable[Chapter]]
     pieces: Callable[[Path, Path], Path] | None = None
     """Where a session is many small files: by a file and the folder that was asked for, what they have in common."""
 
 
-def _beside(place: Path, _: Path) -> Path:
+def _parent_folder(place: Path, _: Path) -> Path:
     return place.parent
 
 
-def _event_service(place: Path, _: Path) -> Path:
+def _events_folder(place: Path, _: Path) -> Path:
     """The state of a conversation lies above the folder of its events."""
     return place.parent.parent if place.parent.name == "events" else place.parent
 
 
 FORMATS = (
-    Format(transcripts.NAME, transcripts.LOOKS_FOR, transcripts.claims, transcripts.chapters, _beside),
+    Format(transcripts.NAME, transcripts.LOOKS_FOR, transcripts.claims, transcripts.chapters, _parent_folder),
     Format(claude_code.NAME, claude_code.LOOKS_FOR, claude_code.claims, claude_code.chapters),
     Format(codex.NAME, codex.LOOKS_FOR, codex.claims, codex.chapters),
     Format(pi.NAME, pi.LOOKS_FOR, pi.claims, pi.chapters),
     Format(opencode.NAME, opencode.LOOKS_FOR, opencode.claims, opencode.chapters),
-    Format(openhands.NAME, openhands.LOOKS_FOR, openhands.claims, openhands.chapters, _event_service),
+    Format(openhands.NAME, openhands.LOOKS_FOR, openhands.claims, openhands.chapters, _events_folder),
     Format(swe_agent.NAME, swe_agent.LOOKS_FOR, swe_agent.claims, swe_agent.chapters),
     Format(mini_swe_agent.NAME, mini_swe_agent.LOOKS_FOR, mini_swe_agent.claims, mini_swe_agent.chapters),
     Format(traces.NAME, traces.LOOKS_FOR, traces.claims, traces.chapters),
@@ -80,56 +80,58 @@ class Session:
     """What was left out or mended, and how often."""
 
 
-def read(path: Path) -> Iterator[Conversation]:
+def read_conversations(path: Path) -> Iterator[Conversation]:
     """Every conversation in a file, or below a folder."""
-    for session in sessions(path):
+    for session in read_sessions(path):
         yield from session.conversations
 
 
-def sessions(path: Path) -> Iterator[Session]:
+def read_sessions(path: Path) -> Iterator[Session]:
     """A file, or every file below a folder. A file that is named itself must be known; a folder may hold others."""
     if not path.is_dir():
-        found = sheet(path)
-        if (known := _known(found)) is None:
-            raise UnreadableError(f"{path}: no session of a known form. Looked for: {'; '.join(_looked_for())}")
-        yield _session(found, known)
+        found = parse_file(path)
+        if (known := _detect_format(found)) is None:
+            raise UnreadableError(f"{path}: no session of a known form. Looked for: {'; '.join(_list_signs())}")
+        yield _build_session(found, known)
         return
-    waiting: dict[tuple[Format, Path], list[Sheet]] = {}
-    for place in below(path):
+    waiting: dict[tuple[Format, Path], list[ParsedFile]] = {}
+    for place in walk_files(path):
         try:
-            found = sheet(place)
+            found = parse_file(place)
         except UnreadableError:
             yield Session(place, "")
             continue
-        known = _known(found)
+        known = _detect_format(found)
         if known is None:
             yield Session(place, "")
         elif known.pieces is None:
-            yield _session(found, known)
+            yield _build_session(found, known)
         else:
             waiting.setdefault((known, known.pieces(place, path)), []).append(found)
     for (known, place), sheets in waiting.items():
-        yield _session(_together(place, sheets), known)
+        yield _build_session(_merge_files(place, sheets), known)
 
 
-def _looked_for() -> list[str]:
+def _list_signs() -> list[str]:
     return [known.looks_for for known in FORMATS]
 
 
-def _known(found: Sheet) -> Format | None:
+def _detect_format(found: ParsedFile) -> Format | None:
     return next((known for known in FORMATS if known.claims(found.values)), None)
 
 
-def _together(place: Path, sheets: Sequence[Sheet]) -> Sheet:
-    return Sheet(place, tuple(value for each in sheets for value in each.values), sum(each.broken for each in sheets))
+def _merge_files(place: Path, sheets: Sequence[ParsedFile]) -> ParsedFile:
+    return ParsedFile(
+        place, tuple(value for each in sheets for value in each.values), sum(each.broken for each in sheets)
+    )
 
 
-def _session(found: Sheet, known: Format) -> Session:
+def _build_session(found: ParsedFile, known: Format) -> Session:
     notes: Counter[str] = Counter({_BROKEN: found.broken} if found.broken else {})
     conversations = []
     for chapter in known.chapters(found):
         notes.update(chapter.notes)
-        made, mended = conversation(chapter, str(found.place), known.name)
+        made, mended = build_conversation(chapter, str(found.place), known.name)
         if made is None:
             notes[_EMPTY] += 1
         else:

@@ -21,7 +21,7 @@ class Branch:
         return self.path[0]
 
 
-def branches(parents: Mapping[str, str]) -> Iterator[Branch]:
+def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
     """Every branch, those of the newest leaves first; the entries are given in the order they were written.
 
     A parent that is not there is no parent: the entry begins a tree.

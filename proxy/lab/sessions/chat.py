@@ -9,10 +9,10 @@ from hashlib import blake2b
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage
 from proxy.lab.sessions.responses import Items
-from proxy.lab.sessions.shapes import named, table, tables, text, usage, written
+from proxy.lab.sessions.shapes import as_arguments, as_object, as_objects, as_text, chat_tools, read_usage
 
 NAME = "OpenAI messages"
 LOOKS_FOR = 'messages with "role", or request bodies with "messages" or "input"'
@@ -23,12 +23,12 @@ def claims(values: Sequence[Any]) -> bool:
     return any(_is_message(each) or _body(each) for each in _flat(values))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     rows = list(_flat(sheet.values))
     loose = [row for row in rows if _is_message(row)]
     bodies = [body for row in rows if (body := _body(row))]
     if loose:
-        yield Chapter([Said(message) for message in loose])
+        yield Chapter([RecordedMessage(message) for message in loose])
     histories = [_messages(body) for body in bodies]
     kept = [place for place, stage in enumerate(_stages(histories)) if not stage]
     merged = len(bodies) - len(kept)
@@ -36,7 +36,9 @@ def chapters(sheet: Sheet) -> Iterator[Chapter]:
         body, history = bodies[place], histories[place]
         notes = {"requests that were stages of a later one, counted with it": merged} if number == 1 and merged else {}
         name = str(number) if len(kept) > 1 or loose else ""
-        yield Chapter(_said(history, body), name, text(body.get("model")), named(body.get("tools")), notes=notes)
+        yield Chapter(
+            _read_messages(history, body), name, as_text(body.get("model")), chat_tools(body.get("tools")), notes=notes
+        )
 
 
 def _flat(values: Sequence[Any]) -> Iterator[Json]:
@@ -54,8 +56,13 @@ def _is_message(row: Json) -> bool:
 
 def _body(row: Json) -> Json:
     """The request in a row: the row itself, or what a log keeps of it beside the answer."""
-    for found in (row, table(row.get("request")), table(row.get("body")), table(table(row.get("request")).get("body"))):
-        if tables(found.get("messages")) or tables(found.get("input")):
+    for found in (
+        row,
+        as_object(row.get("request")),
+        as_object(row.get("body")),
+        as_object(as_object(row.get("request")).get("body")),
+    ):
+        if as_objects(found.get("messages")) or as_objects(found.get("input")):
             answered = row.get("response") or row.get("answer")
             return {**found, "response": answered} if isinstance(answered, dict) else found
     return {}
@@ -63,22 +70,22 @@ def _body(row: Json) -> Json:
 
 def _messages(body: Json) -> list[Json]:
     """The history a body carries; one of the Responses API is put into the form of chat messages."""
-    if tables(body.get("messages")):
-        return tables(body["messages"])
+    if as_objects(body.get("messages")):
+        return as_objects(body["messages"])
     items = Items()
-    for item in tables(body.get("input")):
+    for item in as_objects(body.get("input")):
         items.add(item)
-    head = [{"role": "system", "content": words}] if (words := text(body.get("instructions"))) else []
+    head = [{"role": "system", "content": words}] if (words := as_text(body.get("instructions"))) else []
     return [*head, *(each.message for each in items.said)]
 
 
-def _said(history: Sequence[Json], body: Json) -> list[Said]:
+def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]:
     """With what the model answered at last, where that was kept."""
-    response = table(body.get("response"))
-    response = table(response.get("body")) or response
-    answered = [table(choice.get("message")) for choice in tables(response.get("choices"))[:1]]
-    said = [Said(message) for message in history]
-    return [*said, *(Said(message, usage(response.get("usage"))) for message in answered if message)]
+    response = as_object(body.get("response"))
+    response = as_object(response.get("body")) or response
+    answered = [as_object(choice.get("message")) for choice in as_objects(response.get("choices"))[:1]]
+    said = [RecordedMessage(message) for message in history]
+    return [*said, *(RecordedMessage(message, read_usage(response.get("usage"))) for message in answered if message)]
 
 
 def _stages(histories: Sequence[Sequence[Json]]) -> list[bool]:
@@ -93,6 +100,6 @@ def _links(history: Sequence[Json]) -> list[bytes]:
     """A name for each beginning of a history."""
     chain, link = [], b""
     for message in history:
-        link = blake2b(link + written(message).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        link = blake2b(link + as_arguments(message).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         chain.append(link)
     return chain

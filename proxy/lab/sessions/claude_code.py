@@ -12,21 +12,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json, Recorded
-from proxy.lab.sessions.branches import Branch, branches
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said, answer, call, result
+from proxy.lab.replay.values import Json, RecordedUsage
+from proxy.lab.sessions.branches import Branch, find_branches
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_call, make_result
 from proxy.lab.sessions.shapes import (
-    content,
-    image,
-    moment,
-    picture,
-    strings,
-    table,
-    tables,
-    text,
-    usage,
-    written,
+    as_arguments,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    iter_strings,
+    make_image,
+    make_image_link,
+    read_usage,
+    simplify_content,
 )
 
 NAME = "Claude Code"
@@ -44,14 +44,14 @@ _ATTACHED = {
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any({"uuid", "sessionId"} <= each.keys() and "parentUuid" in each for each in tables(list(values)))
+    return any({"uuid", "sessionId"} <= each.keys() and "parentUuid" in each for each in as_objects(list(values)))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    lines = {text(line.get("uuid")): line for line in tables(list(sheet.values)) if text(line.get("uuid"))}
-    parents = {uuid: text(line.get("parentUuid")) for uuid, line in lines.items()}
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    lines = {as_text(line.get("uuid")): line for line in as_objects(list(sheet.values)) if as_text(line.get("uuid"))}
+    parents = {uuid: as_text(line.get("parentUuid")) for uuid, line in lines.items()}
     session = _Session(lines)
-    told = [branch for branch in branches(parents) if session.speaks(branch)]
+    told = [branch for branch in find_branches(parents) if session.has_own_answer(branch)]
     order = {uuid: number for number, uuid in enumerate(lines)}
     notes = session.notes()
     names: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def chapters(sheet: Sheet) -> Iterator[Chapter]:
         number = names[kind]
         names[kind] += 1
         name = kind if kind and not number else f"{kind or 'history'} {number + 1}" if number else ""
-        yield Chapter(session.said(branch), name, session.model(branch), notes=notes)
+        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes)
         notes = {}
 
 
@@ -76,9 +76,9 @@ class _Session:
                 self._parts.setdefault(_answer_of(line), []).append(uuid)
             for block in _blocks(line):
                 if block.get("type") == "tool_result":
-                    self._results.setdefault(text(block.get("tool_use_id")), []).append(uuid)
+                    self._results.setdefault(as_text(block.get("tool_use_id")), []).append(uuid)
 
-    def speaks(self, branch: Branch) -> bool:
+    def has_own_answer(self, branch: Branch) -> bool:
         """An answer stands in it that no branch before it had."""
         earlier = {_answer_of(self._lines[uuid]) for uuid in branch.path[: branch.begins]}
         fresh = (self._lines[uuid] for uuid in branch.path[branch.begins :])
@@ -87,25 +87,25 @@ class _Session:
     def kind(self, branch: Branch) -> str:
         first = self._lines[branch.root]
         if first.get("isSidechain") is True:
-            return f"sub-agent {text(first.get('agentId'))}".strip()
+            return f"sub-agent {as_text(first.get('agentId'))}".strip()
         if branch.begins:
             return "branch"
         return "after compaction" if any(map(self._is_summary, branch.path[:3])) else ""
 
     def model(self, branch: Branch) -> str:
         answers = (self._lines[uuid] for uuid in reversed(branch.path) if _is_answer(self._lines[uuid]))
-        return next((text(table(line.get("message")).get("model")) for line in answers), "")
+        return next((as_text(as_object(line.get("message")).get("model")) for line in answers), "")
 
     def notes(self) -> dict[str, int]:
         notes: Counter[str] = Counter()
         for line in self._lines.values():
-            if line.get("type") == "attachment" and not _attached(line):
+            if line.get("type") == "attachment" and not _read_attachment(line):
                 notes["context attachments of a kind that holds no text here, left out"] += 1
             if line.get("subtype") == "microcompact_boundary":
                 notes["times the agent cleared old results itself; they are replayed whole"] += 1
         return dict(notes)
 
-    def said(self, branch: Branch) -> list[Said]:
+    def read_branch(self, branch: Branch) -> list[RecordedMessage]:
         """The messages of a branch; each answer once, with all its blocks, and the results wherever they hang."""
         carried, found = set(branch.path[: branch.begins]), []
         done: set[str] = set()
@@ -114,12 +114,12 @@ class _Session:
             again = uuid in carried or uuid not in branch.path
             if line.get("type") in ("user", "attachment") and uuid not in done:
                 done.add(uuid)
-                found += [Said(message, again=again) for message in _heard(line)]
+                found += [RecordedMessage(message, again=again) for message in _read_user_line(line)]
             elif _is_answer(line) and _answer_of(line) not in done:
                 done.add(_answer_of(line))
                 lines = [self._lines[part] for part in self._parts[_answer_of(line)]]
-                message = _answered(lines)
-                found.append(Said(message, None if again else _recorded(lines), again))
+                message = _read_answer(lines)
+                found.append(RecordedMessage(message, None if again else _read_usage(lines), again))
                 found += self._answers_to(message, done, again=again)
         return found
 
@@ -127,78 +127,82 @@ class _Session:
         """The branch; behind the summary of a compaction what was kept of the messages before it."""
         path = list(branch.path)
         boundary = next((uuid for uuid in path if self._lines[uuid].get("subtype") == "compact_boundary"), None)
-        meta = table(self._lines[boundary].get("compactMetadata")) if boundary else {}
-        kept = [uuid for uuid in strings(table(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines]
+        meta = as_object(self._lines[boundary].get("compactMetadata")) if boundary else {}
+        kept = [
+            uuid for uuid in iter_strings(as_object(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines
+        ]
         place = next((place for place, uuid in enumerate(path) if self._is_summary(uuid)), -1) + 1
         return [*path[:place], *(uuid for uuid in kept if uuid not in path), *path[place:]]
 
-    def _answers_to(self, message: Json, done: set[str], *, again: bool) -> Iterator[Said]:
+    def _answers_to(self, message: Json, done: set[str], *, again: bool) -> Iterator[RecordedMessage]:
         """Results that hang elsewhere; those on the branch come in their turn."""
-        for made in tables(message.get("tool_calls")):
-            for uuid in self._results.get(text(made.get("id")), ()):
+        for made in as_objects(message.get("tool_calls")):
+            for uuid in self._results.get(as_text(made.get("id")), ()):
                 if uuid not in done:
                     done.add(uuid)
-                    yield from (Said(each, again=again) for each in _heard(self._lines[uuid]))
+                    yield from (RecordedMessage(each, again=again) for each in _read_user_line(self._lines[uuid]))
 
     def _is_summary(self, uuid: str) -> bool:
         return self._lines[uuid].get("isCompactSummary") is True
 
 
 def _blocks(line: Json) -> list[Json]:
-    return tables(table(line.get("message")).get("content"))
+    return as_objects(as_object(line.get("message")).get("content"))
 
 
 def _answer_of(line: Json) -> str:
-    return text(table(line.get("message")).get("id")) or text(line.get("uuid"))
+    return as_text(as_object(line.get("message")).get("id")) or as_text(line.get("uuid"))
 
 
 def _is_answer(line: Json) -> bool:
     """What the agent says in the model's place (an error of the API, say) is never sent to it."""
-    synthetic = table(line.get("message")).get("model") == "<synthetic>"
+    synthetic = as_object(line.get("message")).get("model") == "<synthetic>"
     return line.get("type") == "assistant" and not synthetic and line.get("isApiErrorMessage") is not True
 
 
-def _recorded(lines: Sequence[Json]) -> Recorded | None:
+def _read_usage(lines: Sequence[Json]) -> RecordedUsage | None:
     """Each line repeats the usage, the last with the whole output."""
-    return usage(table(lines[-1].get("message")).get("usage"), at=moment(lines[0].get("timestamp")))
+    return read_usage(as_object(lines[-1].get("message")).get("usage"), at=as_seconds(lines[0].get("timestamp")))
 
 
-def _answered(lines: Sequence[Json]) -> Json:
+def _read_answer(lines: Sequence[Json]) -> Json:
     words, reasoning, calls = [], [], []
     for block in (block for line in lines for block in _blocks(line)):
         if block.get("type") == "text":
-            words.append(text(block.get("text")))
+            words.append(as_text(block.get("text")))
         elif block.get("type") == "thinking":
-            reasoning.append(text(block.get("thinking")))
+            reasoning.append(as_text(block.get("thinking")))
         elif block.get("type") == "tool_use":
-            calls.append(call(text(block.get("name")), written(block.get("input")), text(block.get("id"))))
-    whole = text(table(lines[0].get("message")).get("content"))
-    return answer(whole or "\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
+            calls.append(
+                make_call(as_text(block.get("name")), as_arguments(block.get("input")), as_text(block.get("id")))
+            )
+    whole = as_text(as_object(lines[0].get("message")).get("content"))
+    return make_answer(whole or "\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
 
 
-def _heard(line: Json) -> Iterator[Json]:
+def _read_user_line(line: Json) -> Iterator[Json]:
     """Results first, and then what is said beside them."""
     if line.get("type") == "attachment":
-        words = _attached(line)
+        words = _read_attachment(line)
         yield from [{"role": "user", "content": f"<system-reminder>\n{words}\n</system-reminder>"}] if words else []
         return
-    spoken = table(line.get("message")).get("content")
+    spoken = as_object(line.get("message")).get("content")
     if isinstance(spoken, str):
         yield {"role": "user", "content": spoken}
         return
-    blocks = tables(spoken)
+    blocks = as_objects(spoken)
     for block in blocks:
         if block.get("type") == "tool_result":
-            yield result(text(block.get("tool_use_id")), _parts(block.get("content")))
+            yield make_result(as_text(block.get("tool_use_id")), _parts(block.get("content")))
     if beside := _parts([block for block in blocks if block.get("type") != "tool_result"]):
         yield {"role": "user", "content": beside}
 
 
-def _attached(line: Json) -> str:
-    what = table(line.get("attachment"))
-    words = _words(what.get(_ATTACHED.get(text(what.get("type")), "")))
+def _read_attachment(line: Json) -> str:
+    what = as_object(line.get("attachment"))
+    words = _words(what.get(_ATTACHED.get(as_text(what.get("type")), "")))
     changed = what.get("type") == "edited_text_file"
-    return f"Note: {text(what.get('filename'))} was modified.\n{words}" if changed else words
+    return f"Note: {as_text(what.get('filename'))} was modified.\n{words}" if changed else words
 
 
 def _words(said: object) -> str:
@@ -208,18 +212,18 @@ def _words(said: object) -> str:
     if isinstance(said, list | dict):
         each = said if isinstance(said, list) else [said]
         return "\n".join(filter(None, map(_words, each)))
-    return text(said)
+    return as_text(said)
 
 
 def _parts(said: object) -> str | list[Json]:
     if isinstance(said, str):
         return said
     parts: list[Json] = []
-    for block in tables(said):
-        source = table(block.get("source"))
+    for block in as_objects(said):
+        source = as_object(block.get("source"))
         if block.get("type") == "image":
             url = source.get("url")
-            parts.append(picture(url) if url else image(source.get("media_type"), source.get("data")))
-        elif words := text(block.get("text")):
+            parts.append(make_image_link(url) if url else make_image(source.get("media_type"), source.get("data")))
+        elif words := as_text(block.get("text")):
             parts.append({"type": "text", "text": words})
-    return content(parts)
+    return simplify_content(parts)

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said, again
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage, mark_repeated
 from proxy.lab.sessions.responses import KINDS, Items
-from proxy.lab.sessions.shapes import moment, table, tables, text, usage, whole
+from proxy.lab.sessions.shapes import as_count, as_object, as_objects, as_seconds, as_text, read_usage
 
 NAME = "Codex"
 LOOKS_FOR = 'lines with "type" and "payload", the first a "session_meta" (Codex rollouts)'
@@ -20,12 +20,12 @@ _LINES = ("session_meta", "response_item", "turn_context", "event_msg", "compact
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_line(each) or _is_early(each) for each in tables(list(values)[:50]))
+    return any(_is_line(each) or _is_early(each) for each in as_objects(list(values)[:50]))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     rollout = _Rollout()
-    for line in tables(list(sheet.values)):
+    for line in as_objects(list(sheet.values)):
         yield from rollout.read(line)
     yield rollout.chapter()
 
@@ -50,19 +50,19 @@ class _Rollout:
         self._why = ""
 
     def read(self, line: Json) -> Iterator[Chapter]:
-        kind, payload = text(line.get("type")), table(line.get("payload"))
+        kind, payload = as_text(line.get("type")), as_object(line.get("payload"))
         if kind == "session_meta":
             self._head(payload)
         elif kind == "turn_context":
-            self._model = text(payload.get("model")) or self._model
+            self._model = as_text(payload.get("model")) or self._model
         elif kind == "compacted":
-            yield from self._turn_over("after compaction", self._compacted(payload))
+            yield from self._turn_over("after compaction", self._read_compaction(payload))
         elif kind == "event_msg" and payload.get("type") == "token_count":
-            self._count(table(payload.get("info")))
+            self._count(as_object(payload.get("info")))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
-            yield from self._turn_over("after rollback", self._rolled_back(whole(payload.get("num_turns")) or 0))
+            yield from self._turn_over("after rollback", self._roll_back(as_count(payload.get("num_turns")) or 0))
         elif kind == "response_item":
-            self._items.add(payload, at=moment(line.get("timestamp")))
+            self._items.add(payload, at=as_seconds(line.get("timestamp")))
         elif kind in KINDS:
             self._items.add(line)
 
@@ -70,35 +70,37 @@ class _Rollout:
         name = f"{self._why} {self._chapters}" if self._chapters else ""
         return Chapter(self._items.said, name, self._model, notes=dict(self._items.notes))
 
-    def _turn_over(self, why: str, said: list[Said]) -> Iterator[Chapter]:
+    def _turn_over(self, why: str, said: list[RecordedMessage]) -> Iterator[Chapter]:
         yield self.chapter()
         self._chapters, self._why = self._chapters + 1, why
         self._items.notes.clear()
         self._items.restart(said)
 
     def _head(self, meta: Json) -> None:
-        words = text(table(meta.get("base_instructions")).get("text")) or text(meta.get("instructions"))
+        words = as_text(as_object(meta.get("base_instructions")).get("text")) or as_text(meta.get("instructions"))
         if words and not self._items.said:
-            self._items.said.append(Said({"role": "system", "content": words}))
+            self._items.said.append(RecordedMessage({"role": "system", "content": words}))
 
     def _count(self, info: Json) -> None:
         """The same count may be written twice."""
         total = info.get("total_token_usage")
         if total is not None and total != self._counted:
             self._counted = total
-            self._items.answered(usage(info.get("last_token_usage")))
+            self._items.note_usage(read_usage(info.get("last_token_usage")))
 
-    def _compacted(self, payload: Json) -> list[Said]:
+    def _read_compaction(self, payload: Json) -> list[RecordedMessage]:
         head = [each for each in self._items.said[:1] if each.role == "system"]
-        replacement = tables(payload.get("replacement_history"))
+        replacement = as_objects(payload.get("replacement_history"))
         if not replacement:
             users = [each for each in self._items.said if each.role == "user"]
-            return again([*head, *users, Said({"role": "user", "content": text(payload.get("message"))})])
-        items = Items(again(head))
+            return mark_repeated(
+                [*head, *users, RecordedMessage({"role": "user", "content": as_text(payload.get("message"))})]
+            )
+        items = Items(mark_repeated(head))
         for item in replacement:
-            items.add(table(item.get("item")) or item, again=True)
+            items.add(as_object(item.get("item")) or item, again=True)
         return items.said
 
-    def _rolled_back(self, turns: int) -> list[Said]:
+    def _roll_back(self, turns: int) -> list[RecordedMessage]:
         users = [place for place, each in enumerate(self._items.said) if each.role == "user"]
-        return again(self._items.said[: users[-turns]] if 0 < turns <= len(users) else self._items.said)
+        return mark_repeated(self._items.said[: users[-turns]] if 0 < turns <= len(users) else self._items.said)

@@ -14,16 +14,16 @@ from typing import Any
 
 from proxy.lab.saved import UnreadableError
 
-LARGEST = 2 * 1024**3
+FILE_BYTES_LIMIT = 2 * 1024**3
 """Bytes: what is larger is no session."""
 _PACKED = b"\x1f\x8b"
-_GLANCE = 4096
+_GLANCE_BYTES = 4096
 """Bytes by which a database beside the sessions is known, so that it is not read whole."""
 _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ParsedFile:
     """What stands in a file, or in the small files that lie together: one JSON value after the other."""
 
     place: Path
@@ -32,57 +32,57 @@ class Sheet:
     """Lines that are no JSON."""
 
 
-def sheet(place: Path) -> Sheet:
+def parse_file(place: Path) -> ParsedFile:
     """A file, read; a file that holds no JSON at all is an error."""
-    source = _unpacked(place)
+    source = _read_bytes(place)
     text = source.decode("utf-8-sig", "replace")
-    if (whole := _json(text)) is not None:
-        return Sheet(place, (whole[0],))
+    if (whole := _parse_json(text)) is not None:
+        return ParsedFile(place, (whole[0],))
     values, broken = [], 0
     for line in text.split("\n"):
         if not line.strip():
             continue
-        if (found := _json(line)) is None:
+        if (found := _parse_json(line)) is None:
             broken += 1
         else:
             values.append(found[0])
     if not values:
         raise UnreadableError(f"{place}: neither JSON nor JSON lines ({len(source):,} bytes)")
-    return Sheet(place, tuple(values), broken)
+    return ParsedFile(place, tuple(values), broken)
 
 
-def below(folder: Path) -> Iterator[Path]:
+def walk_files(folder: Path) -> Iterator[Path]:
     """Every file under a folder, in a fixed order: first those that lie in it, then folder after folder."""
     entries = sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
     for entry in entries:
         if entry.is_symlink() or entry.name in _SKIPPED:
             continue
         if entry.is_dir():
-            yield from below(entry)
+            yield from walk_files(entry)
         elif entry.is_file():
             yield entry
 
 
-def _unpacked(place: Path) -> bytes:
+def _read_bytes(place: Path) -> bytes:
     try:
-        if place.stat().st_size > LARGEST:
-            raise UnreadableError(f"{place}: larger than {LARGEST:,} bytes")
+        if place.stat().st_size > FILE_BYTES_LIMIT:
+            raise UnreadableError(f"{place}: larger than {FILE_BYTES_LIMIT:,} bytes")
         with place.open("rb") as file:
-            first = file.read(_GLANCE)
+            first = file.read(_GLANCE_BYTES)
             if not first.startswith(_PACKED):
                 if b"\0" in first:
                     raise UnreadableError(f"{place}: no text")
                 return first + file.read()
         with gzip.open(place) as packed:
-            source = packed.read(LARGEST + 1)
+            source = packed.read(FILE_BYTES_LIMIT + 1)
     except (OSError, EOFError, zlib.error) as fault:
         raise UnreadableError(f"{place}: cannot be read: {fault}") from None
-    if len(source) > LARGEST:
-        raise UnreadableError(f"{place}: unpacks to more than {LARGEST:,} bytes")
+    if len(source) > FILE_BYTES_LIMIT:
+        raise UnreadableError(f"{place}: unpacks to more than {FILE_BYTES_LIMIT:,} bytes")
     return source
 
 
-def _json(text: str) -> tuple[Any] | None:
+def _parse_json(text: str) -> tuple[Any] | None:
     """What it holds, in a tuple of one, for `null` is JSON too."""
     try:
         return (json.loads(text),)

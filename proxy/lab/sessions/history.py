@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.replay.values import Conversation, Json, Recorded
-from proxy.lab.sessions.shapes import tables, text
+from proxy.lab.replay.values import Conversation, Json, RecordedUsage
+from proxy.lab.sessions.shapes import as_objects, as_text
 
 UNANSWERED = "[No result of this call was recorded.]"
 _UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
@@ -21,24 +21,24 @@ _ORPHAN_NOTE = "results without their call, left out"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedMessage:
     """One message as an OpenAI client sends it; of an answer, what was recorded of the request."""
 
     message: Json
-    recorded: Recorded | None = None
+    recorded: RecordedUsage | None = None
     again: bool = False
     """It stood in an earlier chapter."""
 
     @property
     def role(self) -> str:
-        return text(self.message.get("role"))
+        return as_text(self.message.get("role"))
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
     """One history, as it was recorded."""
 
-    said: Sequence[Said]
+    said: Sequence[RecordedMessage]
     name: str = ""
     """Tells it from the others of its file."""
     model: str = ""
@@ -49,16 +49,16 @@ class Chapter:
     """What was left out of it, and how often."""
 
 
-def again(said: Iterable[Said]) -> list[Said]:
+def mark_repeated(said: Iterable[RecordedMessage]) -> list[RecordedMessage]:
     """The same messages, carried over into another chapter."""
     return [replace(each, recorded=None, again=True) for each in said]
 
 
-def call(name: str, arguments: str, known_by: str) -> Json:
+def make_call(name: str, arguments: str, known_by: str) -> Json:
     return {"id": known_by, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def answer(words: str | list[Json], calls: Sequence[Json] = (), reasoning: str = "") -> Json:
+def make_answer(words: str | list[Json], calls: Sequence[Json] = (), reasoning: str = "") -> Json:
     """An assistant message; what is not there has no key."""
     message: Json = {"role": "assistant", "content": words or None}
     if reasoning:
@@ -68,13 +68,13 @@ def answer(words: str | list[Json], calls: Sequence[Json] = (), reasoning: str =
     return message
 
 
-def result(known_by: str, words: str | list[Json]) -> Json:
+def make_result(known_by: str, words: str | list[Json]) -> Json:
     return {"role": "tool", "tool_call_id": known_by, "content": words}
 
 
-def conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
+def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
     """The conversation that a chapter makes, and what had to be mended; None where it holds no request."""
-    said, notes = paired(chapter.said)
+    said, notes = pair_results(chapter.said)
     begins = max((place + 1 for place, each in enumerate(said) if each.again), default=0)
     requests = [place for place, each in enumerate(said) if place and place >= begins and each.role == "assistant"]
     if not requests:
@@ -90,11 +90,11 @@ def conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation 
     ), notes
 
 
-def paired(said: Sequence[Said]) -> tuple[list[Said], Counter[str]]:
+def pair_results(said: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
     """Every call answered right behind its message, in the order the results came, and no result without a call."""
     notes: Counter[str] = Counter()
-    results, unanswered = _answers(said, notes)
-    found: list[Said] = []
+    results, unanswered = _find_results(said, notes)
+    found: list[RecordedMessage] = []
     for place, each in enumerate(said):
         if each.role == "tool":
             continue
@@ -102,23 +102,25 @@ def paired(said: Sequence[Said]) -> tuple[list[Said], Counter[str]]:
         found += (replace(there, again=each.again) for there in results.get(place, ()))
         for known_by in unanswered.get(place, ()):
             notes[_UNANSWERED_NOTE] += 1
-            found.append(Said(result(known_by, UNANSWERED), again=each.again))
+            found.append(RecordedMessage(make_result(known_by, UNANSWERED), again=each.again))
     return found, notes
 
 
-def _answers(said: Sequence[Said], notes: Counter[str]) -> tuple[dict[int, list[Said]], dict[int, list[str]]]:
+def _find_results(
+    said: Sequence[RecordedMessage], notes: Counter[str]
+) -> tuple[dict[int, list[RecordedMessage]], dict[int, list[str]]]:
     """By the place of a message: the results that answer its calls, and the calls that nothing answers.
 
     Ids may repeat in a conversation: a result answers the nearest message before it that still waits for one of its id.
     """
     waiting: dict[int, list[str]] = {}
-    results: dict[int, list[Said]] = {}
+    results: dict[int, list[RecordedMessage]] = {}
     for place, each in enumerate(said):
-        if calls := [text(made.get("id")) for made in _calls(each)]:
+        if calls := [as_text(made.get("id")) for made in _calls(each)]:
             waiting[place] = calls
         if each.role != "tool":
             continue
-        known_by = text(each.message.get("tool_call_id"))
+        known_by = as_text(each.message.get("tool_call_id"))
         asked = next((there for there in reversed(waiting) if known_by in waiting[there]), None)
         if asked is None:
             notes[_ORPHAN_NOTE] += 1
@@ -130,5 +132,5 @@ def _answers(said: Sequence[Said], notes: Counter[str]) -> tuple[dict[int, list[
     return results, waiting
 
 
-def _calls(said: Said) -> Iterator[Json]:
-    yield from tables(said.message.get("tool_calls")) if said.role == "assistant" else ()
+def _calls(said: RecordedMessage) -> Iterator[Json]:
+    yield from as_objects(said.message.get("tool_calls")) if said.role == "assistant" else ()

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said
-from proxy.lab.sessions.shapes import moment, table, tables, text, usage
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.sessions.shapes import as_object, as_objects, as_seconds, as_text, read_usage
 
 NAME = "mini-swe-agent"
 LOOKS_FOR = '"messages" and a "trajectory_format" or "info" with "mini_version" (mini-swe-agent)'
@@ -18,35 +18,35 @@ _SENT = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_con
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_run(each) for each in tables(list(values)[:50]))
+    return any(_is_run(each) for each in as_objects(list(values)[:50]))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    runs = [row for row in tables(list(sheet.values)) if _is_run(row)]
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    runs = [row for row in as_objects(list(sheet.values)) if _is_run(row)]
     for number, run in enumerate(runs, 1):
-        messages, name = tables(run["messages"]), str(number) if len(runs) > 1 else ""
+        messages, name = as_objects(run["messages"]), str(number) if len(runs) > 1 else ""
         if any(message.get("object") == "response" for message in messages):
             yield Chapter([], name, _model(run), notes={_RESPONSES: 1})
         else:
-            yield Chapter(_said(messages), name, _model(run))
+            yield Chapter(_read_messages(messages), name, _model(run))
 
 
 def _is_run(row: Json) -> bool:
-    marked = "trajectory_format" in row or "mini_version" in table(row.get("info"))
+    marked = "trajectory_format" in row or "mini_version" in as_object(row.get("info"))
     return marked and isinstance(row.get("messages"), list)
 
 
-def _said(messages: Sequence[Json]) -> list[Said]:
+def _read_messages(messages: Sequence[Json]) -> list[RecordedMessage]:
     said = []
     for message in messages:
-        if text(message.get("role")) in ("", "exit"):
+        if as_text(message.get("role")) in ("", "exit"):
             continue
-        extra = table(message.get("extra"))
-        told = usage(table(extra.get("response")).get("usage"), at=moment(extra.get("timestamp")))
+        extra = as_object(message.get("extra"))
+        told = read_usage(as_object(extra.get("response")).get("usage"), at=as_seconds(extra.get("timestamp")))
         sent = {key: message[key] for key in _SENT if key in message}
-        said.append(Said(sent, told if message["role"] == "assistant" else None))
+        said.append(RecordedMessage(sent, told if message["role"] == "assistant" else None))
     return said
 
 
 def _model(run: Json) -> str:
-    return text(table(table(table(run.get("info")).get("config")).get("model")).get("model_name"))
+    return as_text(as_object(as_object(as_object(run.get("info")).get("config")).get("model")).get("model_name"))

@@ -8,9 +8,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import UNANSWERED, Chapter, Said, again, answer, call, result
-from proxy.lab.sessions.shapes import content, moment, picture, table, tables, text, usage, written
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import (
+    UNANSWERED,
+    Chapter,
+    RecordedMessage,
+    make_answer,
+    make_call,
+    make_result,
+    mark_repeated,
+)
+from proxy.lab.sessions.shapes import (
+    as_arguments,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    make_image_link,
+    read_usage,
+    simplify_content,
+)
 
 NAME = "opencode"
 LOOKS_FOR = '"info" and "messages" with "parts" (opencode export)'
@@ -19,57 +36,57 @@ _CLEARED = "results that the agent cleared itself, replayed whole"
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(map(_is_export, tables(list(values)[:50])))
+    return any(map(_is_export, as_objects(list(values)[:50])))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    for row in tables(list(sheet.values)):
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    for row in as_objects(list(sheet.values)):
         if _is_export(row):
-            yield from _session(tables(row["messages"]))
+            yield from _session(as_objects(row["messages"]))
 
 
 def _is_export(row: Json) -> bool:
-    return isinstance(row.get("info"), dict) and any("parts" in each for each in tables(row.get("messages")))
+    return isinstance(row.get("info"), dict) and any("parts" in each for each in as_objects(row.get("messages")))
 
 
 def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
     """A chapter for the first history, and for each that a compaction began."""
-    told: list[Said] = []
+    told: list[RecordedMessage] = []
     name, compactions = "", 0
     ordered = sorted(messages, key=_order)
-    summaries = {text(_info(each).get("parentID")): each for each in ordered if _info(each).get("summary") is True}
+    summaries = {as_text(_info(each).get("parentID")): each for each in ordered if _info(each).get("summary") is True}
     for place, message in enumerate(ordered):
-        summary = summaries.get(text(_info(message).get("id")))
+        summary = summaries.get(as_text(_info(message).get("id")))
         if summary is not None and _compaction(message):
             yield _chapter(told, name, messages)
-            told, compactions = _kept(ordered, place, summary), compactions + 1
+            told, compactions = _read_compaction(ordered, place, summary), compactions + 1
             name = f"after compaction {compactions}"
         elif not any(message is each for each in summaries.values()):
-            told += _said(message)
+            told += _read_message(message)
     yield _chapter(told, name, messages)
 
 
-def _chapter(said: Sequence[Said], name: str, messages: Sequence[Json]) -> Chapter:
-    models = (text(_info(each).get("modelID")) for each in reversed(messages))
-    states = (table(part.get("state")) for each in messages for part in tables(each.get("parts")))
-    cleared = sum("compacted" in table(state.get("time")) for state in states)
+def _chapter(said: Sequence[RecordedMessage], name: str, messages: Sequence[Json]) -> Chapter:
+    models = (as_text(_info(each).get("modelID")) for each in reversed(messages))
+    states = (as_object(part.get("state")) for each in messages for part in as_objects(each.get("parts")))
+    cleared = sum("compacted" in as_object(state.get("time")) for state in states)
     return Chapter(said, name, next(filter(None, models), ""), notes={_CLEARED: cleared} if cleared else {})
 
 
-def _kept(ordered: Sequence[Json], place: int, summary: Json) -> list[Said]:
+def _read_compaction(ordered: Sequence[Json], place: int, summary: Json) -> list[RecordedMessage]:
     """What a compaction leaves: the question, the summary that answers it, and the tail it kept, if any."""
-    first = text(_compaction(ordered[place]).get("tail_start_id"))
-    starts = [text(_info(each).get("id")) for each in ordered[:place]]
+    first = as_text(_compaction(ordered[place]).get("tail_start_id"))
+    starts = [as_text(_info(each).get("id")) for each in ordered[:place]]
     tail = ordered[starts.index(first) : place] if first in starts else []
-    question = Said({"role": "user", "content": _ASKED})
-    return again([question, *_said(summary), *(said for each in tail for said in _said(each))])
+    question = RecordedMessage({"role": "user", "content": _ASKED})
+    return mark_repeated([question, *_read_message(summary), *(said for each in tail for said in _read_message(each))])
 
 
-def _said(message: Json) -> list[Said]:
-    parts = sorted(tables(message.get("parts")), key=lambda part: text(part.get("id")))
+def _read_message(message: Json) -> list[RecordedMessage]:
+    parts = sorted(as_objects(message.get("parts")), key=lambda part: as_text(part.get("id")))
     if _info(message).get("role") == "user":
         words = _parts(parts)
-        return [Said({"role": "user", "content": words})] if words else []
+        return [RecordedMessage({"role": "user", "content": words})] if words else []
     return [said for step in _steps(parts) for said in _step(step, _info(message))]
 
 
@@ -82,52 +99,63 @@ def _steps(parts: Sequence[Json]) -> list[list[Json]]:
     return steps
 
 
-def _step(parts: Sequence[Json], info: Json) -> Iterator[Said]:
+def _step(parts: Sequence[Json], info: Json) -> Iterator[RecordedMessage]:
     """One answer, and the results of what it called."""
     calls = [part for part in parts if part.get("type") == "tool"]
-    words = "\n\n".join(filter(None, (text(part.get("text")) for part in parts if part.get("type") == "text")))
-    thoughts = "\n\n".join(filter(None, (text(each.get("text")) for each in parts if each.get("type") == "reasoning")))
+    words = "\n\n".join(filter(None, (as_text(part.get("text")) for part in parts if part.get("type") == "text")))
+    thoughts = "\n\n".join(
+        filter(None, (as_text(each.get("text")) for each in parts if each.get("type") == "reasoning"))
+    )
     if not words and not calls:
         return
     finished = [part for part in parts if part.get("type") == "step-finish"]
     tokens = finished[-1].get("tokens") if finished else info.get("tokens")
-    at = moment(table(info.get("time")).get("completed")) or moment(table(info.get("time")).get("created"))
-    yield Said(answer(words, [_call(part) for part in calls], thoughts), usage(tokens, at=at))
-    yield from (Said(result(text(part.get("callID")), _output(table(part.get("state"))))) for part in calls)
+    at = as_seconds(as_object(info.get("time")).get("completed")) or as_seconds(
+        as_object(info.get("time")).get("created")
+    )
+    yield RecordedMessage(make_answer(words, [_call(part) for part in calls], thoughts), read_usage(tokens, at=at))
+    yield from (
+        RecordedMessage(make_result(as_text(part.get("callID")), _output(as_object(part.get("state")))))
+        for part in calls
+    )
 
 
 def _call(part: Json) -> Json:
-    return call(text(part.get("tool")), written(table(part.get("state")).get("input") or {}), text(part.get("callID")))
+    return make_call(
+        as_text(part.get("tool")),
+        as_arguments(as_object(part.get("state")).get("input") or {}),
+        as_text(part.get("callID")),
+    )
 
 
 def _output(state: Json) -> str | list[Json]:
     """What came back, its pictures included; of an interrupted call there is nothing."""
-    words = text(state.get("output")) or text(state.get("error"))
-    shown = [picture(each.get("url")) for each in tables(state.get("attachments")) if _is_image(each)]
+    words = as_text(state.get("output")) or as_text(state.get("error"))
+    shown = [make_image_link(each.get("url")) for each in as_objects(state.get("attachments")) if _is_image(each)]
     return [{"type": "text", "text": words}, *shown] if shown else words or UNANSWERED
 
 
 def _parts(parts: Sequence[Json]) -> str | list[Json]:
     found: list[Json] = []
     for part in parts:
-        if part.get("type") == "text" and part.get("ignored") is not True and text(part.get("text")):
-            found.append({"type": "text", "text": text(part["text"])})
+        if part.get("type") == "text" and part.get("ignored") is not True and as_text(part.get("text")):
+            found.append({"type": "text", "text": as_text(part["text"])})
         elif part.get("type") == "file" and _is_image(part):
-            found.append(picture(part.get("url")))
-    return content(found)
+            found.append(make_image_link(part.get("url")))
+    return simplify_content(found)
 
 
 def _is_image(part: Json) -> bool:
-    return text(part.get("mime")).startswith("image/")
+    return as_text(part.get("mime")).startswith("image/")
 
 
 def _compaction(message: Json) -> Json:
-    return next((part for part in tables(message.get("parts")) if part.get("type") == "compaction"), {})
+    return next((part for part in as_objects(message.get("parts")) if part.get("type") == "compaction"), {})
 
 
 def _info(message: Json) -> Json:
-    return table(message.get("info"))
+    return as_object(message.get("info"))
 
 
 def _order(message: Json) -> tuple[float, str]:
-    return moment(table(_info(message).get("time")).get("created")) or 0.0, text(_info(message).get("id"))
+    return as_seconds(as_object(_info(message).get("time")).get("created")) or 0.0, as_text(_info(message).get("id"))

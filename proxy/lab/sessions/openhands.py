@@ -8,22 +8,22 @@ format, and are not read.)
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json, Recorded
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said, again, answer, call, result
+from proxy.lab.replay.values import Json, RecordedUsage
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_call, make_result, mark_repeated
 from proxy.lab.sessions.shapes import (
-    content,
-    moment,
-    named,
-    picture,
-    plain,
-    strings,
-    table,
-    tables,
-    text,
-    usage,
-    whole,
-    written,
+    as_arguments,
+    as_count,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    chat_tools,
+    iter_strings,
+    join_text,
+    make_image_link,
+    read_usage,
+    simplify_content,
 )
 
 NAME = "OpenHands"
@@ -42,14 +42,14 @@ _KINDS = (
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(each.get("kind") in _KINDS or _is_state(each) for each in tables(_events(values)[:50]))
+    return any(each.get("kind") in _KINDS or _is_state(each) for each in as_objects(_events(values)[:50]))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    events = [event for event in tables(_events(sheet.values)) if event.get("kind") in _KINDS]
-    states = [row for row in tables(list(sheet.values)) if _is_state(row)]
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    events = [event for event in as_objects(_events(sheet.values)) if event.get("kind") in _KINDS]
+    states = [row for row in as_objects(list(sheet.values)) if _is_state(row)]
     used, model = _usage(states), next(map(_model, states), "")
-    tools = next((named(event.get("tools")) for event in events if event.get("kind") == "SystemPromptEvent"), ())
+    tools = next((chat_tools(event.get("tools")) for event in events if event.get("kind") == "SystemPromptEvent"), ())
     view: list[Json] = []
     carried: set[str] = set()
     name, number = "", 0
@@ -57,11 +57,11 @@ def chapters(sheet: Sheet) -> Iterator[Chapter]:
         if event.get("kind") != "Condensation":
             view.append(event)
             continue
-        yield Chapter(_said(view, carried, used), name, model, tools)
-        view = _condensed(view, event)
-        carried, number = {text(each.get("id")) for each in view}, number + 1
+        yield Chapter(_read_events(view, carried, used), name, model, tools)
+        view = _apply_condensation(view, event)
+        carried, number = {as_text(each.get("id")) for each in view}, number + 1
         name = f"after condensation {number}"
-    yield Chapter(_said(view, carried, used), name, model, tools)
+    yield Chapter(_read_events(view, carried, used), name, model, tools)
 
 
 def _events(values: Sequence[Any]) -> list[Any]:
@@ -73,104 +73,104 @@ def _events(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _condensed(view: Sequence[Json], event: Json) -> list[Json]:
-    forgotten = set(strings(event.get("forgotten_event_ids")))
-    kept = [each for each in view if text(each.get("id")) not in forgotten]
-    offset = whole(event.get("summary_offset"))
-    if summary := text(event.get("summary")):
+def _apply_condensation(view: Sequence[Json], event: Json) -> list[Json]:
+    forgotten = set(iter_strings(event.get("forgotten_event_ids")))
+    kept = [each for each in view if as_text(each.get("id")) not in forgotten]
+    offset = as_count(event.get("summary_offset"))
+    if summary := as_text(event.get("summary")):
         place = len(kept) if offset is None else min(offset, len(kept))
-        stands = {"kind": "CondensationSummaryEvent", "id": text(event.get("id")), "summary": summary}
+        stands = {"kind": "CondensationSummaryEvent", "id": as_text(event.get("id")), "summary": summary}
         kept.insert(place, stands)
     return kept
 
 
-def _said(view: Sequence[Json], carried: set[str], used: Mapping[str, Recorded]) -> list[Said]:
-    said: list[Said] = []
+def _read_events(view: Sequence[Json], carried: set[str], used: Mapping[str, RecordedUsage]) -> list[RecordedMessage]:
+    said: list[RecordedMessage] = []
     batch = ""
     for event in view:
-        again_here = text(event.get("id")) in carried
-        response = text(event.get("llm_response_id"))
+        again_here = as_text(event.get("id")) in carried
+        response = as_text(event.get("llm_response_id"))
         if event.get("kind") == "ActionEvent" and response and response == batch:
             said[-1].message["tool_calls"].append(_call(event))
             continue
         batch = response if event.get("kind") == "ActionEvent" else ""
         if (message := _message(event)) is not None:
-            recorded = used.get(response) or Recorded()
+            recorded = used.get(response) or RecordedUsage()
             answered = message["role"] == "assistant"
-            told = Recorded(recorded.tokens, recorded.cached, recorded.output, moment(event.get("timestamp")))
-            said.append(Said(message, told if answered else None))
-            said[-1:] = again(said[-1:]) if again_here else said[-1:]
+            told = RecordedUsage(recorded.tokens, recorded.cached, recorded.output, as_seconds(event.get("timestamp")))
+            said.append(RecordedMessage(message, told if answered else None))
+            said[-1:] = mark_repeated(said[-1:]) if again_here else said[-1:]
     return said
 
 
 def _message(event: Json) -> Json | None:
     match event.get("kind"):
         case "ActionEvent":
-            return answer(plain(event.get("thought")), [_call(event)], text(event.get("reasoning_content")))
+            return make_answer(join_text(event.get("thought")), [_call(event)], as_text(event.get("reasoning_content")))
         case "MessageEvent":
-            return _spoken(event)
+            return _read_user_event(event)
         case "SystemPromptEvent":
-            return {"role": "system", "content": plain([table(event.get("system_prompt"))])}
+            return {"role": "system", "content": join_text([as_object(event.get("system_prompt"))])}
         case "CondensationSummaryEvent":
-            return {"role": "user", "content": text(event.get("summary"))}
+            return {"role": "user", "content": as_text(event.get("summary"))}
         case "ObservationEvent" | "UserRejectObservation" | "AgentErrorEvent":
-            return result(text(event.get("tool_call_id")), _observed(event))
+            return make_result(as_text(event.get("tool_call_id")), _read_output(event))
     return None
 
 
-def _spoken(event: Json) -> Json:
-    said = table(event.get("llm_message"))
-    words = _parts([*_listed(said.get("content")), *tables(event.get("extended_content"))])
+def _read_user_event(event: Json) -> Json:
+    said = as_object(event.get("llm_message"))
+    words = _parts([*_as_parts(said.get("content")), *as_objects(event.get("extended_content"))])
     if said.get("role") == "assistant":
-        return answer(words, reasoning=text(said.get("reasoning_content")))
+        return make_answer(words, reasoning=as_text(said.get("reasoning_content")))
     return {"role": "user", "content": words}
 
 
 def _call(event: Json) -> Json:
-    made = table(event.get("tool_call"))
-    function = table(made.get("function")) or made
-    name = text(function.get("name")) or text(event.get("tool_name"))
-    return call(name, written(function.get("arguments")), text(event.get("tool_call_id")))
+    made = as_object(event.get("tool_call"))
+    function = as_object(made.get("function")) or made
+    name = as_text(function.get("name")) or as_text(event.get("tool_name"))
+    return make_call(name, as_arguments(function.get("arguments")), as_text(event.get("tool_call_id")))
 
 
-def _observed(event: Json) -> str | list[Json]:
+def _read_output(event: Json) -> str | list[Json]:
     """What a tool says stands in its "content"; in older events of some tools in its "output" or its "error"."""
     if event.get("kind") != "ObservationEvent":
-        return text(event.get("error")) or f"Action rejected: {text(event.get('rejection_reason'))}"
-    observation = table(event.get("observation"))
+        return as_text(event.get("error")) or f"Action rejected: {as_text(event.get('rejection_reason'))}"
+    observation = as_object(event.get("observation"))
     told = [observation.get(key) for key in ("content", "output", "error") if observation.get(key)]
-    words = [part for each in told for part in _listed(each)]
-    return _parts([*words, *tables(event.get("extended_content"))]) if words else written(observation)
+    words = [part for each in told for part in _as_parts(each)]
+    return _parts([*words, *as_objects(event.get("extended_content"))]) if words else as_arguments(observation)
 
 
-def _listed(said: Any) -> list[Json]:  # noqa: ANN401 (any JSON)
-    return [{"type": "text", "text": said}] if isinstance(said, str) else tables(said)
+def _as_parts(said: Any) -> list[Json]:  # noqa: ANN401 (any JSON)
+    return [{"type": "text", "text": said}] if isinstance(said, str) else as_objects(said)
 
 
 def _parts(said: Sequence[Json]) -> str | list[Json]:
     parts: list[Json] = []
     for part in said:
-        parts += [picture(url) for url in strings(part.get("image_urls"))]
-        if words := text(part.get("text")):
+        parts += [make_image_link(url) for url in iter_strings(part.get("image_urls"))]
+        if words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
-    return content(parts)
+    return simplify_content(parts)
 
 
 def _is_state(row: Json) -> bool:
     """What is saved beside the events."""
-    return "llm" in table(row.get("agent")) and "stats" in row
+    return "llm" in as_object(row.get("agent")) and "stats" in row
 
 
 def _model(state: Json) -> str:
-    return text(table(table(state.get("agent")).get("llm")).get("model"))
+    return as_text(as_object(as_object(state.get("agent")).get("llm")).get("model"))
 
 
-def _usage(states: Sequence[Json]) -> dict[str, Recorded]:
+def _usage(states: Sequence[Json]) -> dict[str, RecordedUsage]:
     """By the id of the answer."""
-    found: dict[str, Recorded] = {}
+    found: dict[str, RecordedUsage] = {}
     for state in states:
-        for metrics in table(table(state.get("stats")).get("usage_to_metrics")).values():
-            for told in tables(table(metrics).get("token_usages")):
-                if (recorded := usage(told)) is not None:
-                    found[text(told.get("response_id"))] = recorded
+        for metrics in as_object(as_object(state.get("stats")).get("usage_to_metrics")).values():
+            for told in as_objects(as_object(metrics).get("token_usages")):
+                if (recorded := read_usage(told)) is not None:
+                    found[as_text(told.get("response_id"))] = recorded
     return found

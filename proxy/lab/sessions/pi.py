@@ -9,10 +9,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.branches import branches
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said, again, answer, call, result
-from proxy.lab.sessions.shapes import content, image, moment, plain, table, tables, text, usage, whole, written
+from proxy.lab.sessions.branches import find_branches
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_call, make_result, mark_repeated
+from proxy.lab.sessions.shapes import (
+    as_arguments,
+    as_count,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    join_text,
+    make_image,
+    read_usage,
+    simplify_content,
+)
 
 NAME = "pi"
 LOOKS_FOR = 'a first line of "type": "session" with "cwd", then lines with "type": "message" (pi)'
@@ -21,105 +32,113 @@ _BRANCHED = "The following is a summary of a branch that this conversation came 
 
 
 def claims(values: Sequence[Any]) -> bool:
-    rows = tables(list(values)[:50])
+    rows = as_objects(list(values)[:50])
     header = any(row.get("type") == "session" and "cwd" in row for row in rows)
     return header or any(_role(row) in ("toolResult", "bashExecution") for row in rows)
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    entries = _entries(tables(list(sheet.values)))
-    parents = {name: text(entry.get("parentId")) for name, entry in entries.items()}
-    for number, branch in enumerate(branches(parents)):
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    entries = _entries(as_objects(list(sheet.values)))
+    parents = {name: as_text(entry.get("parentId")) for name, entry in entries.items()}
+    for number, branch in enumerate(find_branches(parents)):
         path = [entries[name] for name in branch.path]
-        told: list[Said] = []
+        told: list[RecordedMessage] = []
         name, compactions = f"branch {number}" if number else "", 0
         for place, entry in enumerate(path):
             if entry.get("type") == "compaction":
                 yield _chapter(told, name, path)
-                told, compactions = _kept(path, place), compactions + 1
+                told, compactions = _read_compaction(path, place), compactions + 1
                 name = f"{f'branch {number} ' if number else ''}after compaction {compactions}"
-            elif (said := _said(entry, carried=place < branch.begins)) is not None:
+            elif (said := _read_entry(entry, carried=place < branch.begins)) is not None:
                 told.append(said)
         yield _chapter(told, name, path)
 
 
 def _entries(rows: Sequence[Json]) -> dict[str, Json]:
     """By their ids; of the first version, which had none, by their place."""
-    if any(text(row.get("id")) for row in rows if row.get("type") != "session"):
-        return {text(row["id"]): row for row in rows if row.get("type") != "session" and text(row.get("id"))}
+    if any(as_text(row.get("id")) for row in rows if row.get("type") != "session"):
+        return {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
     named = {str(place): {**row, "id": str(place)} for place, row in enumerate(rows) if row.get("type") != "session"}
     before = ""
     for name, row in named.items():
         row["parentId"], before = before, name
-        if (kept := whole(row.get("firstKeptEntryIndex"))) is not None:
+        if (kept := as_count(row.get("firstKeptEntryIndex"))) is not None:
             row["firstKeptEntryId"] = str(kept)
     return named
 
 
-def _chapter(said: Sequence[Said], name: str, path: Sequence[Json]) -> Chapter:
-    models = (text(table(entry.get("message")).get("model")) for entry in reversed(path))
-    kinds = Counter(text(entry.get("customType")) or "?" for entry in path if entry.get("type") == "context_transform")
+def _chapter(said: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -> Chapter:
+    models = (as_text(as_object(entry.get("message")).get("model")) for entry in reversed(path))
+    kinds = Counter(
+        as_text(entry.get("customType")) or "?" for entry in path if entry.get("type") == "context_transform"
+    )
     notes = {"changes that an extension made to the context, left out": kinds.total()} if kinds else {}
     return Chapter(said, name, next(filter(None, models), ""), notes=notes)
 
 
-def _kept(path: Sequence[Json], place: int) -> list[Said]:
+def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
     """What a compaction leaves: its summary, and the entries from the first that it kept."""
-    first = text(path[place].get("firstKeptEntryId"))
-    names = [text(entry.get("id")) for entry in path[:place]]
+    first = as_text(path[place].get("firstKeptEntryId"))
+    names = [as_text(entry.get("id")) for entry in path[:place]]
     tail = path[names.index(first) : place] if first in names else []
-    said = [_said(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
-    words = f"{_COMPACTED}\n\n<summary>\n{text(path[place].get('summary'))}\n</summary>"
-    return again([Said({"role": "user", "content": words}), *filter(None, said)])
+    said = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
+    words = f"{_COMPACTED}\n\n<summary>\n{as_text(path[place].get('summary'))}\n</summary>"
+    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, said)])
 
 
-def _said(entry: Json, *, carried: bool) -> Said | None:
+def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
     """An entry as it goes to the model; None for one that does not."""
-    message, role = table(entry.get("message")), _role(entry)
+    message, role = as_object(entry.get("message")), _role(entry)
     if role == "toolResult":
-        return Said(result(text(message.get("toolCallId")), _parts(message.get("content"))), again=carried)
+        return RecordedMessage(
+            make_result(as_text(message.get("toolCallId")), _parts(message.get("content"))), again=carried
+        )
     if role == "assistant":
-        at = moment(entry.get("timestamp")) or moment(message.get("timestamp"))
-        said = _answer(tables(message.get("content")))
+        at = as_seconds(entry.get("timestamp")) or as_seconds(message.get("timestamp"))
+        said = _answer(as_objects(message.get("content")))
         there = said["content"] or "tool_calls" in said
-        return Said(said, None if carried else usage(message.get("usage"), at=at), carried) if there else None
-    words = _heard(entry, message)
-    return Said({"role": "user", "content": words}, again=carried) if words else None
+        return (
+            RecordedMessage(said, None if carried else read_usage(message.get("usage"), at=at), carried)
+            if there
+            else None
+        )
+    words = _read_user_words(entry, message)
+    return RecordedMessage({"role": "user", "content": words}, again=carried) if words else None
 
 
-def _heard(entry: Json, message: Json) -> str | list[Json]:
+def _read_user_words(entry: Json, message: Json) -> str | list[Json]:
     """What goes to the model in the name of the user."""
     role = _role(entry)
     if role in ("user", "custom", "hookMessage"):
         return _parts(message.get("content"))
     if role == "bashExecution" and message.get("excludeFromContext") is not True:
-        return f"Ran `{text(message.get('command'))}`\n```\n{text(message.get('output'))}\n```"
+        return f"Ran `{as_text(message.get('command'))}`\n```\n{as_text(message.get('output'))}\n```"
     if entry.get("type") == "branch_summary":
-        return f"{_BRANCHED}\n\n<summary>\n{text(entry.get('summary'))}</summary>"
+        return f"{_BRANCHED}\n\n<summary>\n{as_text(entry.get('summary'))}</summary>"
     return _parts(entry.get("content")) if entry.get("type") == "custom_message" else ""
 
 
 def _answer(blocks: Sequence[Json]) -> Json:
     calls = [
-        call(text(block.get("name")), written(block.get("arguments")), text(block.get("id")))
+        make_call(as_text(block.get("name")), as_arguments(block.get("arguments")), as_text(block.get("id")))
         for block in blocks
         if block.get("type") == "toolCall"
     ]
-    thoughts = [text(block.get("thinking")) for block in blocks if block.get("type") == "thinking"]
-    return answer(plain(list(blocks)), calls, "\n\n".join(filter(None, thoughts)))
+    thoughts = [as_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking"]
+    return make_answer(join_text(list(blocks)), calls, "\n\n".join(filter(None, thoughts)))
 
 
 def _role(entry: Json) -> str:
-    return text(table(entry.get("message")).get("role")) if entry.get("type") == "message" else ""
+    return as_text(as_object(entry.get("message")).get("role")) if entry.get("type") == "message" else ""
 
 
 def _parts(said: object) -> str | list[Json]:
     if isinstance(said, str):
         return said
     parts: list[Json] = []
-    for part in tables(said):
+    for part in as_objects(said):
         if part.get("type") == "image":
-            parts.append(image(part.get("mimeType"), part.get("data")))
-        elif words := text(part.get("text")):
+            parts.append(make_image(part.get("mimeType"), part.get("data")))
+        elif words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
-    return content(parts)
+    return simplify_content(parts)

@@ -7,9 +7,9 @@ message: so they are gathered until something that is no answer follows, or unti
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.replay.values import Json, Recorded
-from proxy.lab.sessions.history import Said, answer, call, result
-from proxy.lab.sessions.shapes import content, picture, plain, tables, text, written
+from proxy.lab.replay.values import Json, RecordedUsage
+from proxy.lab.sessions.history import RecordedMessage, make_answer, make_call, make_result
+from proxy.lab.sessions.shapes import as_arguments, as_objects, as_text, join_text, make_image_link, simplify_content
 
 CALLS = {
     "function_call": "arguments",
@@ -26,29 +26,31 @@ _ROLES = ("system", "developer", "user")
 class Items:
     """Messages as far as they were read."""
 
-    said: list[Said] = field(default_factory=list)
+    said: list[RecordedMessage] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     _open: bool = False
     """The last message is an answer that may go on."""
 
     def add(self, item: Json, *, at: float | None = None, again: bool = False) -> None:
-        kind = text(item.get("type")) or "message"
+        kind = as_text(item.get("type")) or "message"
         if kind in RESULTS:
             self._open = False
-            self.said.append(Said(result(text(item.get("call_id")), _output(item)), again=again))
+            self.said.append(RecordedMessage(make_result(as_text(item.get("call_id")), _output(item)), again=again))
         elif kind == "message" and item.get("role") in _ROLES:
             self._open = False
-            self.said.append(Said({"role": item["role"], "content": _parts(item.get("content"))}, again=again))
+            self.said.append(
+                RecordedMessage({"role": item["role"], "content": _parts(item.get("content"))}, again=again)
+            )
         elif kind == "message" and item.get("role") == "assistant":
-            self._answers(answer(_parts(item.get("content"))), at, again=again)
+            self._answers(make_answer(_parts(item.get("content"))), at, again=again)
         elif kind == "reasoning":
-            self._answers(answer("", reasoning=_reasoning(item)), at, again=again)
+            self._answers(make_answer("", reasoning=_reasoning(item)), at, again=again)
         elif kind in CALLS:
-            self._answers(answer("", [_call(item, kind)]), at, again=again)
+            self._answers(make_answer("", [_call(item, kind)]), at, again=again)
         else:
             self.notes[f"items of the kind {kind[:40]!r}, left out"] += 1
 
-    def answered(self, recorded: Recorded | None) -> None:
+    def note_usage(self, recorded: RecordedUsage | None) -> None:
         """The usage of the answer that came last: whatever follows is another."""
         for place in range(len(self.said) - 1, -1, -1):
             if self.said[place].role == "assistant":
@@ -59,30 +61,30 @@ class Items:
                 break
         self._open = False
 
-    def restart(self, said: list[Said]) -> None:
+    def restart(self, said: list[RecordedMessage]) -> None:
         """Another history begins, with these messages."""
         self.said, self._open = said, False
 
     def _answers(self, message: Json, at: float | None, *, again: bool) -> None:
         if self._open and self.said[-1].again == again:
-            self.said[-1] = replace(self.said[-1], message=_joined(self.said[-1].message, message))
+            self.said[-1] = replace(self.said[-1], message=_join_answers(self.said[-1].message, message))
         else:
-            recorded = None if at is None or again else Recorded(at=at)
-            self.said.append(Said(message, recorded, again))
+            recorded = None if at is None or again else RecordedUsage(at=at)
+            self.said.append(RecordedMessage(message, recorded, again))
         self._open = True
 
 
-def _joined(one: Json, more: Json) -> Json:
+def _join_answers(one: Json, more: Json) -> Json:
     """Two halves of an answer."""
-    words = [plain(each.get("content")) for each in (one, more)]
-    reasoning = [text(each.get("reasoning_content")) for each in (one, more)]
-    calls = [*tables(one.get("tool_calls")), *tables(more.get("tool_calls"))]
-    return answer("\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
+    words = [join_text(each.get("content")) for each in (one, more)]
+    reasoning = [as_text(each.get("reasoning_content")) for each in (one, more)]
+    calls = [*as_objects(one.get("tool_calls")), *as_objects(more.get("tool_calls"))]
+    return make_answer("\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
 
 
 def _call(item: Json, kind: str) -> Json:
-    name = text(item.get("name")) or kind.removesuffix("_call")
-    return call(name, written(item.get(CALLS[kind])), text(item.get("call_id")) or text(item.get("id")))
+    name = as_text(item.get("name")) or kind.removesuffix("_call")
+    return make_call(name, as_arguments(item.get(CALLS[kind])), as_text(item.get("call_id")) or as_text(item.get("id")))
 
 
 def _output(item: Json) -> str | list[Json]:
@@ -90,21 +92,21 @@ def _output(item: Json) -> str | list[Json]:
     output = item.get("output", item.get("tools"))
     if isinstance(output, dict):
         output = output.get("content", output)
-    return output if isinstance(output, str) else _parts(output) or written(output)
+    return output if isinstance(output, str) else _parts(output) or as_arguments(output)
 
 
 def _parts(said: object) -> str | list[Json]:
     if isinstance(said, str):
         return said
     parts: list[Json] = []
-    for part in tables(said):
+    for part in as_objects(said):
         if part.get("type") == "input_image":
-            parts.append(picture(part.get("image_url")))
-        elif words := text(part.get("text")):
+            parts.append(make_image_link(part.get("image_url")))
+        elif words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
-    return content(parts)
+    return simplify_content(parts)
 
 
 def _reasoning(item: Json) -> str:
     """What may be read of it; what is encrypted stays with its provider."""
-    return plain(item.get("content")) or plain(item.get("summary"))
+    return join_text(item.get("content")) or join_text(item.get("summary"))

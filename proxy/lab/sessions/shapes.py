@@ -9,107 +9,107 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.lab.replay.values import Json, Recorded
+from proxy.lab.replay.values import Json, RecordedUsage
 
 _MILLISECONDS = 1e11
 """Seconds reach this number in the year 5138, milliseconds did in 1973."""
 
 
-def text(value: Any) -> str:  # noqa: ANN401 (any JSON, here and below)
+def as_text(value: Any) -> str:  # noqa: ANN401 (any JSON, here and below)
     return value if isinstance(value, str) else ""
 
 
-def table(value: Any) -> Json:  # noqa: ANN401
+def as_object(value: Any) -> Json:  # noqa: ANN401
     return value if isinstance(value, dict) else {}
 
 
-def tables(value: Any) -> list[Json]:  # noqa: ANN401
+def as_objects(value: Any) -> list[Json]:  # noqa: ANN401
     """The objects in a list; whatever else it holds is not among them."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def whole(value: Any) -> int | None:  # noqa: ANN401
+def as_count(value: Any) -> int | None:  # noqa: ANN401
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def moment(value: Any) -> float | None:  # noqa: ANN401
+def as_seconds(value: Any) -> float | None:  # noqa: ANN401
     """Seconds since 1970, of an ISO time or of a number of seconds or milliseconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MILLISECONDS**2:
         return value / 1000 if value > _MILLISECONDS else float(value)
     try:
-        read = datetime.fromisoformat(text(value))
+        read = datetime.fromisoformat(as_text(value))
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
-def written(value: Any) -> str:  # noqa: ANN401
+def as_arguments(value: Any) -> str:  # noqa: ANN401
     """Arguments as a model writes them: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def plain(value: Any) -> str:  # noqa: ANN401
+def join_text(value: Any) -> str:  # noqa: ANN401
     """All the text in a content, part below part."""
     if isinstance(value, str):
         return value
-    return "\n".join(filter(None, (text(part.get("text")) for part in tables(value))))
+    return "\n".join(filter(None, (as_text(part.get("text")) for part in as_objects(value))))
 
 
-def image(mime: Any, data: Any) -> Json:  # noqa: ANN401
+def make_image(mime: Any, data: Any) -> Json:  # noqa: ANN401
     """An image that a session holds in base64, as a part of a message."""
-    return picture(f"data:{text(mime) or 'image/png'};base64,{text(data)}")
+    return make_image_link(f"data:{as_text(mime) or 'image/png'};base64,{as_text(data)}")
 
 
-def picture(url: Any) -> Json:  # noqa: ANN401
-    return {"type": "image_url", "image_url": {"url": text(url)}}
+def make_image_link(url: Any) -> Json:  # noqa: ANN401
+    return {"type": "image_url", "image_url": {"url": as_text(url)}}
 
 
-def content(parts: list[Json]) -> str | list[Json]:
+def simplify_content(parts: list[Json]) -> str | list[Json]:
     """Parts of a message, as a plain text where they are nothing else."""
     if all(part.get("type") == "text" for part in parts):
-        return plain(parts)
+        return join_text(parts)
     return parts
 
 
-def usage(told: Any, *, at: float | None = None) -> Recorded | None:  # noqa: ANN401
+def read_usage(told: Any, *, at: float | None = None) -> RecordedUsage | None:  # noqa: ANN401
     """The usage of one request, by the names that providers and agents give it; None where nothing is told.
 
     What Anthropic calls input, and pi and opencode after it, leaves out what was read from the cache or written to
     it; what OpenAI calls prompt, and Codex input, includes it.
     """
-    said = table(told)
-    apart = _first(said, "cache_read_input_tokens", "cacheRead")
+    said = as_object(told)
+    apart = _first_count(said, "cache_read_input_tokens", "cacheRead")
     if apart is None and isinstance(said.get("cache"), dict):
-        apart = whole(said["cache"].get("read"))
+        apart = as_count(said["cache"].get("read"))
     if apart is not None:
-        written_there = _first(said, "cache_creation_input_tokens", "cacheWrite") or whole(
-            table(said.get("cache")).get("write")
+        written_there = _first_count(said, "cache_creation_input_tokens", "cacheWrite") or as_count(
+            as_object(said.get("cache")).get("write")
         )
-        fresh = _first(said, "input_tokens", "input")
+        fresh = _first_count(said, "input_tokens", "input")
         tokens = None if fresh is None else fresh + apart + (written_there or 0)
-        return _recorded(tokens, apart, _first(said, "output_tokens", "output"), at)
-    details = table(said.get("prompt_tokens_details") or said.get("input_tokens_details"))
-    cached = _first(said, "cached_input_tokens", "cache_read_tokens")
-    cached = whole(details.get("cached_tokens")) if cached is None else cached
-    tokens = _first(said, "prompt_tokens", "input_tokens", "input")
-    return _recorded(tokens, cached, _first(said, "completion_tokens", "output_tokens", "output"), at)
+        return _record_of(tokens, apart, _first_count(said, "output_tokens", "output"), at)
+    details = as_object(said.get("prompt_tokens_details") or said.get("input_tokens_details"))
+    cached = _first_count(said, "cached_input_tokens", "cache_read_tokens")
+    cached = as_count(details.get("cached_tokens")) if cached is None else cached
+    tokens = _first_count(said, "prompt_tokens", "input_tokens", "input")
+    return _record_of(tokens, cached, _first_count(said, "completion_tokens", "output_tokens", "output"), at)
 
 
-def named(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
+def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
     """Tool definitions, as far as they are those of chat requests."""
-    return tuple(tool for tool in tables(tools) if isinstance(tool.get("function"), dict))
+    return tuple(tool for tool in as_objects(tools) if isinstance(tool.get("function"), dict))
 
 
-def strings(value: Any) -> Iterator[str]:  # noqa: ANN401
+def iter_strings(value: Any) -> Iterator[str]:  # noqa: ANN401
     yield from (each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
 
 
-def _recorded(tokens: int | None, cached: int | None, output: int | None, at: float | None) -> Recorded | None:
+def _record_of(tokens: int | None, cached: int | None, output: int | None, at: float | None) -> RecordedUsage | None:
     """A prompt of no tokens is a placeholder, not a measurement."""
     tokens = tokens or None
     known = tokens is not None or at is not None
-    return Recorded(tokens, cached if tokens else None, output if tokens else None, at) if known else None
+    return RecordedUsage(tokens, cached if tokens else None, output if tokens else None, at) if known else None
 
 
-def _first(said: Mapping[str, Any], *names: str) -> int | None:
-    return next((found for name in names if (found := whole(said.get(name))) is not None), None)
+def _first_count(said: Mapping[str, Any], *names: str) -> int | None:
+    return next((found for name in names if (found := as_count(said.get(name))) is not None), None)

@@ -8,64 +8,74 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said, answer, result
-from proxy.lab.sessions.shapes import content, picture, plain, strings, table, tables, text
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_result
+from proxy.lab.sessions.shapes import (
+    as_object,
+    as_objects,
+    as_text,
+    iter_strings,
+    join_text,
+    make_image_link,
+    simplify_content,
+)
 
 NAME = "SWE-agent"
 LOOKS_FOR = '"trajectory" and "history" in one object (SWE-agent)'
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_run(each) or tables(each.get("attempts")) for each in tables(list(values)[:50]))
+    return any(_is_run(each) or as_objects(each.get("attempts")) for each in as_objects(list(values)[:50]))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    rows = tables(list(sheet.values))
-    runs = [run for row in rows for run in (tables(row.get("attempts")) or [row]) if _is_run(run)]
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    rows = as_objects(list(sheet.values))
+    runs = [run for row in rows for run in (as_objects(row.get("attempts")) or [row]) if _is_run(run)]
     for number, run in enumerate(runs, 1):
-        history = tables(run["history"])
-        agents = list(dict.fromkeys(text(each.get("agent")) for each in history if text(each.get("agent"))))
+        history = as_objects(run["history"])
+        agents = list(dict.fromkeys(as_text(each.get("agent")) for each in history if as_text(each.get("agent"))))
         for agent in agents or [""]:
-            said = [_said(each) for each in history if text(each.get("agent")) in ("", agent)]
+            said = [_read_message(each) for each in history if as_text(each.get("agent")) in ("", agent)]
             numbered = str(number) if len(runs) > 1 else ""
             name = " ".join(filter(None, [numbered, agent if len(agents) > 1 else ""]))
             yield Chapter(said, name, _model(run))
 
 
 def _is_run(row: Json) -> bool:
-    history = tables(row.get("history"))
+    history = as_objects(row.get("history"))
     marked = isinstance(row.get("trajectory"), list) or any("message_type" in each for each in history)
     return marked and bool(history)
 
 
-def _said(message: Json) -> Said:
-    role = text(message.get("role"))
+def _read_message(message: Json) -> RecordedMessage:
+    role = as_text(message.get("role"))
     if role == "assistant":
         thoughts = "\n\n".join(
-            filter(None, (text(each.get("thinking")) for each in tables(message.get("thinking_blocks"))))
+            filter(None, (as_text(each.get("thinking")) for each in as_objects(message.get("thinking_blocks"))))
         )
-        return Said(answer(plain(message.get("content")), tables(message.get("tool_calls")), thoughts))
+        return RecordedMessage(
+            make_answer(join_text(message.get("content")), as_objects(message.get("tool_calls")), thoughts)
+        )
     if role == "tool":
-        known_by = next(strings(message.get("tool_call_ids")), text(message.get("tool_call_id")))
-        return Said(result(known_by, _parts(message.get("content"))))
-    return Said({"role": role or "user", "content": _parts(message.get("content"))})
+        known_by = next(iter_strings(message.get("tool_call_ids")), as_text(message.get("tool_call_id")))
+        return RecordedMessage(make_result(known_by, _parts(message.get("content"))))
+    return RecordedMessage({"role": role or "user", "content": _parts(message.get("content"))})
 
 
 def _parts(said: object) -> str | list[Json]:
     if isinstance(said, str):
         return said
     parts: list[Json] = []
-    for part in tables(said):
+    for part in as_objects(said):
         if part.get("type") == "image_url":
-            parts.append(picture(table(part.get("image_url")).get("url")))
-        elif words := text(part.get("text")):
+            parts.append(make_image_link(as_object(part.get("image_url")).get("url")))
+        elif words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
-    return content(parts)
+    return simplify_content(parts)
 
 
 def _model(run: Json) -> str:
     """Where the configuration of the run stands beside it."""
     config = run.get("replay_config")
-    agent = table(table(config).get("agent"))
-    return text(table(agent.get("model")).get("name"))
+    agent = as_object(as_object(config).get("agent"))
+    return as_text(as_object(agent.get("model")).get("name"))

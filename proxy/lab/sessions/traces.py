@@ -8,33 +8,38 @@ Such a file is a source of its own: results are told by the file.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json, Recorded
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said
-from proxy.lab.sessions.shapes import moment, named, tables, text, whole
+from proxy.lab.replay.values import Json, RecordedUsage
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.sessions.shapes import as_count, as_objects, as_seconds, as_text, chat_tools
 
 NAME = "recorded conversations"
 LOOKS_FOR = 'lines with "id", "messages" and "usage" (a collection of conversations)'
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_record(row) for row in tables(list(values)[:50]))
+    return any(_is_record(row) for row in as_objects(list(values)[:50]))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     source = sheet.place.name.partition(".")[0]
-    for number, row in enumerate(tables(list(sheet.values))):
+    for number, row in enumerate(as_objects(list(sheet.values))):
         if _is_record(row):
-            used = {place: told for each in tables(row.get("usage")) if (place := whole(each.get("i"))) is not None
-                    and (told := _recorded(each)) is not None}  # fmt: skip
-            said = [Said(message, used.get(place)) for place, message in enumerate(tables(row["messages"]))]
-            yield Chapter(said, str(number), text(row.get("model")), named(row.get("tools")), source)
+            used = {
+                place: told
+                for each in as_objects(row.get("usage"))
+                if (place := as_count(each.get("i"))) is not None and (told := _read_usage(each)) is not None
+            }
+            said = [
+                RecordedMessage(message, used.get(place)) for place, message in enumerate(as_objects(row["messages"]))
+            ]
+            yield Chapter(said, str(number), as_text(row.get("model")), chat_tools(row.get("tools")), source)
 
 
 def _is_record(row: Json) -> bool:
     return isinstance(row.get("messages"), list) and "id" in row and ("usage" in row or "style" in row)
 
 
-def _recorded(used: Json) -> Recorded | None:
-    tokens, at = whole(used.get("in")), moment(used.get("ts"))
-    return Recorded(tokens, whole(used.get("cached")), whole(used.get("out")), at) if tokens or at else None
+def _read_usage(used: Json) -> RecordedUsage | None:
+    tokens, at = as_count(used.get("in")), as_seconds(used.get("ts"))
+    return RecordedUsage(tokens, as_count(used.get("cached")), as_count(used.get("out")), at) if tokens or at else None

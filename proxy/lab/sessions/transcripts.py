@@ -9,42 +9,50 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.lab.replay.values import Json
-from proxy.lab.sessions.branches import branches
-from proxy.lab.sessions.files import Sheet
-from proxy.lab.sessions.history import Chapter, Said
-from proxy.lab.sessions.shapes import moment, strings, table, tables, text, usage
+from proxy.lab.sessions.branches import find_branches
+from proxy.lab.sessions.files import ParsedFile
+from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.sessions.shapes import as_object, as_objects, as_seconds, as_text, iter_strings, read_usage
 
 NAME = "transcripts"
 LOOKS_FOR = 'lines with "v", "at" and "after" (this proxy\'s own transcripts)'
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any("v" in each and ("head" in each or {"at", "after"} <= each.keys()) for each in tables(list(values)))
+    return any("v" in each and ("head" in each or {"at", "after"} <= each.keys()) for each in as_objects(list(values)))
 
 
-def chapters(sheet: Sheet) -> Iterator[Chapter]:
-    lines = tables(list(sheet.values))
-    said = {text(line["at"]): line for line in reversed(lines) if "after" in line}
-    said = {text(line["at"]): said[text(line["at"])] for line in lines if "after" in line}
-    heads = {text(line["head"]): table(line.get("message")) for line in lines if "head" in line}
-    answers = {text(line.get("to")): line for line in reversed(lines) if "answer" in line}
-    parents = {at: text(line.get("after")) for at, line in said.items()}
-    for number, branch in enumerate(branches(parents)):
+def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
+    lines = as_objects(list(sheet.values))
+    said = {as_text(line["at"]): line for line in reversed(lines) if "after" in line}
+    said = {as_text(line["at"]): said[as_text(line["at"])] for line in lines if "after" in line}
+    heads = {as_text(line["head"]): as_object(line.get("message")) for line in lines if "head" in line}
+    answers = {as_text(line.get("to")): line for line in reversed(lines) if "answer" in line}
+    parents = {at: as_text(line.get("after")) for at, line in said.items()}
+    for number, branch in enumerate(find_branches(parents)):
         path = [said[at] for at in branch.path]
-        head = [Said(heads[name], again=branch.begins > 0) for name in strings(path[-1].get("under")) if name in heads]
-        told = [_said(line, answers, again=place < branch.begins) for place, line in enumerate(path)]
+        head = [
+            RecordedMessage(heads[name], again=branch.begins > 0)
+            for name in iter_strings(path[-1].get("under"))
+            if name in heads
+        ]
+        told = [_read_line(line, answers, again=place < branch.begins) for place, line in enumerate(path)]
         last = answers.get(branch.path[-1])
-        told += [_answered(last)] if last is not None and told[-1].role != "assistant" else []
-        model = next((text(line.get("model")) for line in answers.values() if line.get("model")), "")
+        told += [_read_answer(last)] if last is not None and told[-1].role != "assistant" else []
+        model = next((as_text(line.get("model")) for line in answers.values() if line.get("model")), "")
         yield Chapter([*head, *told], f"branch {number}" if number else "", model)
 
 
-def _said(line: Json, answers: Mapping[str, Json], *, again: bool) -> Said:
-    message = table(line.get("message"))
-    answered = answers.get(text(line.get("after"))) if message.get("role") == "assistant" else None
+def _read_line(line: Json, answers: Mapping[str, Json], *, again: bool) -> RecordedMessage:
+    message = as_object(line.get("message"))
+    answered = answers.get(as_text(line.get("after"))) if message.get("role") == "assistant" else None
     told = answered or {}
-    return Said(message, usage(told.get("usage"), at=moment(told.get("seen") or line.get("seen"))), again)
+    return RecordedMessage(
+        message, read_usage(told.get("usage"), at=as_seconds(told.get("seen") or line.get("seen"))), again
+    )
 
 
-def _answered(line: Json) -> Said:
-    return Said(table(line.get("message")), usage(line.get("usage"), at=moment(line.get("seen"))))
+def _read_answer(line: Json) -> RecordedMessage:
+    return RecordedMessage(
+        as_object(line.get("message")), read_usage(line.get("usage"), at=as_seconds(line.get("seen")))
+    )
