@@ -3,6 +3,7 @@
 The map, from the heart outwards; each part imports only what stands above it:
 
     lru           a cache bounded in bytes, shared fairly between tenants
+    model_names   names of models, whatever provider, router or cloud spells them
     core/         the heart: what is forwarded, decided by pure functions over values
     wire/         bytes <-> values: chat requests, event streams, headers, paths, bodies
     config/       proxy.yaml -> frozen values

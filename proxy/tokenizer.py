@@ -24,24 +24,29 @@ from typing import Literal
 import tiktoken
 
 from proxy.core.calibration import Calibration
-from proxy.windows import plain_name
+from proxy.model_names import model_family, plain_name
 from proxy.wire.weight import TILES, Vision, weigh
 
 Estimator = Literal["tokens", "chars"]
 EncodingName = Literal["o200k_base", "cl100k_base"]
 
-PIECE = 100_000  # characters encoded at once: tiktoken's regular expression gives up on a million blanks
-INLINE = 20_000  # bytes counted on the spot; more goes to a thread
-LOOK_UP = 4_000_000  # bytes looked up on the spot; more goes to a thread, too,
-MANY = 10_000  # and so do more messages than this
+PIECE_CHARS = 100_000
+"""Characters encoded at once: tiktoken's regular expression gives up on a million blanks."""
+INLINE_BYTES = 20_000
+"""Bytes of new messages that are counted in the event loop; more are counted in a thread."""
+LOOK_UP_BYTES = 4_000_000
+"""Bytes of messages that are looked up in the event loop: each is hashed for it. More are looked up in a thread,"""
+LOOK_UP_MESSAGES = 10_000
+"""and so are more messages than this."""
 THREADS = 2
-REMEMBERED = 200_000  # counts: about 20 MB
+REMEMBERED_COUNTS = 200_000
+"""Counts that are kept, by the hash of the message: about 20 MB."""
 
 
 class Tokenizers:
     """A tokenizer for any model, and the threads they share. One per process."""
 
-    def __init__(self, vision: Vision = TILES, remembered: int = REMEMBERED) -> None:
+    def __init__(self, vision: Vision = TILES, remembered: int = REMEMBERED_COUNTS) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tokenizer")
         self._vision = vision
         self._remembered = remembered
@@ -70,15 +75,15 @@ class Tokenizer:
         self._encoding = encoding
         self._threads = threads
         self._vision = vision
-        self._counts = _Remembered(remembered)
+        self._counts = CountCache(remembered)
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """A count per message. After this, `count` answers for each of them at once."""
-        if len(messages) > MANY or sum(map(len, messages)) > LOOK_UP:
+        if len(messages) > LOOK_UP_MESSAGES or sum(map(len, messages)) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
         known = [self._counts.get(message) for message in messages]
         new = [message for message, count in zip(messages, known, strict=True) if count is None]
-        counted = iter(await self._in_thread(new) if sum(map(len, new)) > INLINE else map(self.count, new))
+        counted = iter(await self._in_thread(new) if sum(map(len, new)) > INLINE_BYTES else map(self.count, new))
         return [next(counted) if count is None else count for count in known]
 
     def count(self, message: bytes) -> int:
@@ -101,7 +106,7 @@ class Tokenizer:
         return sum(_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media
 
 
-class _Remembered:
+class CountCache:
     """Counts by message, in two halves: when the new half is full it becomes the old one, and the old one is forgotten.
 
     The key is Python's own hash of bytes: keyed, private to the process, and 64 bits are plenty to tell counts apart.
@@ -172,7 +177,7 @@ def _encoding(name: EncodingName) -> tiktoken.Encoding:
 
 
 def _tokens(text: str, name: EncodingName) -> int:
-    return sum(_tokens_of_piece(text[at : at + PIECE], name) for at in range(0, len(text), PIECE))
+    return sum(_tokens_of_piece(text[at : at + PIECE_CHARS], name) for at in range(0, len(text), PIECE_CHARS))
 
 
 def _tokens_of_piece(text: str, name: EncodingName) -> int:
@@ -182,17 +187,9 @@ def _tokens_of_piece(text: str, name: EncodingName) -> int:
         return len(text) // 4
 
 
-# --- families of models ---------------------------------------------------------------------------
+# --- how far a count is from the upstream's, before it was ever compared --------------------------
 
 _PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
-
-
-def model_family(model: str) -> str:
-    """Models that share a tokenizer, by name: `claude-sonnet-4-5` -> `claude-4`, `qwen3-coder-30b` -> `qwen-3`."""
-    name = plain_name(model)
-    maker = re.match(r"[a-z]*", name)
-    version = re.search(r"\d+", name)
-    return f"{maker[0] if maker else ''}-{version[0] if version else ''}"
 
 
 def prior_calibration(model: str) -> Calibration:

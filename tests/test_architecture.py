@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "proxy"
 
 COLUMNS = (
-    {"lru"},
+    {"lru", "model_names"},
     {"core"},
     {"wire"},
     {"config", "windows", "events", "errors", "lifetime"},

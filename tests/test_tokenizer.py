@@ -12,7 +12,8 @@ import tiktoken_ext.openai_public as published
 
 from proxy import tokenizer as counting
 from proxy.core.calibration import Calibration, is_plausible, prompt_tokens_of
-from proxy.tokenizer import Tokenizers, model_family, prior_calibration, ranks
+from proxy.model_names import model_family
+from proxy.tokenizer import Tokenizers, prior_calibration, ranks
 from proxy.wire.weight import MESSAGE
 
 SHA256 = {

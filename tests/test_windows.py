@@ -21,7 +21,9 @@ from proxy.core.window import (
     window_keys,
     window_to_bytes,
 )
-from proxy.windows import PROBES, find_bundled_window, resolve_window
+from proxy.model_names import plain_name
+from proxy.windows import find_bundled_window, resolve_window
+from proxy.wire.window_probes import PROBES
 
 # --- room ---
 
@@ -264,7 +266,7 @@ def test_prices_and_their_cliffs_are_per_million_tokens():
 def test_every_row_of_the_table_is_sane():
     for name, row in windows._table().items():
         window = windows._window(row)
-        assert windows.plain_name(name) == name
+        assert plain_name(name) == name
         assert 0 < window.usable_tokens() < window.total
         assert window.input is None or window.input < window.total
         assert window.output is None or window.output < window.total

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core.window import Window
-from proxy.windows import PROBES
 from proxy.wire.headers import Headers, find
+from proxy.wire.window_probes import PROBES
 
 MODELS = "/v1/models"
 

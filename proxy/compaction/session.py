@@ -53,7 +53,7 @@ from proxy.errors import ProxyError
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.originals import Kept
-from proxy.tokenizer import Tokenizers, model_family, prior_calibration
+from proxy.tokenizer import Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
 from proxy.wire import chat, gauge, usage
@@ -237,7 +237,7 @@ class Session:
             focus=options.focus,
             name=options.conversation,
             upstream=settings.name,
-            counter=f"{settings.name}/{model_family(model)}",
+            counter=counter_name(settings.name, model),
             prior=prior_calibration(model),
             window=window,
             prices=relative_prices(window),

@@ -19,8 +19,9 @@ from proxy.errors import ProxyError
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.upstream import Call, Client
-from proxy.windows import PROBES, find_bundled_window
+from proxy.windows import find_bundled_window
 from proxy.wire.credentials import is_credential
+from proxy.wire.window_probes import PROBES
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 """For each kind of what is remembered here: some ten thousand callers with models of ordinary names."""
