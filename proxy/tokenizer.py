@@ -192,6 +192,11 @@ def _tokens_of_piece(text: str, name: EncodingName) -> int:
 _PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
 
 
+def counter_name(upstream: str, model: str) -> str:
+    """Who counts the tokens of a request: what one upstream counts for one family of models says nothing of others."""
+    return f"{upstream}/{model_family(model)}"
+
+
 def prior_calibration(model: str) -> Calibration:
     """The calibration to begin with, before the first usage comes back."""
     return Calibration(_PRIORS.get(model_family(model), 1.0))

@@ -84,7 +84,7 @@ def test_a_text_cut_in_pieces_counts_within_a_token_or_two_per_cut(gpt):
 
 
 def test_what_the_encoder_gives_up_on_is_estimated(gpt, monkeypatch):
-    monkeypatch.setattr(counting, "PIECE", 2_000_000)
+    monkeypatch.setattr(counting, "PIECE_CHARS", 2_000_000)
     assert gpt.count(user(" " * 999_999 + "x")) == 250_000 + MESSAGE
 
 
@@ -105,7 +105,9 @@ async def test_all_messages_are_counted_in_their_order(gpt):
     assert await gpt.count_all(messages) == [1 + MESSAGE, 2 + MESSAGE, 3 + MESSAGE, 1 + MESSAGE]
 
 
-@pytest.mark.parametrize("size", [10, counting.INLINE * 2, counting.LOOK_UP + 10], ids=["inline", "thread", "huge"])
+@pytest.mark.parametrize(
+    "size", [10, counting.INLINE_BYTES * 2, counting.LOOK_UP_BYTES + 10], ids=["inline", "thread", "huge"]
+)
 async def test_the_way_of_counting_does_not_show_in_the_count(gpt, size):
     messages = [user(f"{index} " + "word " * (size // 50)) for index in range(10)]
     assert await gpt.count_all(messages) == [gpt.count(message) for message in messages]

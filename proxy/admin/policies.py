@@ -4,10 +4,10 @@ import asyncio
 
 from proxy import windows
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.config import InvalidConfig, Loaded, origins
+from proxy.config import InvalidConfig, Loaded, find_origins
 from proxy.config.policies import DEFAULT
 from proxy.config.shipped import policies as shipped
-from proxy.config.teams import in_order, unreachable
+from proxy.config.teams import find_unreachable, sort_by_priority
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound
 
@@ -15,13 +15,13 @@ from proxy.errors import NotFound
 async def list_policies(context: AdminContext, _: AdminRequest) -> Json:
     loaded = await _load(context)
     config = loaded.config
-    behind = dict(unreachable(config.attachments))
+    behind = dict(find_unreachable(config.attachments))
     names = sorted(config.all_policies, key=lambda name: (name != DEFAULT, name))
     return {
         "policies": [_describe(loaded, name) for name in names],
         "attachments": [  # in the order in which they decide
             {"place": place, "unreachable_behind": behind.get(place), **each.model_dump()}
-            for place, each in in_order(config.attachments)
+            for place, each in sort_by_priority(config.attachments)
         ],
         "doubts": [
             {"path": path, "message": why}
@@ -35,7 +35,7 @@ async def show_policy(context: AdminContext, request: AdminRequest) -> Json:
     if name not in loaded.config.all_policies:
         raise NotFound("unknown policy: GET /policies lists all")
     values = [
-        {"path": ".".join(path), "value": value, "origin": origin} for path, value, origin in origins(loaded, name)
+        {"path": ".".join(path), "value": value, "origin": origin} for path, value, origin in find_origins(loaded, name)
     ]
     return {**_describe(loaded, name), "values": values}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from proxy.access.keys import named
 from proxy.cli import options
 from proxy.cli.output import print_error
-from proxy.config import Choice, Loaded, Occasion, Upstream, origins
+from proxy.config import Choice, Loaded, Occasion, Upstream, find_origins
 from proxy.config.model import ConfigModel
-from proxy.config.teams import EVERYBODY
+from proxy.config.teams import ALL_PERCENT
 
 Row = tuple[str, str, str]
 
@@ -53,7 +53,7 @@ def _choice_rows(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
     for choice in choices:
         share = choice.rollout - taken
         taken = choice.rollout
-        applies = "applies" if share == EVERYBODY else f"applies to {share:g} % of conversations"
+        applies = "applies" if share == ALL_PERCENT else f"applies to {share:g} % of conversations"
         version = loaded.config.policy(choice.policy, choice.mode).version
         shown = f"{choice.policy}@{version}" + (f" (mode {choice.mode})" if choice.mode else "")
         yield applies, shown, f"{loaded.origin(*choice.place)} ({'.'.join(map(str, choice.place))})"
@@ -87,7 +87,7 @@ def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]
 
 def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:
     """Values of a policy, each with the policy that sets it (itself or an ancestor) and its place."""
-    for path, value, origin in origins(loaded, name):
+    for path, value, origin in find_origins(loaded, name):
         yield f"policy {name}.{'.'.join(path)}", _format_value(value), origin
 
 

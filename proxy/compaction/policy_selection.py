@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from proxy.config import Choice, Config, Occasion, Policy
-from proxy.config.teams import EVERYBODY
+from proxy.config.teams import ALL_PERCENT
 from proxy.core.identity import beginning
 from proxy.core.messages import Request
 from proxy.core.rules import Rules
@@ -45,7 +45,7 @@ class PolicyChoice:
 
     @classmethod
     def of_one(cls, policy: CompiledPolicy) -> "PolicyChoice":
-        return cls(((EVERYBODY, policy),))
+        return cls(((ALL_PERCENT, policy),))
 
     @property
     def only(self) -> CompiledPolicy | None:
@@ -53,7 +53,7 @@ class PolicyChoice:
         return self.policies[0][1] if len(self.policies) == 1 else None
 
     def choose(self, position: float) -> CompiledPolicy:
-        return next(policy for rollout, policy in self.policies if position < rollout or rollout == EVERYBODY)
+        return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
 
 
 class PolicySelector:
@@ -86,5 +86,5 @@ class PolicySelector:
 def rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
     """A conversation's position between 0 and 100; a request that is none is last."""
     if request is None:
-        return EVERYBODY
-    return int.from_bytes(beginning(request, tenant, key, conversation)[:4], "big") * EVERYBODY / 2**32
+        return ALL_PERCENT
+    return int.from_bytes(beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32

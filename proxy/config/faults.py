@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: where it stands, what it says, what may stand there instead.
+"""Faults of a configuration: the place, what is wrong, what is allowed, what was probably meant.
 
 Values are quoted only where they cannot be a secret: people paste keys into the wrong line, and what is printed here
 ends up in the logs of a deployment.

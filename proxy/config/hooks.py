@@ -1,4 +1,4 @@
-"""Somebody else who wants to know: a command that is run, or a URL that is called, when something happens."""
+"""Settings of hooks: commands to run and URLs to call when something happens."""
 
 from typing import Literal, Self
 
@@ -7,13 +7,13 @@ from pydantic import Field, model_validator
 from proxy.config.model import ConfigModel
 from proxy.config.secrets import MaybeSecret, Secret
 
-Told = Literal["compaction-started", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"]
+EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"]
 
 
 class Hook(ConfigModel):
     """A command or a URL that is told of events as JSON, never of the words of a conversation."""
 
-    events: tuple[Told, ...] = Field(("compaction-ended",), description="Events to tell it of.")
+    events: tuple[EventName, ...] = Field(("compaction-ended",), description="Events to tell it of.")
     command: tuple[str, ...] = Field(
         (), description="Program and arguments to run; it reads the event from its standard input."
     )
@@ -23,7 +23,7 @@ class Hook(ConfigModel):
     seconds: float = Field(10.0, gt=0, description="Seconds that the command or the call may take.")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _check_target(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise ValueError("a hook has a `command` or a `url`, and not both")
         if self.url and not self.address.startswith(("http://", "https://")):

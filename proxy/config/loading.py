@@ -32,7 +32,7 @@ class Loaded:
     origins: Mapping[Place, str]
 
     def origin(self, *path: str | int) -> str:
-        """Who set a value: the nearest of its parents that anybody set."""
+        """Origin of a value: the place where it was set, or the nearest group around it that was."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.origins:
                 return self.origins[path[:end]]
@@ -44,8 +44,8 @@ def load(
     environ: Mapping[str, str],
     options: Mapping[Place, object] | None = None,
 ) -> Loaded:
-    """The configuration from all its sources; `options` are the command line's."""
-    values, origins, faults = _from_file(file) if file else ({}, {}, [])
+    """Read the configuration from all its sources; `options` are those of the command line."""
+    values, origins, faults = _read_file(file) if file else ({}, {}, [])
     for path, value, origin in _overrides(values, environ, options or {}):
         try:
             _set(values, origins, path, value, origin)
@@ -57,7 +57,7 @@ def load(
     except ValidationError:
         faults += _find_faults(values, loaded, str(file or "configuration"), environ)
     if faults:
-        raise InvalidConfig(_in_order(faults, file))
+        raise InvalidConfig(_sort_by_line(faults, file))
     return loaded
 
 
@@ -81,13 +81,13 @@ def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
 def _overrides(
     values: Mapping[str, Any], environ: Mapping[str, str], options: Mapping[Place, object]
 ) -> Iterator[tuple[Place, object, str]]:
-    """What is set over the file's values, weakest first."""
+    """Values that override those of the file, weakest first, each with its origin."""
     if UPSTREAM_VARIABLE in environ and not values.get("upstreams"):
         yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
         if name.startswith(PREFIX):
             path = parse_place(name[len(PREFIX) :].lower(), "__")
-            yield path, _scalar(environ[name]), name
+            yield path, _parse_scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
 
@@ -104,7 +104,7 @@ def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ
             Config.model_validate(without_places(values, found), context=environ)
             break
         except ValidationError as invalid:
-            hides = {kind for kind in _NAMING if any(_names_some(place, kind) for place in found)}
+            hides = {kind for kind in _NAMING if any(_hides_names(place, kind) for place in found)}
             new = {
                 place: why
                 for place, why in describe_errors(invalid, Config)
@@ -113,16 +113,16 @@ def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ
             found |= new
             if not new:
                 break
-    return [Fault(".".join(map(str, place)), _who_set(place, loaded, source), why) for place, why in found.items()]
+    return [Fault(".".join(map(str, place)), _find_origin(place, loaded, source), why) for place, why in found.items()]
 
 
-def _names_some(place: Place, group: str) -> bool:
-    """Whether a fault here may have taken a name out that others refer to."""
+def _hides_names(place: Place, group: str) -> bool:
+    """Whether taking this fault out may have removed a name that other settings refer to."""
     return place[0] == group and (len(place) <= _DEPTH_OF_NAME or place[-1] in ("name", "inherit"))
 
 
-def _in_order(faults: list[Fault], file: Path | None) -> list[Fault]:
-    """Those of the file first, by their lines; then those of variables and the command line."""
+def _sort_by_line(faults: list[Fault], file: Path | None) -> list[Fault]:
+    """Sort faults: those of the file first, by line, then those of variables and the command line."""
 
     def line(fault: Fault) -> tuple[bool, int]:
         source, _, number = fault.origin.rpartition(":")
@@ -131,7 +131,7 @@ def _in_order(faults: list[Fault], file: Path | None) -> list[Fault]:
     return sorted(faults, key=line)
 
 
-def _who_set(path: Place, loaded: Loaded, source: str) -> str:
+def _find_origin(path: Place, loaded: Loaded, source: str) -> str:
     """The origin of a value; of a group, that of the first value in it."""
     origin = loaded.origin(*path)
     if origin != "default":
@@ -140,7 +140,7 @@ def _who_set(path: Place, loaded: Loaded, source: str) -> str:
 
 
 class _Yaml(yaml.SafeLoader):
-    """YAML in which only true and false are so (`mode: off` is the word), and `api-version: 2024-10-21` is text."""
+    """YAML reader with two exceptions: `off` and `yes` are text (`mode: off`), and so is a date (`api-version`)."""
 
 
 _Yaml.yaml_implicit_resolvers = {
@@ -152,12 +152,12 @@ _Yaml.add_implicit_resolver(
 )
 
 
-Told = tuple[dict[str, Any], dict[Place, str], list[Fault]]
+FileContent = tuple[dict[str, Any], dict[Place, str], list[Fault]]
 
 
-def _from_file(file: Path) -> Told:
+def _read_file(file: Path) -> FileContent:
     try:
-        return _read(file)
+        return _parse(file)
     except (OSError, UnicodeDecodeError) as fault:
         raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
     except yaml.MarkedYAMLError as fault:
@@ -170,7 +170,7 @@ def _from_file(file: Path) -> Told:
         raise InvalidConfig([Fault("", str(file), why)]) from None
 
 
-def _read(file: Path) -> Told:
+def _parse(file: Path) -> FileContent:
     reader = _Yaml(file.read_text(encoding="utf-8"))
     node = reader.get_single_node()
     values = None if node is None else reader.construct_document(node)
@@ -185,7 +185,7 @@ def _read(file: Path) -> Told:
 
 
 def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, str], twice: list[Fault]) -> None:
-    """Remember the line of each value; YAML would let a key that stands twice pass in silence."""
+    """Note the line of each value, and keys that stand there twice: YAML itself takes the last one silently."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             below = (*path, str(key.value))
@@ -200,7 +200,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
             _note_lines(value, (*path, index), file, origins, twice)
 
 
-def _scalar(text: str) -> object:
+def _parse_scalar(text: str) -> object:
     try:
         return _Yaml(text).get_single_data()
     except (yaml.YAMLError, RecursionError):
@@ -208,7 +208,7 @@ def _scalar(text: str) -> object:
 
 
 def _set(values: dict[str, Any], origins: dict[Place, str], path: Place, value: object, origin: str) -> None:
-    """Put one value into the tree, making what is missing on the way."""
+    """Set one value in the tree; missing groups on the way are created."""
     at: Any = values
     for step, following in pairwise(path):
         at = _into(at, step, [] if isinstance(following, int) else {}, path, origin)

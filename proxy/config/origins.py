@@ -1,4 +1,4 @@
-"""Where each value of a policy comes from: the policy that sets it, which may be an ancestor, and who wrote that."""
+"""Origins of the values of a policy: the policy that sets each of them, and where that is written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +11,8 @@ from proxy.config.shipped import policies as shipped
 Path = tuple[str, ...]
 
 
-def origins(loaded: Loaded, policy: str) -> Iterator[tuple[Path, Any, str]]:
-    """Every effective value of a policy as JSON has it, with its origin in words."""
+def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[Path, Any, str]]:
+    """List every effective value of a policy, as JSON, with its origin in words."""
     for field, value in loaded.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
         for part, said in value.items() if isinstance(value, dict) else [("", value)]:
             path = (field, part) if part else (field,)

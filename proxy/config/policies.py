@@ -26,39 +26,39 @@ DEFAULT = "default"
 _R = rules.Rules()
 
 
-def _written(steps: tuple[Step, ...]) -> tuple[dict[str, Any], ...]:
+def _to_settings(steps: tuple[Step, ...]) -> tuple[dict[str, Any], ...]:
     """Steps as a policy writes them: with the settings that are not their own defaults."""
-    return tuple({step.name: _unusual(step)} for step in steps)
+    return tuple({step.name: _changed_fields(step)} for step in steps)
 
 
-def _unusual(step: Any) -> dict[str, Any]:  # noqa: ANN401 (each step is a dataclass; their protocol cannot say so)
+def _changed_fields(step: Any) -> dict[str, Any]:  # noqa: ANN401 (each step is a dataclass; their protocol cannot say so)
     return {field.name: value for field in fields(step) if (value := getattr(step, field.name)) != field.default}
 
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-def _known_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+def _check_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     for entry in listed:
-        _step(entry)
+        _build_step(entry)
     return listed
 
 
-def _pattern(pattern: str) -> str:
+def _check_pattern(pattern: str) -> str:
     if why := pins.fault(pattern):
         raise ValueError(why)
     return pattern
 
 
-def _observation_pattern(pattern: str) -> str:
+def _check_observation_pattern(pattern: str) -> str:
     if why := find_pattern_fault(pattern):
         raise ValueError(why)
     return pattern
 
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
-ObservationPattern = Annotated[str, AfterValidator(_observation_pattern)]
-StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_known_steps)]
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+ObservationPattern = Annotated[str, AfterValidator(_check_observation_pattern)]
+StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps)]
 
 
 class Keep(ConfigModel):
@@ -112,11 +112,11 @@ class Pins(ConfigModel):
     )
 
 
-def _prompt(told: object) -> Prompt:
-    return told if isinstance(told, Prompt) else prompts.prompt(str(told))
+def _read_prompt(told: object) -> Prompt:
+    return told if isinstance(told, Prompt) else prompts.read_prompt(str(told))
 
 
-PromptNamed = Annotated[Prompt, BeforeValidator(_prompt), PlainSerializer(str)]
+PromptNamed = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str)]
 
 
 class Summary(ConfigModel):
@@ -153,7 +153,7 @@ class Summary(ConfigModel):
         ),
     )
     prompt: PromptNamed = Field(
-        prompts.prompt(prompts.SHIPPED[0]),
+        prompts.read_prompt(prompts.SHIPPED[0]),
         description="Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own.",
     )
     max_tokens: int = Field(_R.summary.max_tokens, ge=100, description="Longest summary in tokens.")
@@ -318,14 +318,14 @@ class Policy(ConfigModel):
     )
     keep: Keep = Field(Keep(), description="The newest messages, which are never shortened.")
     always: StepList = Field(
-        _written(_R.always),
+        _to_settings(_R.always),
         description="Steps for each new message as it arrives. They never change what was forwarded before.",
     )
     when_full: StepList = Field(
-        _written(_R.when_full), description="Steps for older messages when the history is compacted."
+        _to_settings(_R.when_full), description="Steps for older messages when the history is compacted."
     )
     fold: StepList = Field(
-        _written(_R.fold), description="Steps for a history that is still over its target after that."
+        _to_settings(_R.fold), description="Steps for a history that is still over its target after that."
     )
     observations: tuple[ObservationPattern, ...] = Field(
         _R.observations,
@@ -346,7 +346,7 @@ class Policy(ConfigModel):
 
     @property
     def version(self) -> str:
-        """The same for equal values, whatever the name: who reads it knows whether two replicas go by the same."""
+        """Digest of the values: equal for equal values, so that replicas can be compared."""
         values = self.model_dump(mode="json", exclude={"inherit"})
         told = json.dumps([values, self.summary.prompt.text], sort_keys=True)
         return blake2b(told.encode(), digest_size=4).hexdigest()
@@ -354,9 +354,9 @@ class Policy(ConfigModel):
     def rules(self, name: str) -> rules.Rules:
         return rules.Rules(
             policy=name,
-            always=tuple(map(_step, self.always)),
-            when_full=tuple(map(_step, self.when_full)),
-            fold=tuple(map(_step, self.fold)),
+            always=tuple(map(_build_step, self.always)),
+            when_full=tuple(map(_build_step, self.when_full)),
+            fold=tuple(map(_build_step, self.fold)),
             keep=rules.Keep(**self.keep.model_dump()),
             pins=pins.Pins(**self.pins.model_dump()),
             summary=self.summary.rules(),
@@ -380,7 +380,7 @@ _FIGURES = (
 
 
 def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
-    """A policy and all it inherits from. KeyError: there is none of that name. ValueError: it inherits from itself."""
+    """Names of a policy and its ancestors. KeyError: one of them is missing. ValueError: it inherits from itself."""
     line = [name]
     while line[-1] != DEFAULT:
         parent = policies[line[-1]].inherit
@@ -390,27 +390,27 @@ def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
     return line
 
 
-def resolved(name: str, policies: Mapping[str, Policy]) -> Policy:
-    """A policy with everything it inherits."""
+def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
+    """Resolve a policy: its own values over those of its ancestors."""
     policy = Policy()
     for ancestor in reversed(lineage(name, policies)):
-        policy = _over(policy, policies.get(ancestor, policy) if ancestor == DEFAULT else policies[ancestor])
+        policy = _override(policy, policies.get(ancestor, policy) if ancestor == DEFAULT else policies[ancestor])
     return policy
 
 
-def _over(parent: Settings, child: Settings) -> Settings:
-    """The parent with whatever the child sets, group by group."""
+def _override(parent: Settings, child: Settings) -> Settings:
+    """Copy the parent with every value that the child sets."""
     said = {name: getattr(child, name) for name in child.model_fields_set}
     return parent.model_copy(
         update={
-            name: _over(getattr(parent, name), value) if isinstance(value, BaseModel) else value
+            name: _override(getattr(parent, name), value) if isinstance(value, BaseModel) else value
             for name, value in said.items()
         }
     )
 
 
-def _step(entry: Mapping[str, Any]) -> Step:
-    """`{clear_results: {over: 800}}` as the step itself. ValueError: it is none, or has no such setting."""
+def _build_step(entry: Mapping[str, Any]) -> Step:
+    """Build a step from `{clear_results: {over: 800}}`. ValueError: unknown step or setting."""
     if len(entry) != 1:
         raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
     ((name, settings),) = entry.items()
@@ -421,7 +421,7 @@ def _step(entry: Mapping[str, Any]) -> Step:
 
 @cache
 def _settings_of(name: str) -> type[BaseModel]:
-    """A step's fields as settings that are checked."""
+    """Model of a step's fields, for their validation."""
     kind: Any = STEPS[name]
     types = get_type_hints(kind)
     checked: dict[str, Any] = {field.name: (types[field.name], field.default) for field in fields(kind) if field.init}

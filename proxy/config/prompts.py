@@ -1,4 +1,4 @@
-"""What a model is told when it is asked for a summary: texts in files, ours in `prompts/`, a team's own by its path.
+"""Prompts for summaries: the shipped ones in `prompts/`, and text files of a team's own.
 
 A prompt is plain text. `{words}` in it becomes the number of words the answer may have. The headings that a prompt of
 ours asks for are what its answers are checked for; of a team's own nothing is known. A file is read with the
@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 SHIPPED = ("structured", "workflow")
-WORDS_A_TOKEN = 0.4  # paths and identifiers take more than prose
+WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
@@ -25,11 +25,11 @@ class Prompt:
         return self.name
 
     def of(self, max_tokens: int) -> str:
-        return self.text.replace("{words}", str(int(max_tokens * WORDS_A_TOKEN)))
+        return self.text.replace("{words}", str(int(max_tokens * WORDS_PER_TOKEN)))
 
 
-def prompt(name: str) -> Prompt:
-    """ValueError: there is no such prompt."""
+def read_prompt(name: str) -> Prompt:
+    """Read a shipped prompt by its name, or a file by its path. ValueError: neither exists."""
     if name in SHIPPED:
         text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
         return Prompt(name, text.strip(), tuple(_HEADING.findall(text)))

@@ -1,4 +1,4 @@
-"""Secrets are named, not written: `env:NAME` or `file:PATH`. Only that reference is ever shown."""
+"""Secrets in settings: named as `env:NAME` or `file:PATH`, never written. Only that reference is ever shown."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
 
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
-SHORTEST = 16
+SHORTEST_KEY_CHARS = 16
 # What people leave in place, whatever stands around it.
 WEAK = (
     "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
@@ -18,7 +18,7 @@ WEAK = (
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret stands, and what it is. Only the first is ever shown."""
+    """A secret and the reference to it. As text it is the reference."""
 
     reference: str
     value: str
@@ -29,7 +29,7 @@ class Secret:
     __str__ = __repr__
 
 
-def _secret(reference: object, info: ValidationInfo) -> Secret | None:
+def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
     kind, _, name = str(reference).partition(":")
@@ -54,26 +54,26 @@ def _read_secret(path: str) -> str:
         return ""
 
 
-def _plain_or_secret(value: object, info: ValidationInfo) -> object:
+def _read_if_reference(value: object, info: ValidationInfo) -> object:
     named = isinstance(value, str) and value.startswith(("env:", "file:"))
-    return _secret(value, info) if named else value
+    return _read_reference(value, info) if named else value
 
 
-def _shown(value: Secret | str | None) -> str | None:
+def _show_reference(value: Secret | str | None) -> str | None:
     return None if value is None else str(value)
 
 
-def strong(secret: Secret | None) -> Secret | None:
-    """One that nobody guesses: long, and nothing that comes with a manual."""
+def check_strength(secret: Secret | None) -> Secret | None:
+    """Check that a key cannot be guessed: it is long, varied, and no word from a manual."""
     if secret is None:
         return None
     plain = secret.value.lower()
-    if len(plain) < SHORTEST or len(set(plain)) < SHORTEST // 2:
-        raise ValueError(f"too weak: it needs {SHORTEST} characters or more that were drawn at random")
+    if len(plain) < SHORTEST_KEY_CHARS or len(set(plain)) < SHORTEST_KEY_CHARS // 2:
+        raise ValueError(f"too weak: it needs {SHORTEST_KEY_CHARS} characters or more that were drawn at random")
     if any(word in plain for word in WEAK):
         raise ValueError("too weak: it holds a word that everybody tries first")
     return secret
 
 
-SecretReference = Annotated[Secret | None, BeforeValidator(_secret), PlainSerializer(_shown)]
-MaybeSecret = Annotated[Secret | str, BeforeValidator(_plain_or_secret), PlainSerializer(_shown)]
+SecretReference = Annotated[Secret | None, BeforeValidator(_read_reference), PlainSerializer(_show_reference)]
+MaybeSecret = Annotated[Secret | str, BeforeValidator(_read_if_reference), PlainSerializer(_show_reference)]

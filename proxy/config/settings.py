@@ -1,4 +1,4 @@
-"""What can be set. The models here and beside (policies, teams, hooks) are the only place a setting is defined.
+"""Settings of the server, upstreams, state, transcripts and log. Policies, teams and hooks have files of their own.
 
 Every setting has a default, so no file is needed.
 """
@@ -17,7 +17,7 @@ from proxy.config import shipped
 from proxy.config.faults import suggest
 from proxy.config.hooks import Hook
 from proxy.config.model import ConfigModel
-from proxy.config.policies import DEFAULT, Policy, lineage, resolved
+from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy
 from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
 from proxy.config.state_url import parse_state_url
 from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices, is_team
@@ -37,7 +37,7 @@ _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-ap
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def _base_url(url: str) -> str:
+def _normalize_base_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an http(s) URL")
@@ -48,7 +48,7 @@ def _base_url(url: str) -> str:
     return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
 
 
-def _state_url(value: Secret | str) -> Secret | str:
+def _check_state_url(value: Secret | str) -> Secret | str:
     if not value:
         return value
     url = parse_state_url(value.value if isinstance(value, Secret) else value)
@@ -57,7 +57,7 @@ def _state_url(value: Secret | str) -> Secret | str:
     return value
 
 
-def _headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
+def _check_headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
     for name, value in headers.items():
         if not _FIELD_NAME.fullmatch(name):
             raise ValueError("one of the names is not the name of a header")
@@ -68,20 +68,20 @@ def _headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
     return headers
 
 
-def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check_not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Not pydantic's own rule: that one would also complain about a list with a wrong entry."""
     if not values:
         raise ValueError("there must be at least one")
     return values
 
 
-def _readable(path: str | None) -> str | None:
+def _check_file(path: str | None) -> str | None:
     if path is not None and not Path(path).is_file():
         raise ValueError("there is no such file")
     return path
 
 
-def _trusted(path: str | None) -> str | None:
+def _check_certificates(path: str | None) -> str | None:
     if path is not None:
         try:
             ssl.create_default_context(cafile=path)
@@ -90,7 +90,7 @@ def _trusted(path: str | None) -> str | None:
     return path
 
 
-def _identity(certificate: str | None, key: str | None = None) -> None:
+def _load_certificate(certificate: str | None, key: str | None = None) -> None:
     if certificate is not None:
         try:
             ssl.create_default_context().load_cert_chain(certificate, key, password="")
@@ -98,25 +98,25 @@ def _identity(certificate: str | None, key: str | None = None) -> None:
             raise ValueError("no certificate (PEM) with its private key, unlocked, is there") from None
 
 
-def _presentable(path: str | None) -> str | None:
-    _identity(path)
+def _check_client_certificate(path: str | None) -> str | None:
+    _load_certificate(path)
     return path
 
 
-def _findable(pattern: str) -> str:
+def _check_secret_pattern(pattern: str) -> str:
     if why := redaction.fault(pattern):
         raise ValueError(why)
     return pattern
 
 
-Kept = Literal["lossy", "all", "off"]
-SecretPattern = Annotated[str, AfterValidator(_findable)]
-BaseUrl = Annotated[str, AfterValidator(_base_url)]
-ReadableFile = Annotated[str | None, AfterValidator(_readable)]
-TrustedFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_trusted)]
-IdentityFile = Annotated[str | None, AfterValidator(_readable), AfterValidator(_presentable)]
-StateUrl = Annotated[MaybeSecret, AfterValidator(_state_url)]
-Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_headers)]
+WhatToKeep = Literal["lossy", "all", "off"]
+SecretPattern = Annotated[str, AfterValidator(_check_secret_pattern)]
+BaseUrl = Annotated[str, AfterValidator(_normalize_base_url)]
+ReadableFile = Annotated[str | None, AfterValidator(_check_file)]
+TrustedFile = Annotated[str | None, AfterValidator(_check_file), AfterValidator(_check_certificates)]
+IdentityFile = Annotated[str | None, AfterValidator(_check_file), AfterValidator(_check_client_certificate)]
+StateUrl = Annotated[MaybeSecret, AfterValidator(_check_state_url)]
+Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 
 
 class Listen(ConfigModel):
@@ -187,7 +187,7 @@ class Listen(ConfigModel):
     def _tls_is_a_pair(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together: set both or none")
-        _identity(self.tls_cert, self.tls_key)
+        _load_certificate(self.tls_cert, self.tls_key)
         return self
 
 
@@ -206,7 +206,7 @@ class Upstream(ConfigModel):
             "deployments need."
         ),
     )
-    models: Annotated[tuple[str, ...], AfterValidator(_some)] = Field(
+    models: Annotated[tuple[str, ...], AfterValidator(_check_not_empty)] = Field(
         ("*",), description="Models that this upstream serves, as globs. Set it when there are several upstreams."
     )
     key: SecretReference = Field(
@@ -340,7 +340,7 @@ class State(ConfigModel):
 class Transcripts(ConfigModel):
     """Copies of conversations as clients sent them, saved before anything is left out of them, with the answers."""
 
-    keep: Kept = Field(
+    keep: WhatToKeep = Field(
         "lossy",
         description=(
             "What to save: `lossy` saves conversations from which something is left out, `all` every "
@@ -454,7 +454,7 @@ class Config(ConfigModel):
     """Everything that can be set."""
 
     listen: Listen = Listen()
-    upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_some)] = (Upstream(),)
+    upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_check_not_empty)] = (Upstream(),)
     policies: Mapping[str, Policy] = Field(
         {DEFAULT: Policy()},
         description="Compaction policies by name, beside the shipped ones (`compaction-proxy explain`).",
@@ -473,18 +473,18 @@ class Config(ConfigModel):
     hooks: tuple[Hook, ...] = Field((), description="Commands to run and URLs to call when something happens.")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_references(self) -> Self:
         """What is wrong between settings, all of it at once: a line for each, and each begins with its place."""
-        if faults := [*self._of_upstreams(), *self._of_policies(), *self._of_teams()]:
+        if faults := [*self._check_upstreams(), *self._check_policies(), *self._check_teams()]:
             raise ValueError("\n".join(faults))
         return self
 
-    def _of_upstreams(self) -> Iterator[str]:
+    def _check_upstreams(self) -> Iterator[str]:
         names = [upstream.name for upstream in self.upstreams]
         if len(set(names)) < len(names):
             yield "upstreams: two of them have the same name"
 
-    def _of_policies(self) -> Iterator[str]:
+    def _check_policies(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
         for name in self.policies:
             try:
@@ -496,16 +496,16 @@ class Config(ConfigModel):
             else:
                 if asked and asked not in names:
                     yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}{suggest(asked, names)}"
-        for where, name in self._policies_named():
+        for where, name in self._policy_references():
             if name not in self.all_policies:
                 yield f"{where}: there is no policy {name!r}{suggest(name, self.all_policies)}"
 
-    def _policies_named(self) -> Iterator[tuple[str, str]]:
+    def _policy_references(self) -> Iterator[tuple[str, str]]:
         yield from ((f"upstreams.{place}.policy", each.policy) for place, each in enumerate(self.upstreams))
         yield from ((f"teams.{name}.policy", team.policy) for name, team in self.teams.items() if team.policy)
         yield from ((f"attachments.{place}.policy", each.policy) for place, each in enumerate(self.attachments))
 
-    def _of_teams(self) -> Iterator[str]:
+    def _check_teams(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
         for name, team in self.teams.items():
             if team.upstream and team.upstream not in names:
@@ -526,7 +526,7 @@ class Config(ConfigModel):
 
     def policy(self, name: str, mode: str = "") -> Policy:
         """A policy with everything it inherits, in another mode if one is given."""
-        found = resolved(name, self.all_policies)
+        found = resolve_policy(name, self.all_policies)
         return found.model_copy(update={"mode": mode}) if mode else found
 
     def lineage(self, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The policies that come with the product: three ways to run it, and one for each design it grew from.
+"""Shipped policies: `observe`, `off`, and one for each earlier design that this product grew from.
 
 The figures of those are the designs' own, so that anyone can run what they describe. Ours are measured.
 """

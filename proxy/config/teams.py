@@ -1,4 +1,4 @@
-"""Who the teams are, where policies apply, and who may administer.
+"""Settings of teams, attachments, access and the admin pages.
 
 A policy says *what*; an attachment says *where*. The first attachment that fits a request decides, the highest priority
 first; without one the team's own policy does, and without that the upstream's.
@@ -14,17 +14,17 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from proxy.config.model import ConfigModel
-from proxy.config.secrets import SecretReference, strong
+from proxy.config.secrets import SecretReference, check_strength
 
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
-EVERYBODY = 100.0
+ALL_PERCENT = 100.0
 _TEAM_NAME = re.compile(TEAM_NAME)
 _WILD = re.compile(r"[*?]|\[[^]]+\]")
 _GLOBS = ("team", "key", "model", "upstream", "tag")
 
 
-def _network(text: str) -> str:
+def _check_network(text: str) -> str:
     try:
         ipaddress.ip_network(text)
     except ValueError:
@@ -32,17 +32,17 @@ def _network(text: str) -> str:
     return text
 
 
-def _public(key: str) -> str:
+def _check_public_id(key: str) -> str:
     if key.startswith("cp-"):
         raise ValueError("a key is named by its public id (the ten characters after cp-): what follows is secret")
     return key
 
 
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
-KeyIds = Annotated[str, AfterValidator(_public)]
+KeyIds = Annotated[str, AfterValidator(_check_public_id)]
 HeaderName = Annotated[str, Field(pattern=FIELD_NAME, min_length=1)]
-Network = Annotated[str, AfterValidator(_network)]
-AdminKey = Annotated[SecretReference, AfterValidator(strong)]
+Network = Annotated[str, AfterValidator(_check_network)]
+AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
 
 class Access(ConfigModel):
@@ -85,7 +85,9 @@ class Team(ConfigModel):
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
-    """Where none are listed and a gateway names them, any name that can be one: it becomes part of keys and folders."""
+    """Whether a team is known. If a gateway names teams and none are listed, every valid name is: it becomes part of
+    store keys and folder names.
+    """
     return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
 
 
@@ -104,9 +106,9 @@ class Attachment(ConfigModel):
         0, description="Attachments with a higher number are looked at first; equal ones in the order of the file."
     )
     rollout: float = Field(
-        EVERYBODY,
+        ALL_PERCENT,
         ge=0,
-        le=EVERYBODY,
+        le=ALL_PERCENT,
         description="Percentage of conversations that it applies to. Begin a new policy with 5, and raise it.",
     )
     mode: Literal["", "auto", "observe", "off"] = Field(
@@ -117,14 +119,14 @@ class Attachment(ConfigModel):
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
 
     def covers(self, other: "Attachment") -> bool:
-        """Whatever the other one would decide this one has decided before: the other one is never reached."""
+        """Whether this one decides every request that the other one matches."""
         return self.rollout >= other.rollout and all(
             _covers(getattr(self, name), getattr(other, name)) for name in _GLOBS
         )
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """Does whatever fits the one glob fit the other? Where it is hard to say: no."""
+    """Whether everything that matches `narrow` matches `wide`; False where that is hard to tell."""
     if wide in ("*", narrow):
         return True
     return "*" in wide and "?" not in wide and "[" not in wide and fnmatchcase(_WILD.sub("\0", narrow), wide)
@@ -147,7 +149,7 @@ class Admin(ConfigModel):
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """What attachments look at."""
+    """Properties of a request that attachments match."""
 
     team: str = ""
     key: str = ""
@@ -158,29 +160,29 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy that may apply, to conversations whose place is below its percentage, and who says so."""
+    """A policy for conversations whose position is below `rollout`, and the setting that names it."""
 
     policy: str
     mode: str = ""
-    rollout: float = EVERYBODY
+    rollout: float = ALL_PERCENT
     place: tuple[str | int, ...] = ()
 
 
-def in_order(attachments: Sequence[Attachment]) -> list[tuple[int, Attachment]]:
-    """With their places in the list, the one that decides first in front."""
+def sort_by_priority(attachments: Sequence[Attachment]) -> list[tuple[int, Attachment]]:
+    """Sort attachments in the order in which they decide, each with its place in the list."""
     return sorted(enumerate(attachments), key=lambda pair: -pair[1].priority)
 
 
 def choices(
     attachments: Sequence[Attachment], occasion: Occasion, team: Team | None, fallback: Choice
 ) -> Iterator[Choice]:
-    """What may apply, up to the first that applies to everybody; who leaves nobody to the next is the last."""
+    """List the policies that may apply, up to the first that applies to all conversations."""
     taken = 0.0
-    for place, attachment in in_order(attachments):
+    for place, attachment in sort_by_priority(attachments):
         if attachment.rollout > taken and attachment.fits(occasion):
             taken = attachment.rollout
             yield Choice(attachment.policy, attachment.mode, taken, ("attachments", place))
-            if taken == EVERYBODY:
+            if taken == ALL_PERCENT:
                 return
     if team is not None and team.policy:
         yield Choice(team.policy, place=("teams", occasion.team, "policy"))
@@ -188,9 +190,9 @@ def choices(
         yield fallback
 
 
-def unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
-    """Attachments that can never decide, each with the one that always decides before it."""
-    ordered = in_order(attachments)
+def find_unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
+    """Find attachments that never decide, each with the one that always decides before it."""
+    ordered = sort_by_priority(attachments)
     for later, (place, attachment) in enumerate(ordered):
         first = next((at for at, earlier in ordered[:later] if earlier.covers(attachment)), None)
         if first is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
 from proxy.config.settings import Config
-from proxy.config.teams import EVERYBODY, Attachment, unreachable
+from proxy.config.teams import ALL_PERCENT, Attachment, find_unreachable
 
 _GLOB = frozenset("*?[")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -19,14 +19,14 @@ def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Iterator[t
 
 
 def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    for place, earlier in unreachable(config.attachments):
+    for place, earlier in find_unreachable(config.attachments):
         yield f"attachments.{place}", f"is never reached: attachments.{earlier} matches the same requests first"
     for place, each in enumerate(config.attachments):
         where = f"attachments.{place}"
         yield from ((f"{where}.{name}", why) for name, why in _check_names(config, each, is_known))
         if not each.rollout:
             yield f"{where}.rollout", "applies to no conversation: it is 0 percent"
-        elif each.rollout < EVERYBODY and each.mode == "off":
+        elif each.rollout < ALL_PERCENT and each.mode == "off":
             yield (
                 f"{where}.mode",
                 "`off` below 100 percent switches compaction off for some conversations only",

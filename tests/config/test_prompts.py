@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.config import Policy
-from proxy.config.prompts import SHIPPED, prompt
+from proxy.config.prompts import SHIPPED, read_prompt
 
 EVERY = pytest.mark.parametrize("name", SHIPPED)
 HEADINGS = {
@@ -28,24 +28,24 @@ HEADINGS["workflow"] = (*HEADINGS["structured"][:1], "Procedure", *HEADINGS["str
 
 @EVERY
 def test_the_sections_are_headings_that_a_machine_can_find_again(name):
-    assert prompt(name).headings == HEADINGS[name]
+    assert read_prompt(name).headings == HEADINGS[name]
 
 
 @EVERY
 def test_each_section_says_what_belongs_into_it(name):
-    sections = prompt(name).text.split("\n## ")[1:]
+    sections = read_prompt(name).text.split("\n## ")[1:]
     assert [section for section in sections if len(section.partition("\n")[2]) < 20] == []
 
 
 @EVERY
 def test_a_prompt_is_short_because_it_is_paid_for_uncached(name):
-    assert len(prompt(name).of(100_000).encode()) < 2_500
+    assert len(read_prompt(name).of(100_000).encode()) < 2_500
 
 
 @EVERY
 def test_the_number_of_words_is_all_that_is_filled_in(name):
-    assert re.findall(r"\{\w*\}", prompt(name).text) == ["{words}"]
-    assert not re.search(r"[{}]", prompt(name).of(1_000))
+    assert re.findall(r"\{\w*\}", read_prompt(name).text) == ["{words}"]
+    assert not re.search(r"[{}]", read_prompt(name).of(1_000))
 
 
 @EVERY
@@ -65,24 +65,24 @@ def test_the_number_of_words_is_all_that_is_filled_in(name):
     ],
 )
 def test_what_no_summary_may_do_is_said(name, rule):
-    assert rule in prompt(name).text
+    assert rule in read_prompt(name).text
 
 
 def test_a_workflow_keeps_its_steps_and_where_it_is():
-    said = prompt("workflow").text.partition("## Procedure\n")[2].partition("\n\n")[0]
+    said = read_prompt("workflow").text.partition("## Procedure\n")[2].partition("\n\n")[0]
     assert all(word in said for word in ("All its steps in order", "done, current or to do", "what ends it"))
 
 
 def test_a_prompt_of_ones_own_needs_nothing_of_ours(tmp_path):
     own = tmp_path / "own.md"
     own.write_text("## Tell me {everything} in {brackets}.\n", encoding="utf-8")
-    assert prompt(str(own)).headings == ()
-    assert prompt(str(own)).of(1_000) == "## Tell me {everything} in {brackets}."
+    assert read_prompt(str(own)).headings == ()
+    assert read_prompt(str(own)).of(1_000) == "## Tell me {everything} in {brackets}."
 
 
 def test_a_prompt_that_is_not_there_is_told_with_what_there_is():
     with pytest.raises(ValueError, match="structured, workflow, or the path"):
-        prompt("narrative")
+        read_prompt("narrative")
 
 
 def policy(file):
