@@ -119,7 +119,7 @@ async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(
         while not (told := recorded_turns(house.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
             await asyncio.sleep(0.05)
     assert [turn["action"] for turn in told] == ["created"]
-    assert told[0]["after"] < told[0]["before"]
+    assert told[0]["tokens_after"] < told[0]["tokens_before"]
 
 
 def recorded_turns(state, model):
