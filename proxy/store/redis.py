@@ -160,7 +160,7 @@ class RedisStore:
         raise self._client.odd_reply()
 
     async def _put(self, kind: str, key: str, value: bytes, seconds: float, over: bytes | None = None) -> bytes | None:
-        """What stands under the key instead of this value, if anything does."""
+        """Write the value. Returns the one that stands instead, if it lost to another."""
         values = (value,) if over is None else (value, over)
         return self._bytes(await self._client.run(PUT, [self._key(kind, key)], self._now, seconds, *values))
 

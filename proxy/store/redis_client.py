@@ -195,10 +195,10 @@ def _open_cluster(url: StateUrl, options: dict[str, Any]) -> RedisCluster:
 
 @dataclass(slots=True)
 class _Health:
-    """Whether a server may be asked."""
+    """State of one server: usable, or out with a fault."""
 
     fault: str = ""
-    """Why it may not."""
+    """Why it is out; empty while it is usable."""
     check: asyncio.Task[None] | None = None
 
 
@@ -215,14 +215,14 @@ class GuardedClient:
         self._health: dict[str, _Health] = {}
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
-        """What a script returns. A server that was restarted or replaced has to be sent its text again."""
+        """Run a script and return its reply. A server that was restarted or replaced has to be sent its text again."""
         try:
             return await self.ask(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return await self.ask(keys[0], "EVAL", script.text, len(keys), *keys, *arguments)
 
     async def ask(self, key: str, *command: Argument) -> object:
-        """What the server that holds this key replies. StoreUnavailable, or NoScriptError."""
+        """Send a command to the server that holds this key. StoreUnavailable, or NoScriptError."""
         server = self._server_of(key)
         health = self._health.setdefault(server, _Health())
         if health.fault:
@@ -241,7 +241,7 @@ class GuardedClient:
         raise StoreUnavailable(self._suspend(server, why))
 
     def odd_reply(self) -> StoreUnavailable:
-        """The fault of a server whose reply has a form that no script of ours returns."""
+        """Report a reply in a form that none of the scripts returns."""
         return StoreUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
 
     async def close(self) -> None:

@@ -102,7 +102,7 @@ def in_a_redis_cluster(place):
     nodes.flush()
 
     def opened(bounds):
-        return RedisStore(nodes.url, bounds, clock=clock, timeout=PATIENT)
+        return RedisStore(f"{nodes.url}?socket_timeout={PATIENT}", bounds, clock=clock, timeout=PATIENT)
 
     return Kept(opened, clock.forward, nodes.flush)
 
