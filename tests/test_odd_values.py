@@ -59,6 +59,7 @@ def half(value):
         (BLOCKS, lambda _: b"[" * 100_000),
         (BLOCKS, lambda value: value.replace(b'"covers":', b'"covers":"x","was":')),
         (BLOCKS, lambda value: value.replace(b'\\"role\\"', b'\\"roll\\"')),
+        (FACTS, lambda _: b"\x80\x81garbage"),
         (FACTS, lambda _: b"{}"),
         (FACTS, half),
     ],

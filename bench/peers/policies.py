@@ -12,7 +12,7 @@ from typing import Protocol
 
 from proxy.config.policies import resolved
 from proxy.config.shipped import policies
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import RequestTurn

@@ -19,9 +19,9 @@ from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice, roll
 from proxy.compaction.request_options import RequestOptions
 from proxy.compaction.session import OutgoingRequest, Services, Session
 from proxy.compaction.tenants import tenant_of
-from proxy.core import asides
+from proxy.core.agents import asides
 from proxy.core.conversation import Answer, Decision
-from proxy.core.messages import Request
+from proxy.core.model.messages import Request
 from proxy.core.recovery import Refusal
 from proxy.store.contract import Store
 from proxy.store.originals import Kept, Recording

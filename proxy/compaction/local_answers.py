@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.core.conversation import Decision
-from proxy.core.messages import Request
+from proxy.core.model.messages import Request
 from proxy.core.planning import Ready
 from proxy.errors import BadRequest
 from proxy.wire import chat, spoken

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from proxy.core.identity import chain
 from proxy.core.memory import Identity
-from proxy.core.messages import Request
+from proxy.core.model.identity import chain
+from proxy.core.model.messages import Request
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.originals import History, Kept, Originals, Recording
 from proxy.wire import chat

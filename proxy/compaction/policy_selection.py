@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from proxy.config import Choice, Config, Occasion, Policy
 from proxy.config.teams import ALL_PERCENT
-from proxy.core.identity import beginning
-from proxy.core.messages import Request
+from proxy.core.model.identity import beginning
+from proxy.core.model.messages import Request
 from proxy.core.rules import Rules
 from proxy.upstream import Client
 

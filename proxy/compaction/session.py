@@ -43,11 +43,11 @@ from proxy.core.conversation import (
     Turn,
 )
 from proxy.core.memory import Found, Identity, LookUp
-from proxy.core.messages import Request
+from proxy.core.model.messages import Request
 from proxy.core.overlay import Block
-from proxy.core.question import Question
 from proxy.core.recovery import Refusal
-from proxy.core.summary import Summary
+from proxy.core.summaries.question import Question
+from proxy.core.summaries.summary import Summary
 from proxy.core.window import LEARNED_SECONDS, Window, relative_prices, window_to_bytes
 from proxy.errors import ProxyError
 from proxy.lru import ByteBoundedCache

@@ -19,11 +19,11 @@ from time import perf_counter
 from proxy import events
 from proxy.core.accounting import NOT_REPORTED, Usage
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Identity, SummaryCandidate
-from proxy.core.messages import Request, understood
+from proxy.core.model.messages import Request, understood
 from proxy.core.pipeline import Count
-from proxy.core.question import Question, Try, tries
-from proxy.core.summary import Summary
-from proxy.core.verdict import Said, Verdict
+from proxy.core.summaries.question import Question, Try, tries
+from proxy.core.summaries.summary import Summary
+from proxy.core.summaries.verdict import Said, Verdict
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache

@@ -17,10 +17,10 @@ from proxy.config import prompts
 from proxy.config.model import ConfigModel
 from proxy.config.prompts import Prompt
 from proxy.core import pins, rules
-from proxy.core.observations import find_pattern_fault
+from proxy.core.agents.observations import find_pattern_fault
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
-from proxy.core.summary import Summaries
+from proxy.core.summaries.summary import Summaries
 
 DEFAULT = "default"
 _R = rules.Rules()

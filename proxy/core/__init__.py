@@ -1,25 +1,22 @@
-"""The heart: a client's history in, what is forwarded out. Pure functions over frozen values, standard library only.
+"""Core: decides what is forwarded in place of a client's history. Pure functions over frozen values, no I/O.
 
 In the order in which to read it:
 
-what a history is   messages     a request and its messages, the client's own bytes kept
-                    splice       change one value inside JSON bytes and no other byte
-                    groups       where a history may be cut, and what makes one valid
-                    identity     known again by its content: a chain of hashes
-                    asides       what a client says about compaction in the conversation itself
-how one shortens    pipeline     Draft, Step and run(): the loop that trusts no step
-                    steps/       the ways to shorten, one file each
-                    tools, calls                        what a call does; calls changed in their bytes
-                    names, outline, placeholder         what stays of a text that is cleared
-                    fold, notes, ledger/                what stands where a stretch was folded
-what is promised    overlay      Block: what stands for the first messages of a history, again and again
-                    pins         what must survive word for word, and the proof that it did
-what a model tells  summary      a summary put in place of what it covers
-                    question, retelling                 how a model is asked for one, so that it fits
-                    verdict      is this answer a summary?
-how it is decided   rules        what `decide()` is told: a policy's Rules, the Facts of the moment
-                    economics    is this rewrite worth its price?
-                    state        ConversationState: one history at one moment, with block, view, rules and facts
-                    ladder       the rungs from a full view down to its target
-                    planning     decide(): what to forward, and whether a new block is made
+values of a conversation  model/        messages, groups and turns, splicing, identity (the chain of hashes)
+                          head          the digest of what stands before a conversation
+ways to shorten           pipeline      Draft, Step and run(), which checks the laws after every step
+                          steps/        one way to shorten per file; steps/compat/ holds those no default uses
+                          calls, names, outline, placeholder   what stays of a call or a text that is cleared
+                          fold, notes   what stands where a stretch was folded
+what stays                overlay       Block: what stands for the first messages of a history, again and again
+                          pins          what must survive word for word, and the check that it did
+summaries by a model      summaries/    the question, the check of the answer, the summary in place of what it covers
+today's agents            agents/       their tools, the ledger of their work, their questions, their outputs as text
+the decision              rules         a policy's Rules and the Facts of a request
+                          economics     whether a rewrite is worth its price
+                          state         ConversationState: one history with block, view, rules and facts
+                          ladder        the rungs from a full view down to its target
+                          planning      decide(): what to forward, and whether a new block is made
+the orchestration         conversation  one request from its first byte to its last note, as actions
+                          memory, window, calibration, recovery, accounting   what it remembers and learns
 """

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator
 
-from proxy.core import splice
-from proxy.core.messages import Call, Message, literal
+from proxy.core.model import splice
+from proxy.core.model.messages import Call, Message, literal
 
 _SPOKEN = {"function": "arguments", "custom": "input"}
 

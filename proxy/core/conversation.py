@@ -18,11 +18,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from proxy.core import asides, economics, planning, recovery
+from proxy.core import economics, planning, recovery
 from proxy.core.accounting import NOT_REPORTED, Usage, dollars
+from proxy.core.agents import asides
 from proxy.core.calibration import UNCALIBRATED, Calibration, is_plausible
 from proxy.core.economics import Prices
-from proxy.core.groups import last_assistant
 from proxy.core.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -37,14 +37,15 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import Request
+from proxy.core.model.groups import last_assistant
+from proxy.core.model.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready
-from proxy.core.question import Question
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState
-from proxy.core.summary import Summary
+from proxy.core.summaries.question import Question
+from proxy.core.summaries.summary import Summary
 from proxy.core.window import LEARNED_SECONDS, UNKNOWN, LearnedLimit, Window, window_keys
 
 MAX_LOOK_UPS = 8

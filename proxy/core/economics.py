@@ -8,7 +8,7 @@ rare and deep, and best made while the cache is cold anyway: then they cost noth
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.pipeline import Count
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from proxy.core.groups import groups
-from proxy.core.messages import NOTE, Message
+from proxy.core.model.groups import groups
+from proxy.core.model.messages import NOTE, Message
 from proxy.core.notes import OPENING, notes, speaker
 from proxy.core.pipeline import Draft
 

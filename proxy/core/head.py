@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from proxy.core.identity import canonical
-from proxy.core.messages import Message, text_of
+from proxy.core.model.identity import canonical
+from proxy.core.model.messages import Message, text_of
 
 DIGEST_BYTES = 8
 _SPACE = r"(?:[ \t]{1,3})"

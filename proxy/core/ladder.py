@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from proxy.core.groups import snap
-from proxy.core.messages import Message
+from proxy.core.model.groups import snap
+from proxy.core.model.messages import Message
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.rules import Keep
 from proxy.core.state import ConversationState
-from proxy.core.summary import Summarize, carried
+from proxy.core.summaries.summary import Summarize, carried
 
 _ENOUGH = 0.9
 # How many times less than all of the middle is folded, before all of it is.

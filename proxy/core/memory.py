@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from proxy.core.calibration import UNCALIBRATED, Calibration
 from proxy.core.head import head_digest
-from proxy.core.identity import block_key, bound_key, chain
-from proxy.core.messages import Request
+from proxy.core.model.identity import block_key, bound_key, chain
+from proxy.core.model.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.rules import Anchor
 from proxy.core.window import Window, window_from_bytes

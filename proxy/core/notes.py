@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from proxy.core.messages import HEAD, NOTE, RESULTS, Message, literal
+from proxy.core.model.messages import HEAD, NOTE, RESULTS, Message, literal
 
 OPENING = "[Background, not an instruction: earlier messages of this conversation were folded to save space."
 CLOSING = "End of background. What is listed as done is done; the newest message of the user counts.]"

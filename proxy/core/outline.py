@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from proxy.core.calls import spoken
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.names import names
 
 _LINE_COST = 8

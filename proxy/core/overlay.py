@@ -15,10 +15,10 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.core.messages import Message, as_read_back, literal
+from proxy.core.model.messages import Message, as_read_back, literal
 from proxy.core.pipeline import Step
 from proxy.core.steps import frozen, thawed
-from proxy.core.summary import Summary
+from proxy.core.summaries.summary import Summary
 
 FORMAT = 2
 

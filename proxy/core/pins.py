@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from proxy.core.groups import last_user
-from proxy.core.messages import HEAD, NOTE, Message
+from proxy.core.model.groups import last_user
+from proxy.core.model.messages import HEAD, NOTE, Message
 
 MOST_PASSAGES = 250
 """Each passage is looked for in each message that may hold it, several times for a block."""

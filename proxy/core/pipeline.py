@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from proxy.core.groups import callers, flaws
-from proxy.core.messages import Call, Message
+from proxy.core.model.groups import callers, flaws
+from proxy.core.model.messages import Call, Message
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]

@@ -8,7 +8,7 @@ clock or a counter: the same result gets the same words every time.
 import re
 from collections.abc import Sequence
 
-from proxy.core.messages import Call
+from proxy.core.model.messages import Call
 
 _WORD = re.compile(r"\{(\w+)\}")
 _KEYS = (

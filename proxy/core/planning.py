@@ -15,15 +15,15 @@ from operator import is_
 from typing import Literal
 
 from proxy.core import economics
-from proxy.core.asides import is_aside
-from proxy.core.groups import groups
+from proxy.core.agents.asides import is_aside
 from proxy.core.ladder import DEEPEST, Rung, cleared, ladder
-from proxy.core.messages import Message
+from proxy.core.model.groups import groups
+from proxy.core.model.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.pipeline import StepReport
-from proxy.core.question import Question, asked, may_ask
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState
+from proxy.core.summaries.question import Question, asked, may_ask
 
 # How far over its limit a view may grow until a summary is there, where the window is not known.
 SUMMARY_OVERSHOOT_RATIO = 1.1

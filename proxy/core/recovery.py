@@ -11,7 +11,7 @@ from typing import Literal
 
 from proxy.core import planning
 from proxy.core.calibration import is_plausible
-from proxy.core.messages import Request
+from proxy.core.model.messages import Request
 from proxy.core.pipeline import Draft, run
 from proxy.core.planning import Ready
 from proxy.core.rules import Rules

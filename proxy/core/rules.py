@@ -7,9 +7,9 @@ in `Facts`. Figures are in tokens unless they say otherwise. The defaults did be
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from proxy.core.asides import ASIDES
+from proxy.core.agents.asides import ASIDES
+from proxy.core.agents.observations import OBSERVATIONS
 from proxy.core.economics import Prices
-from proxy.core.observations import OBSERVATIONS
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Step
 from proxy.core.steps import (
@@ -21,7 +21,7 @@ from proxy.core.steps import (
     DropMiddle,
     StripReasoning,
 )
-from proxy.core.summary import Summaries, Summary
+from proxy.core.summaries.summary import Summaries, Summary
 
 
 @dataclass(frozen=True, slots=True)

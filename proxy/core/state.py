@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core import pins
-from proxy.core.groups import groups, last_assistant, repair, snap, turns
-from proxy.core.messages import Message, Request, literal
+from proxy.core.agents.observations import is_text_style, mark_observations
+from proxy.core.agents.tools import offered, tool_names
+from proxy.core.model.groups import groups, last_assistant, repair, snap, turns
+from proxy.core.model.messages import Message, Request, literal
 from proxy.core.notes import notes, speaker
-from proxy.core.observations import is_text_style, mark_observations
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Count, Draft, quarter, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.core.summary import Summary
-from proxy.core.tools import offered, tool_names
+from proxy.core.summaries.summary import Summary
 
 WINDOW_REASONS = ("window", "cliff")
 LARGER_WINDOW_RATIO = 1.25

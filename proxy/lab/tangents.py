@@ -12,12 +12,13 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import ClassVar
 
-from proxy.core import pins, retelling
-from proxy.core.groups import groups, last_assistant, turns
-from proxy.core.messages import Message, Request
-from proxy.core.observations import mark_observations
+from proxy.core import pins
+from proxy.core.agents.observations import mark_observations
+from proxy.core.model.groups import groups, last_assistant, turns
+from proxy.core.model.messages import Message, Request
 from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.rules import Rules
+from proxy.core.summaries import retelling
 
 TASK = "it is where the task is set"
 NEWEST = "it is among the newest, which stay"

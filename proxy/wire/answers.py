@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.core import splice
+from proxy.core.model import splice
 from proxy.wire import bodies
 
 ROOM = 16 * 1024 * 1024

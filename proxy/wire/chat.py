@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.core import splice
-from proxy.core.messages import Call, Message, Request, understood
-from proxy.core.question import Try
+from proxy.core.model import splice
+from proxy.core.model.messages import Call, Message, Request, understood
+from proxy.core.summaries.question import Try
 
 _NULL = msgspec.Raw(b"null")
 _OUTPUT = ("max_completion_tokens", "max_tokens")

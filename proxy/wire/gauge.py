@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.core import splice
+from proxy.core.model import splice
 
 _SPEAKS = b'"usage"'
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")

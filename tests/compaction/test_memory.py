@@ -12,13 +12,13 @@ from proxy.compaction import session as module
 from proxy.compaction.session import StoreSecret
 from proxy.core.calibration import UNCALIBRATED, Calibration
 from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
-from proxy.core.identity import block_key
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
+from proxy.core.model.identity import block_key
 from proxy.core.overlay import Block, Part
 from proxy.core.pipeline import quarter
 from proxy.core.planning import Ready
 from proxy.core.rules import Anchor, Rules
-from proxy.core.summary import Summary
+from proxy.core.summaries.summary import Summary
 from proxy.core.window import LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore

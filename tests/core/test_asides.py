@@ -3,8 +3,8 @@
 import pytest
 from chat import call, request, says, system, tool, user
 
-from proxy.core.asides import ASIDES, find_command, find_compact_call, is_aside, was_asked
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.asides import ASIDES, find_command, find_compact_call, is_aside, was_asked
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
 from proxy.core.pins import fault
 
 

@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 from test_laws import FACTS, RULES
 from worker import Worker, turns
 
-from proxy.core.identity import chain
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.identity import chain
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Anchor, Facts, Keep, Rules
@@ -47,7 +47,7 @@ from proxy.core.steps import (
     StripReasoning,
     ToolHints,
 )
-from proxy.core.summary import Summaries
+from proxy.core.summaries.summary import Summaries
 
 BIG = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
 LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=6, max_size=12))

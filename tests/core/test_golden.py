@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from chat import parsed
 
-from proxy.core.messages import Message
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.messages import Message
 from proxy.core.outline import texts_of
 from proxy.core.pins import fixed
 from proxy.core.pipeline import Draft, run

@@ -14,12 +14,12 @@ from chat import call, history, says, system, user
 from worker import Worker
 
 from proxy.config.prompts import prompt
-from proxy.core.messages import understood
+from proxy.core.model.messages import understood
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
-from proxy.core.question import FOCUS, tries
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summary import Summaries, Summary
+from proxy.core.summaries.question import FOCUS, tries
+from proxy.core.summaries.summary import Summaries, Summary
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "summary"
 LOG = "\n".join(f"tests/test_session.py::test_expiry[{number}] PASSED" for number in range(60))

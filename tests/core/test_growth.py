@@ -7,9 +7,9 @@ from chat import KEY, TENANT, body, call, calls, parsed, says, user
 from growth import assert_grows_in_proportion
 
 from proxy.core import planning
-from proxy.core.groups import repair
-from proxy.core.identity import chain
-from proxy.core.ledger import ledger
+from proxy.core.agents.ledger import ledger
+from proxy.core.model.groups import repair
+from proxy.core.model.identity import chain
 from proxy.core.overlay import Block
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Draft

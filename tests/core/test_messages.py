@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from chat import parsed, request, says, system, user
 
-from proxy.core.messages import Call, literal, text_of, understood
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.messages import Call, literal, text_of, understood
 
 
 def message(value):

@@ -5,10 +5,10 @@ import json
 import pytest
 from chat import call, request, says, user
 
-from proxy.core.messages import literal
+from proxy.core.agents.tools import offered, tool_names
+from proxy.core.model.messages import literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.steps import ClipOutput, DedupOld
-from proxy.core.tools import offered, tool_names
 
 BODY = request(user("a"), call("Read", out="b"), says("c"), user("d"), says("e")).body
 NOTE = literal(b'{"role": "user", "content": "n"}', 1, 3, "note")

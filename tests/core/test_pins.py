@@ -3,8 +3,8 @@
 import pytest
 from chat import call, request, says, system, user
 
-from proxy.core.messages import NOTE, literal
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.messages import NOTE, literal
 from proxy.core.pins import Pins, fault, fixed, missing
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))

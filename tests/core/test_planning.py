@@ -8,13 +8,13 @@ from chat import KEY, TENANT, body, call, history, parsed, says, system, user
 from worker import Worker
 
 from proxy.core.economics import Prices
-from proxy.core.identity import chain
+from proxy.core.model.identity import chain
 from proxy.core.notes import OPENING
 from proxy.core.pins import Pins
 from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps import ClearResults, ClipOutput, OneLiners
-from proxy.core.summary import Summaries
+from proxy.core.summaries.summary import Summaries
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 ALONE = Summaries(enabled=False)

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker import Worker
 
-from proxy.core import retelling
-from proxy.core.messages import literal
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.messages import literal
 from proxy.core.pipeline import quarter
 from proxy.core.planning import NeedSummary
-from proxy.core.question import AGAIN, CLIPPED, Question, tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
-from proxy.core.summary import Summaries, Summary
-from proxy.core.verdict import Said, Verdict
+from proxy.core.summaries import retelling
+from proxy.core.summaries.question import AGAIN, CLIPPED, Question, tries
+from proxy.core.summaries.summary import Summaries, Summary
+from proxy.core.summaries.verdict import Said, Verdict
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 SHORT = Summaries(prompt="Sum it up.", max_tokens=100, ledger=400)

@@ -6,9 +6,9 @@ from chat import call, request, says, system, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core import retelling
-from proxy.core.messages import NOTE, literal
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.messages import NOTE, literal
+from proxy.core.summaries import retelling
 
 PIECES = (
     "</transcript>",

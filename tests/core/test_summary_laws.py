@@ -12,13 +12,13 @@ from test_failures import BIG, MIXED, breaks, mixed, orphans
 from worker import Worker, turns
 
 from proxy.core import notes
-from proxy.core.groups import flaws, groups, last_assistant
-from proxy.core.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.model.groups import flaws, groups, last_assistant
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import DropMiddle
-from proxy.core.summary import HEADING, Summaries, Summary
+from proxy.core.summaries.summary import HEADING, Summaries, Summary
 
 ACCOUNT = "## Goals\nThe user wants src/main.py to be mended.\n## Done\nTwo of its three tests passed."
 # Over its limit whatever comes, and with nothing but a summary to make room.

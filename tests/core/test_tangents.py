@@ -8,8 +8,8 @@ from histories import any_history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.groups import flaws
-from proxy.core.groups import turns as spans
+from proxy.core.model.groups import flaws
+from proxy.core.model.groups import turns as spans
 from proxy.core.pins import Pins
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.rules import Keep, Rules

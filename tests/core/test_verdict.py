@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.core.pipeline import quarter
-from proxy.core.verdict import Said, Verdict, judged
+from proxy.core.summaries.verdict import Said, Verdict, judged
 
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
 HEADINGS = ("Goal", "State", "Next")

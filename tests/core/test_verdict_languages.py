@@ -9,7 +9,7 @@ import pytest
 
 from proxy.config.prompts import prompt
 from proxy.core.pipeline import quarter
-from proxy.core.verdict import Said, judged
+from proxy.core.summaries.verdict import Said, judged
 
 ENGLISH = """## Goals and constraints
 "Mend the login in src/auth/session.ts, and do not touch the public API."

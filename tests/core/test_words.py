@@ -7,7 +7,7 @@ import pytest
 from chat import call, request, says, user
 
 from proxy.core import placeholder
-from proxy.core.messages import Call
+from proxy.core.model.messages import Call
 from proxy.core.notes import CLOSING, GO_ON, OPENING, framed, notes
 
 READ = Call("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from proxy.core.agents.tools import EXEMPT, listed
 from proxy.core.calls import with_arguments
-from proxy.core.messages import Call, Message
+from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 from proxy.core.placeholder import rows
-from proxy.core.tools import EXEMPT, listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import placeholder
-from proxy.core.messages import Call, Message
+from proxy.core.agents.tools import EXEMPT, listed, meaning
+from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
-from proxy.core.tools import EXEMPT, listed, meaning
 
 TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"

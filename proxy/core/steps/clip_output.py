@@ -8,11 +8,11 @@ it just asked for asks again. So only what is far beyond the ordinary is clipped
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.core.messages import Call, Message
+from proxy.core.agents.tools import listed
+from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import rows
-from proxy.core.tools import listed
 
 LARGEST_SHARE = 0.5
 """A result never takes more than this share of the usable window."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.core import placeholder
-from proxy.core.messages import Call, Message
+from proxy.core.agents.tools import EXEMPT, listed
+from proxy.core.model.messages import Call, Message
 from proxy.core.pipeline import Draft
-from proxy.core.tools import EXEMPT, listed
 
 Subsumption = tuple[str, str, str, str, str]
 """A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none."""

@@ -7,8 +7,8 @@ budget; each stretch between them becomes a note with the ledger of what was don
 from dataclasses import dataclass
 from typing import ClassVar
 
+from proxy.core.agents.ledger import ledger
 from proxy.core.fold import Stretch, folded, kept_words
-from proxy.core.ledger import ledger
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 

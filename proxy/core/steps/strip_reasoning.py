@@ -9,8 +9,8 @@ default.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.core import splice
-from proxy.core.messages import Message, kind_of, literal
+from proxy.core.model import splice
+from proxy.core.model.messages import Message, kind_of, literal
 from proxy.core.pipeline import Draft
 
 

@@ -17,7 +17,7 @@ from proxy.assembly import build_redaction
 from proxy.cli.output import format_table, print_error
 from proxy.compaction.summaries import fetch_whole_answer
 from proxy.config import Config, Upstream
-from proxy.core.messages import understood
+from proxy.core.model.messages import understood
 from proxy.core.pipeline import Count
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.cache import PROVIDER, Cache, Habit

@@ -26,11 +26,11 @@ from proxy.core.conversation import (
 )
 from proxy.core.economics import Prices
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Found, Identity, LookUp, SummaryCandidate
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.pipeline import quarter
-from proxy.core.question import Question
 from proxy.core.rules import Rules
-from proxy.core.summary import Summary
+from proxy.core.summaries.question import Question
+from proxy.core.summaries.summary import Summary
 from proxy.core.window import Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import Summarizer, SummaryRequest

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.placeholder import argument, failure
 from proxy.core.placeholder import failed as has_failed
 

@@ -13,10 +13,10 @@ from typing import Protocol
 
 from proxy.compaction.summaries import SummaryCall, SummaryCost
 from proxy.config import Upstream
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.pipeline import quarter
-from proxy.core.question import Question, Try, tries
-from proxy.core.verdict import Said
+from proxy.core.summaries.question import Question, Try, tries
+from proxy.core.summaries.verdict import Said
 from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens

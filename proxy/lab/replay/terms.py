@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from proxy.core.calls import strings
-from proxy.core.groups import callers
-from proxy.core.messages import Message
+from proxy.core.model.groups import callers
+from proxy.core.model.messages import Message
 from proxy.lab.replay.texts import lines_of, parse_arguments, texts_of
 from proxy.lab.replay.values import Kept
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from proxy.core.calls import strings
-from proxy.core.messages import text_of
+from proxy.core.model.messages import text_of
 
 REASONING = ("reasoning_content", "reasoning")
 _CACHE_ENTRIES = 50_000

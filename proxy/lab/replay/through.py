@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from proxy.config import Upstream as Address
-from proxy.core.messages import Message, Request, understood
+from proxy.core.model.messages import Message, Request, understood
 from proxy.core.pipeline import quarter
 from proxy.errors import ProxyError
 from proxy.lab.demo.speech import ModelReply, Usage, refusal

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.core.identity import follow
-from proxy.core.messages import understood
+from proxy.core.model.identity import follow
+from proxy.core.model.messages import understood
 from proxy.store.transcripts.archive import SavedConversation
 from proxy.store.transcripts.lines import AnswerLine, HeadLine, MessageLine, hash_head, parse
 

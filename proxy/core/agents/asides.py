@@ -8,9 +8,9 @@ another question at its end (an *aside*): the standing block applies to that too
 
 import re
 
-from proxy.core.messages import Call, Message, Request
-from proxy.core.observations import is_text_style, mark_observations
-from proxy.core.tools import tool_names
+from proxy.core.agents.observations import is_text_style, mark_observations
+from proxy.core.agents.tools import tool_names
+from proxy.core.model.messages import Call, Message, Request
 
 _TALK = "(?:conversation|session|transcript|chat|context|discussion)"
 ASIDES = (

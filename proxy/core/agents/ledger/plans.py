@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.core.ledger.deeds import PLAN, Deed, excerpt, spelled
-from proxy.core.tools import PLANS
+from proxy.core.agents.ledger.deeds import PLAN, Deed, excerpt, spelled
+from proxy.core.agents.tools import PLANS
 
 _TEXTS = ("content", "step", "title", "subject", "description", "text", "task", "name")
 _STATES = ("status", "state", "completed", "done")

@@ -9,9 +9,9 @@ so it can be prepared before it is needed, and any worker finds it.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from proxy.core.agents.ledger import ledger
 from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, folded, kept_words, noted, weight
-from proxy.core.ledger import ledger
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.notes import GO_ON, framed, note
 from proxy.core.pipeline import Count, Draft
 

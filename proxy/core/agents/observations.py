@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 from proxy.core.pins import Pins
 
 OBSERVATIONS = (

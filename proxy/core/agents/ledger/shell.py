@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.core.ledger.deeds import CHANGED, READ, Deed, Section, Span
+from proxy.core.agents.ledger.deeds import CHANGED, READ, Deed, Section, Span
 
 _LONGEST = 2_000
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Literal
 
-from proxy.core import splice
+from proxy.core.model import splice
 
 EXEMPT = ("*skill*", "*todo*", "task", "ask*", "*memory*", "update_plan", "*plan_mode", "exitplanmode", "compact")
 """Skills carry instructions, todos and plans carry state, questions carry a person's answer."""

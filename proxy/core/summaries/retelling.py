@@ -6,7 +6,7 @@ Everything in it is data: it stands in a frame that nothing inside can close, wh
 import re
 from collections.abc import Sequence
 
-from proxy.core.messages import Message
+from proxy.core.model.messages import Message
 
 _NAMES = {"system": "instruction", "developer": "instruction", "tool": "result", "function": "result"}
 _TAG = re.compile(r"<(?=[\s/]{0,8}(?:transcript|earlier-summary)\b)", re.IGNORECASE)

@@ -8,8 +8,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from proxy.core.ledger.deeds import CHANGED, Deed
-from proxy.core.messages import Call
+from proxy.core.agents.ledger.deeds import CHANGED, Deed
+from proxy.core.model.messages import Call
 
 _FENCE = "```"
 _EDIT = re.compile(r"^([^\s<>`*=][^\n<>`*]{0,200})\n(?:```[^\n]*\n)?<{5,9} ?SEARCH", re.MULTILINE)

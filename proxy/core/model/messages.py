@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from proxy.core import splice
+from proxy.core.model import splice
 
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")

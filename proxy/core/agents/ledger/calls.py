@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.core import placeholder
-from proxy.core.ledger import identifiers, plans, shell
-from proxy.core.ledger.deeds import (
+from proxy.core.agents.ledger import identifiers, plans, shell
+from proxy.core.agents.ledger.deeds import (
     CHANGED,
     ERRORS,
     OTHER,
@@ -21,8 +21,8 @@ from proxy.core.ledger.deeds import (
     excerpt,
     spelled,
 )
-from proxy.core.messages import Call
-from proxy.core.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
+from proxy.core.agents.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
+from proxy.core.model.messages import Call
 
 _ARGUMENTS = 6
 _ARGUMENT = 80

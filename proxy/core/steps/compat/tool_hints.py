@@ -8,13 +8,13 @@ counts. What it leaves open, and tools without a hint, follow the step's own `re
 from dataclasses import dataclass
 from typing import ClassVar
 
+from proxy.core.agents.tools import EXEMPT, listed
 from proxy.core.calls import without
-from proxy.core.messages import Call, Message
+from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
 from proxy.core.steps.clear_arguments import ClearArguments
 from proxy.core.steps.clear_results import TEMPLATE, foldable, folded
-from proxy.core.tools import EXEMPT, listed
 
 Hint = tuple[str, str, str]
 """A tool (glob), then `keep`, `strip`, `remove` or "" (as the step says) for its request and for its response."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.ledger.deeds import NAMED, Deed
+from proxy.core.agents.ledger.deeds import NAMED, Deed
 
 _ANSWER = 400
 """A result up to this many characters is an answer."""

@@ -7,7 +7,7 @@ What was left out is counted in the heading.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from proxy.core.ledger.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SECTIONS, Deed, Section, Span, excerpt
+from proxy.core.agents.ledger.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SECTIONS, Deed, Section, Span, excerpt
 
 _SPANS = 6
 Clean = Callable[[str], str]

@@ -9,16 +9,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from proxy.core import retelling
 from proxy.core.fold import is_of_summary
-from proxy.core.groups import groups
-from proxy.core.messages import NOTE, Message
+from proxy.core.model.groups import groups
+from proxy.core.model.messages import NOTE, Message
 from proxy.core.notes import GO_ON
 from proxy.core.pipeline import Count
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
-from proxy.core.summary import NOTED, Summaries, standing
-from proxy.core.verdict import Said, Verdict, judged
+from proxy.core.summaries import retelling
+from proxy.core.summaries.summary import NOTED, Summaries, standing
+from proxy.core.summaries.verdict import Said, Verdict, judged
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIPPED = 2_000

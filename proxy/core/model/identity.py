@@ -16,8 +16,8 @@ lock.
 import re
 from hashlib import blake2b
 
-from proxy.core import splice
-from proxy.core.messages import Message, Request
+from proxy.core.model import splice
+from proxy.core.model.messages import Message, Request
 
 VERSION = b"c1"
 SIZE = 20

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.core import splice
-from proxy.core.messages import Message, kind_of
+from proxy.core.model import splice
+from proxy.core.model.messages import Message, kind_of
 from proxy.core.pipeline import Draft
 
 _LABELS = {"image_url": "an image", "input_audio": "a sound recording", "file": "a file"}

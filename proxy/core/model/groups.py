@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import is_
 
-from proxy.core.messages import Call, Message, literal
+from proxy.core.model.messages import Call, Message, literal
 
 MISSING = "[No result of this call was recorded.]"
 

@@ -5,8 +5,8 @@ for the CLI.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from proxy.core.agents.tools import listed, offered, tool_names
 from proxy.core.pipeline import Draft
-from proxy.core.tools import listed, offered, tool_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from proxy.core import placeholder
 from proxy.core.fold import Stretch, folded, kept_words
-from proxy.core.groups import callers, turns
-from proxy.core.messages import Message
+from proxy.core.model.groups import callers, turns
+from proxy.core.model.messages import Message
 from proxy.core.pipeline import Draft
 
 _TOOLS_NAMED = 6

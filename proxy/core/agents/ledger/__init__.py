@@ -12,12 +12,12 @@ order.
 import re
 from collections.abc import Iterator, Sequence
 
-from proxy.core.groups import callers
-from proxy.core.ledger import identifiers, prose
-from proxy.core.ledger.book import Book, Clean
-from proxy.core.ledger.calls import called, notices
-from proxy.core.ledger.deeds import SAID, Deed, excerpt
-from proxy.core.messages import Message
+from proxy.core.agents.ledger import identifiers, prose
+from proxy.core.agents.ledger.book import Book, Clean
+from proxy.core.agents.ledger.calls import called, notices
+from proxy.core.agents.ledger.deeds import SAID, Deed, excerpt
+from proxy.core.model.groups import callers
+from proxy.core.model.messages import Message
 
 __all__ = ["ledger"]
 
