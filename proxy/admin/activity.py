@@ -60,7 +60,7 @@ async def list_acts(context: AdminContext, request: AdminRequest) -> Json:
 
 
 async def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
-    """What is in force, without its secrets."""
+    """The configuration in force, without secrets."""
     config = context.config()
     return {
         "release": __version__,

@@ -1,4 +1,4 @@
-"""What a route of the admin API is given, and how one is declared.
+"""Context, request and declaration of an admin API route.
 
 A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value. Query and body are checked against
 the types that its `Route` names before it is called.
@@ -30,7 +30,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What the routes of one worker work with."""
+    """Services of one worker for the routes."""
 
     config: Callable[[], Config]
     """The configuration in force."""

@@ -131,7 +131,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
 
 
 def _messages(history: History | str) -> Json:
-    """What the kept originals tell of the history that is looked at; a text says why there are none."""
+    """Messages of the requested history from the kept originals; a text says why there are none."""
     if isinstance(history, str):
         nothing: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
         return {**nothing, "why_no_pieces": history}

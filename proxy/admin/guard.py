@@ -1,4 +1,4 @@
-"""Who may come in below /admin: under which name, with which key, from which page.
+"""Authentication below /admin: host name, admin key or session, and page origin.
 
 Programs show the key itself (`Authorization: Bearer`). A browser shows it once, in the login form, and then a session:
 a moment at which it ends, signed with a key that is made of the admin key. Any worker can tell a good one, none has to
@@ -47,7 +47,7 @@ HOW = (
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who has come in, for the audit log."""
+    """An authenticated caller, for the audit log."""
 
     who: str
     address: str
@@ -81,10 +81,10 @@ class Guard:
         asked = urlsplit(origin or "")
         ours = asked.netloc.lower() == request.headers.get("Host", "").lower()
         if not asked.netloc or not (ours or host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
-            raise ForeignOrigin("what changes something must come from the dashboard's own pages, or with the key")
+            raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
     async def admit(self, request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
-        """Whoever shows the key or a session. NeedsAdminKey: nobody else."""
+        """The caller, by key or session. NeedsAdminKey: neither is valid."""
         key, address = admin.key_of(config), request.remote or ""
         shown = request.headers.get("Authorization", "")
         if shown.lower().startswith(_BEARER):
@@ -118,7 +118,7 @@ class Guard:
 
 
 def make_session(key: str, now: float) -> str:
-    """What a browser shows from now on."""
+    """A session token for a browser."""
     told = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
     return f"{told}.{_signature(told, key)}"
 

@@ -1,4 +1,4 @@
-"""What became of each message: of a history and the block that stands for it, as they were when it was forwarded.
+"""Status of each message: kept, shortened or folded, from a history and the block that was applied to it.
 
 Pure. The view follows from both, as it did then; so each message is kept as it was sent, or stands there shortened by
 a step, or is told by a note, or by a summary, or not at all.
@@ -20,7 +20,7 @@ FATES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
 
 @dataclass(frozen=True, slots=True)
 class MessageStatus:
-    """Of one message."""
+    """Status of one message."""
 
     fate: str
     step: str = ""
@@ -51,7 +51,7 @@ class View:
 
 
 def show_without_block(request: Request) -> View:
-    """Nothing stands for it."""
+    """The view of a history without a block."""
     return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
 
 

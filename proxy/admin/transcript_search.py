@@ -53,7 +53,7 @@ def find_titles(config: Config, wanted: Iterable[tuple[str, str]]) -> dict[str, 
 def search(
     archive: Archive, text: str, *, case: bool, tenant: str, most: int, seconds: float
 ) -> tuple[list[Hit], bool]:
-    """Where a text is found, the newest conversations first; and whether all of them were searched."""
+    """Hits of a text, newest conversations first, and whether all were searched."""
     end, hits = time.monotonic() + seconds, list[Hit]()
     for saved in archive.newest_first(tenant):
         for hit in _find_hits(saved, text, case=case):

@@ -1,4 +1,4 @@
-"""What-if: kept conversations of the last days, turn by turn through a policy and through today's.
+"""Trial of a policy (what-if): kept conversations replayed through it and through another one.
 
 The replay itself runs in a process of its own (`proxy.lab.what_if`): it is pure Python and would hold up every other
 request of this worker. Here the request is checked, the conversations are handed over, and the process is ended when

@@ -38,7 +38,7 @@ class Beside:
         return cls(block, view.messages) if view.block is not None else None
 
     def instead_of(self, place: int, said: MessageLine) -> Iterator[tuple[str, bytes]]:
-        """What was seen where a message stood, each with a word about it; nothing: the message itself."""
+        """Forwarded messages in place of one message, each with a label; none: the message itself."""
         for message in self.view:
             if message.start == place and message.raw != said.message:
                 many = message.stop - place
@@ -47,7 +47,7 @@ class Beside:
             yield "left out", b""
 
     def after(self, place: int) -> Iterator[tuple[str, bytes]]:
-        """What was seen after the last message."""
+        """Forwarded messages after the last one of the conversation."""
         yield from (("seen", message.raw) for message in self.view if message.start >= place)
 
 

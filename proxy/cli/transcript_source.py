@@ -12,7 +12,7 @@ from proxy.store.transcripts.reading import Transcript, read_transcript
 
 
 class NotFoundError(Exception):
-    """What was asked for does not exist; the text says what does."""
+    """No such conversation; the text says which there are."""
 
 
 @dataclass(frozen=True, slots=True)

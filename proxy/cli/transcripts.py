@@ -174,7 +174,7 @@ def _verification_row(result: Verification) -> tuple[object, ...]:
 
 
 def _remarks(results: list[Verification], key: bytes | None) -> Iterator[str]:
-    """What is no fault and still worth knowing."""
+    """Remarks that are not faults."""
     if results and key is None:
         yield "There is no key in the state: links are not derived again, only their order is checked."
     if altered := sum(result.altered for result in results):

@@ -9,11 +9,11 @@ from typing import Any
 
 
 class UnreadableError(ValueError):
-    """It is no conversation in any form that is read here."""
+    """Not a conversation in any form that is read here."""
 
 
 def request_of(text: str, model: str) -> bytes:
-    """The request that sends this conversation. A body keeps its bytes; other forms are written anew."""
+    """The request that sends this conversation. A request body keeps its bytes; other forms are encoded."""
     value = _whole(text)
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         return text.encode("utf-8", "surrogatepass")

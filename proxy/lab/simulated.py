@@ -1,4 +1,4 @@
-"""A simulated OpenAI-compatible API on loopback: what it says is a simulated model's, how it says it is HTTP."""
+"""HTTP server on loopback with an OpenAI-compatible API, in front of a simulated model."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _LARGEST = 64 * 1024 * 1024
 
 
 class Speaker(Protocol):
-    """What is simulated: the demo's model, or the one that only repeats what was recorded."""
+    """A model behind the server: the demo's, or the recorder of `replay --through`."""
 
     @property
     def window(self) -> int: ...
@@ -42,7 +42,7 @@ class SimulatedServer:
         await self._runner.cleanup()
 
     async def _models(self, _: web.Request) -> web.Response:
-        """Asked for its window, it tells it, as vLLM and its kin do."""
+        """The list of models with the window, as vLLM reports it."""
         row = {"id": "simulated", "object": "model", "max_model_len": self.model.window}
         return web.json_response({"object": "list", "data": [row]})
 

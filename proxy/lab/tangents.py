@@ -1,4 +1,4 @@
-"""Turns that are off the track of a conversation: a model is asked which these are, a person says which of them go.
+"""Tangents: turns of a conversation that a model calls off the track, and a person drops by number.
 
 A model may be wrong about what is beside the point, and a text that it reads may want it to be. So its answer changes
 nothing: it is a list, read strictly, of turns that could go at all. Only turns that a person names are dropped, by the
@@ -20,8 +20,8 @@ from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.rules import Rules
 from proxy.core.summaries import retelling
 
-TASK = "it is where the task is set"
-NEWEST = "it is among the newest, which stay"
+TASK = "it sets the task"
+NEWEST = "it is among the newest turns, which are kept"
 UNANSWERED = "the model has not answered it yet"
 FIXED = "it holds an instruction or a pinned passage"
 
@@ -57,7 +57,7 @@ class TurnSpan:
 
 @dataclass(frozen=True, slots=True)
 class Tangent:
-    """What a model holds to be off the track."""
+    """A turn that the model calls a tangent, with its reason."""
 
     turn: int
     why: str
@@ -95,19 +95,19 @@ class Turns:
 
     @property
     def offered(self) -> tuple[int, ...]:
-        """Those that could go."""
+        """Numbers of the turns that can be dropped."""
         every = {turn.number for turn in self.listed}
         return tuple(turn.number for turn in self.listed if not self.find_obstacle(turn.number, every))
 
     def find_obstacle(self, number: int, named: Collection[int]) -> str:
-        """Why this turn cannot go when these do, or nothing."""
+        """Why this turn cannot be dropped together with `named`; empty if it can."""
         if not 0 < number <= len(self.listed):
-            return f"there are turns 1 to {len(self.listed)}"
+            return f"unknown turn: there are turns 1 to {len(self.listed)}"
         turn = self.listed[number - 1]
         if turn.must_stay:
             return turn.must_stay
         if any(mate not in named or self.listed[mate - 1].must_stay for mate in turn.linked):
-            return f"calls and their results reach across turns {turn.linked[0]} to {turn.linked[-1]}: all go, or none"
+            return f"calls and results link turns {turn.linked[0]} to {turn.linked[-1]}: drop all or none"
         return ""
 
     def messages(self, number: int) -> tuple[Message, ...]:
@@ -115,7 +115,7 @@ class Turns:
         return self.body[places.start : places.stop]
 
     def build_question(self, clip: int, clean: Callable[[str], str] = str) -> str:
-        """What a model is asked; of results longer than `clip` characters it sees the beginning and the end.
+        """The question for the model. Results longer than `clip` characters show beginning and end only.
 
         The mark of the frame is the digest of what stands in it: nothing inside can hold it, or close the frame.
         """

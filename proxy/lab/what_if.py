@@ -1,4 +1,4 @@
-"""What-if: kept conversations through two policies, in a process of its own.
+"""Trial of a policy on kept conversations, in a process of its own (what-if).
 
 `proxy.admin.what_if` starts `python -m proxy.lab.what_if`, writes a job and the conversations to its standard input,
 and reads one JSON answer. A worker cannot do this itself: replay is pure Python and would hold up every other request.

@@ -161,7 +161,7 @@ def test_what_cannot_go_stays_and_the_report_says_why():
     assert "Fix the parser." in texts
     assert "Fix them." in texts
     assert "How is the weather in Oslo?" not in texts
-    outside = "there are turns 1 to 4"
+    outside = "unknown turn: there are turns 1 to 4"
     assert why == {"turn 0": outside, "turn 1": TASK, "turn 4": NEWEST, "turn 9": outside}
 
 
@@ -171,7 +171,7 @@ LATE.insert(6, {"role": "user", "content": "Wait."})  # between the results of o
 
 
 def test_turns_that_a_call_reaches_across_go_together_or_not_at_all():
-    across = "calls and their results reach across turns 2 to 3: all go, or none"
+    across = "calls and results link turns 2 to 3: drop all or none"
     assert left(of(LATE), 2)[1] == {"turn 2": across}
     assert left(of(LATE), 3, 4)[1] == {"turn 3": across}
     texts, why = left(of(LATE), 2, 3)

@@ -167,7 +167,7 @@ async def test_what_is_named_is_reported_turn_by_turn(run):
         ("turn 2", 4),
         ("turn 3", 2),
     ]
-    assert report["steps"][0]["refused"] == "it is where the task is set"
+    assert report["steps"][0]["refused"] == "it sets the task"
     assert report["tokens_before"] - report["tokens_after"] == sum(step["saved"] for step in report["steps"]) > 1_000
     assert (report["messages_before"], report["messages_after"]) == (10, 4)
 
@@ -182,7 +182,7 @@ async def test_applied_exactly_these_turns_are_gone(run):
 async def test_applied_either_all_that_was_named_goes_or_nothing(run):
     told = await run("--drop", "2,4", "--apply")
     assert (told.code, told.out) == (1, "")
-    assert told.complaint == "turn 4 cannot go: it is among the newest, which stay\nnothing was dropped\n"
+    assert told.complaint == "turn 4 cannot go: it is among the newest turns, which are kept\nnothing was dropped\n"
 
 
 @pytest.mark.parametrize(("text", "named"), [("3", {3}), ("3,7-9", {3, 7, 8, 9}), ("2-2, 2", {2})])

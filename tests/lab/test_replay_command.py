@@ -37,7 +37,7 @@ def test_what_was_not_read_as_it_stands_is_said(tmp_path, capsys):
     (tmp_path / "shopping.json").write_text('{"items": ["bread"]}')
     assert replay(str(tmp_path), "--policy", "nothing") == 0
     assert capsys.readouterr().err.splitlines() == [
-        "files of no known form, passed over: 1",
+        "files of unknown form, skipped: 1",
         "lines that are no JSON, left out: 1",
         "calls without a recorded result, answered by a fixed text: 1",
     ]
@@ -82,9 +82,9 @@ def test_results_are_kept_and_a_page_is_written(saved, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "nothing to replay: name files, or say --sample"),
+        ([], "nothing to replay: name files, or use --sample"),
         (["missing.json"], "missing.json"),
-        (["--sample", "--policy", "mine"], "there is no policy 'mine'; there are default, "),
+        (["--sample", "--policy", "mine"], "unknown policy 'mine' (known: default, "),
     ],
 )
 def test_what_cannot_be_done_is_said(capsys, arguments, complaint):

@@ -29,7 +29,7 @@ from proxy.wire import chat
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the conversation."""
+    """The shortened conversation, with sizes and reports."""
 
     request: Request
     view: tuple[Message, ...]
@@ -133,7 +133,7 @@ def _outcome_of(scene: ConversationState, shorter: Draft, reports: Sequence[Step
 
 
 def _index_links(request: Request) -> list[bytes]:
-    """Nobody will look for this conversation again, so its places do for links."""
+    """Indices as links: no block of this conversation is looked up later."""
     return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
 
 

@@ -1,4 +1,4 @@
-"""`demo`: the proxy at work before your eyes. No key, no network: the agent and the model are simulated, and say so."""
+"""`demo`: run the real proxy between a simulated agent and a simulated model. No key, no network."""
 
 import argparse
 import asyncio
@@ -31,14 +31,14 @@ from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
-"""Between two turns, so that one can watch; but not longer than this in all."""
+"""Pause between two turns, and the longest time for all pauses together."""
 SUMMARY_SECONDS = 2.0
 NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT_LINES + 12
 INTERRUPTED_STATUS = 130
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    what = "watch it work: a simulated agent, a simulated model, the real proxy; no key, no network"
+    what = "run the real proxy between a simulated agent and a simulated model; no key, no network"
     parser = commands.add_parser("demo", help=what, description=what)
     parser.add_argument(
         "--turns", metavar="N", type=_parse_turns, default=TURNS, help=f"length of the run (default {TURNS})"
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         return asyncio.run(_run_demo(args, tempfile.mkdtemp(prefix="compaction-proxy-demo-")))
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
-    except BrokenPipeError:  # whoever reads along has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -86,7 +86,7 @@ async def _run_demo(args: argparse.Namespace, state: str) -> int:
 
 
 def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
-    """The exit code; a run that did not come to its end says why."""
+    """Exit status of the run; prints why it did not finish."""
     fault = playing.exception()
     if isinstance(fault, ConnectionError):
         return print_error(str(fault))
@@ -106,7 +106,7 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 
 @asynccontextmanager
 async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
-    """The proxy as `serve` would run it, on a free port of this machine and with nothing set but what it must know."""
+    """Base URL of a proxy that runs as with `serve`, on a free port, with defaults only."""
     loaded = _configure(upstream, state)
     sock = supervisor.bind_socket(loaded.config)
     serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
@@ -115,7 +115,7 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
         yield f"{url_of(loaded.config, sock)}/v1"
     finally:
         if not serving.done():
-            signal.raise_signal(signal.SIGTERM)  # as anybody would stop it
+            signal.raise_signal(signal.SIGTERM)  # the way a user stops it
         await serving
 
 
@@ -131,13 +131,13 @@ def _configure(upstream: str, state: str) -> Loaded:
 
 
 def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
-    """How to look at what was kept."""
+    """Commands that show the kept originals."""
     named = next((turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), "")
     if not any(turn.read_note("") in ("created", "applied") for turn in turns):
-        return [" Nothing was shortened, so no originals had to be kept. A longer run shows more."]
+        return [" Nothing was shortened, so no originals were kept. Try a longer run: --turns 150"]
     where = f"--state {shlex.quote(state)}"
     return [
-        " Nothing is lost. The originals, and what the model saw of them:",
+        " The originals are kept. To see them, and what the model saw:",
         "",
         f"   compaction-proxy transcripts list {where}",
         f"   compaction-proxy transcripts show {named} --compacted {where}",
@@ -146,7 +146,7 @@ def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
 
 @dataclass(slots=True)
 class Screen:
-    """Where it is shown: drawn over and over on a terminal, line by line anywhere else."""
+    """Output of the demo: redrawn on a terminal, line by line anywhere else."""
 
     out: TextIO
     draws: bool

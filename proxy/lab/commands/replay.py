@@ -1,6 +1,6 @@
-"""`replay`: saved conversations turn by turn, through policies or through any running proxy, and what came of it.
+"""`replay`: replay saved conversations turn by turn through policies or a running proxy, and print the scorecard.
 
-Nothing is sent anywhere, except where a proxy (`--through`) or a model (`--summarizer`) is named.
+Nothing is sent anywhere unless a proxy (`--through`) or a model (`--summarizer`) is named.
 """
 
 import argparse
@@ -34,17 +34,17 @@ from proxy.lab.simulated import SimulatedServer
 
 DEFAULT_WINDOW_TOKENS = 128_000
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
-"""What the published scorecard compares."""
+"""Policies of the published scorecard."""
 INTERRUPTED_STATUS = 130
 _MODEL = "model"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    what = "saved conversations, turn by turn: tokens, cache, cost, rewrites, validity, retention, per policy"
+    what = "replay saved conversations: tokens, cache, cost, rewrites, validity and retention of each policy"
     parser = commands.add_parser("replay", help=what, description=what)
     parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="sessions, requests, or folders of them")
-    parser.add_argument("--sample", action="store_true", help="conversations that are made here, the same everywhere")
-    parser.add_argument("--limit", metavar="N", type=int, default=0, help="only an even share of them, about N")
+    parser.add_argument("--sample", action="store_true", help="replay built-in sample conversations")
+    parser.add_argument("--limit", metavar="N", type=int, default=0, help="only about N of them, evenly spread")
     _add_trial_options(parser)
     _add_upstream_options(parser)
     _add_output_options(parser)
@@ -54,12 +54,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _add_trial_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="P", action="append", help="only this policy; may be repeated")
-    parser.add_argument("--all", action="store_true", help="beside the default all designs that it is compared with")
+    parser.add_argument("--all", action="store_true", help="all policies of the published scorecard")
     parser.add_argument("--summarizer", metavar="S", default="stand-in", help="`stand-in`, `none`, or a model's URL")
-    parser.add_argument("--summarizer-model", metavar="M", default="", help="the model to ask there, if not the same")
-    parser.add_argument("--through", metavar="URL", help="send the turns to this proxy instead; it must forward to ...")
-    parser.add_argument("--name", metavar="NAME", default="", help="what the table calls it (default: its URL)")
-    parser.add_argument("--listen", metavar="PORT", type=int, default=9900, help="... this port, where we record")
+    parser.add_argument(
+        "--summarizer-model", metavar="M", default="", help="model to ask there (default: the conversation's)"
+    )
+    parser.add_argument(
+        "--through", metavar="URL", help="replay through this running proxy; it must forward to --listen"
+    )
+    parser.add_argument("--name", metavar="NAME", default="", help="its name in the tables (default: its URL)")
+    parser.add_argument(
+        "--listen", metavar="PORT", type=int, default=9900, help="port of the recording upstream (default 9900)"
+    )
 
 
 def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
@@ -72,16 +78,20 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cache", choices=HABITS, default="provider", help="how the upstream caches")
     prices = (*PRICES, _MODEL)
-    parser.add_argument("--prices", choices=prices, default=".1/1.25", help="the prices that policies are told")
-    parser.add_argument("--model", metavar="M", default="", help="priced and counted as this one, not as recorded")
+    parser.add_argument("--prices", choices=prices, default=".1/1.25", help="prices that policies are given")
+    parser.add_argument(
+        "--model", metavar="M", default="", help="model for prices and token counts, instead of the recorded one"
+    )
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many processes")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="keep results here; a run that broke off goes on")
-    parser.add_argument("--by", choices=("source", "terms"), help="further tables: by kind of agent, or of term")
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="a page with pictures, to send to somebody")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="number of processes (default 1)")
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="file for results; an interrupted run continues from it"
+    )
+    parser.add_argument("--by", choices=("source", "terms"), help="more tables: by kind of agent, or of term")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write an HTML report to this file")
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -101,32 +111,32 @@ def run_replay(args: argparse.Namespace) -> int:
 
 
 class UnknownPolicy(ValueError):
-    """Nothing goes by this name."""
+    """Unknown policy name."""
 
 
 def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
-        raise UnreadableError("nothing to replay: name files, or say --sample")
+        raise UnreadableError("nothing to replay: name files, or use --sample")
     read = [each for path in args.files for each in sessions.read_sessions(path)]
     for remark in _remarks(read):
         print(remark, file=sys.stderr)  # noqa: T201
     found = sample.conversations() if args.sample else []
     found += [conversation for session in read for conversation in session.conversations]
     if not found:
-        raise UnreadableError("there is no conversation with a request in these")
+        raise UnreadableError("these files hold no conversation with a request")
     return found[:: max(1, len(found) // args.limit) if args.limit else 1]
 
 
 def _remarks(read: Sequence[sessions.Session]) -> Iterator[str]:
-    """What was not read as it stands: a figure is worth what is known of the record it was made from."""
-    noted = Counter("files of no known form, passed over" for session in read if not session.format)
+    """Remarks on what was left out or repaired while reading, with counts."""
+    noted = Counter("files of unknown form, skipped" for session in read if not session.format)
     for session in read:
         noted.update(session.notes)
     yield from (f"{what}: {times:,}" for what, times in noted.items())
 
 
 def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
-    """The results of the named policies, and of the proxy; if neither is named, of doing nothing and the default."""
+    """Results of the named policies and proxy; without either, of doing nothing and of the default policy."""
     upstream = UpstreamModel(args.window, HABITS[args.cache], args.model)
     ledger, bar = ResultFile(args.out), ProgressBar(sys.stderr, "conversations")
     usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
@@ -151,7 +161,7 @@ async def _replay_through(
 def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
     policy = config.policy(name) if name in config.all_policies else None
     if policy is None and name not in DESIGNS:
-        raise UnknownPolicy(f"there is no policy {name!r}; there are {', '.join((*config.all_policies, *DESIGNS))}")
+        raise UnknownPolicy(f"unknown policy {name!r} (known: {', '.join((*config.all_policies, *DESIGNS))})")
     rules = DESIGNS[name] if policy is None else policy.rules(name)
     return Trial(
         name=name,
@@ -186,7 +196,7 @@ def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
 
 
 def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
-    """What one must know to read the tables."""
+    """Conversations, window, cache and summarizer of the run, in a sentence."""
     many = len({result.conversation for result in results})
     requests = max((scores.requests for scores in scorecard.totals(results).values()), default=0)
     who = standin.LABEL if args.summarizer == "stand-in" else args.summarizer

@@ -104,7 +104,7 @@ class SimulatedModel:
         return self.manner.window
 
     async def answer(self, body: bytes) -> ModelReply:
-        """What it says to a request."""
+        """The reply to one request."""
         at = perf_counter()
         request = chat.parse(body)
         if request is None:
@@ -125,7 +125,7 @@ class SimulatedModel:
         return replace(said, usage=usage)
 
     def _breaks(self, links: Sequence[bytes]) -> bool:
-        """Whether a turn is no continuation of the last one."""
+        """True when a turn does not continue the one before it."""
         before, self._last = self._last, links
         return list(links[: len(before)]) != list(before)
 
@@ -175,7 +175,7 @@ def link_prefixes(pieces: Sequence[bytes]) -> list[bytes]:
 
 
 def find_breach(messages: Sequence[Message]) -> str:
-    """What a strict server refuses: a result without its call, a call without its result, no user."""
+    """The rule a request breaks: a result without its call, a call without result, no user. Empty: none."""
     waiting: list[str] = []
     for place, message in enumerate(messages):
         if message.role == "tool":

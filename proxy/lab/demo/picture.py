@@ -43,7 +43,7 @@ class Ink:
 
 @dataclass(frozen=True, slots=True)
 class Scenery:
-    """What is known before the first turn."""
+    """Values that are known before the first turn."""
 
     run: Run
     untouched: Sequence[Usage]
@@ -154,7 +154,7 @@ def _colour_row(row: str, ink: Ink) -> str:
 
 
 def describe_step(run: Run, turns: int) -> str:
-    """What the agent is about."""
+    """Calls of the agent in this step, in short."""
     if turns == 0:
         return "reading its task"
     step = run.steps[turns - 1]
@@ -175,7 +175,7 @@ def _format_pair(one: str, figure: str, other: str, second: str, ink: Ink | None
 
 
 def format_lines(moment: Moment) -> Iterator[str]:
-    """What is worth a line after this turn, where nothing can be drawn."""
+    """Lines to print after this turn, where the output is not a terminal."""
     number, last = len(moment.turns), moment.turns[-1]
     if last.read_note("") == "created":
         before, after = int(last.read_note("-tokens-before")), int(last.read_note("-tokens-after"))
@@ -192,7 +192,7 @@ def format_lines(moment: Moment) -> Iterator[str]:
 
 
 def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
-    """What it came to, and what it would have come to."""
+    """Totals with the proxy and without."""
     scenery, tally, without = moment.scenery, moment.tally, moment.without
     turns = len(moment.turns)
     sent = max((each.prompt for each in scenery.untouched[:turns]), default=0)

@@ -147,7 +147,7 @@ class Run:
         }
 
     def answer(self, number: int) -> dict[str, Any]:
-        """What the model says in this step, as the message it sends."""
+        """The model's message in this step."""
         step = self.steps[number]
         message: dict[str, Any] = {"role": "assistant", "content": step.says or None}
         if step.acts:
@@ -162,7 +162,7 @@ class Run:
         return message
 
     def result(self, call_id: str) -> dict[str, Any]:
-        """What the tool gives, as the message the client sends."""
+        """The client's message with a tool result."""
         return {"role": "tool", "tool_call_id": call_id, "content": self.places[call_id][1].result}
 
     @cached_property

@@ -30,7 +30,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What is answered, after how long."""
+    """A reply of the simulated model, and its delay."""
 
     status: int = 200
     message: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the simulated model answers when it is asked for a summary: a good one, or one of the bad ones models give."""
+"""Summaries of the simulated model: good ones, and the bad ones that real models give."""
 
 import re
 from itertools import chain
@@ -56,7 +56,7 @@ def write_summary(request: Request) -> str:
 
 
 def _call_instead() -> dict[str, Any]:
-    """Models that were asked for words reach for a tool all the same."""
+    """A tool call instead of a summary, as some models answer."""
     function = {"name": "Bash", "arguments": '{"command": "git status --short"}'}
     return {
         "role": "assistant",

@@ -1,4 +1,4 @@
-"""What a run came to: read off what the upstream heard, beside the same run with nothing in between."""
+"""Totals of a run, from the requests the upstream received, and of the same run without the proxy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Bill:
         return self.cached / self.prompt if self.prompt else 0.0
 
     def cost(self, read: float = CACHED_PRICE_RATIO) -> float:
-        """What the input costs, in tokens at full price."""
+        """Cost of the input, in tokens at full price."""
         return self.prompt - self.cached + self.cached * read
 
     def dollars(self, prices: TokenPrices) -> float:
@@ -92,7 +92,7 @@ def measure_waits(turns: Iterable[AgentTurn], heard: Iterable[HeardRequest]) -> 
 
 
 def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[Usage]:
-    """What each turn would be charged with nothing in between, at a model that has room for all of it."""
+    """Usage of each turn without the proxy, for a model with a large enough window."""
     tools = tokenizer.count(encode(TOOLS))
     usages: list[Usage] = []
     for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):

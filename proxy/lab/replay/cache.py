@@ -1,4 +1,4 @@
-"""What an upstream has in its cache: prefixes of requests, whole message by whole message.
+"""Prompt cache of an upstream: prefixes of requests, by whole messages.
 
 Providers cache from some length on, in blocks of tokens, and forget what nobody asked for a while. A prefix here ends
 where a message ends, so a message that was changed near its end counts as all new: a little less is cached than a

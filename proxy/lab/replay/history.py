@@ -59,7 +59,7 @@ class ReplayHistory:
 
     @property
     def places(self) -> list[int]:
-        """Where the assistant messages stand that answered a request."""
+        """Indices of the assistant messages that answered a request."""
         first = max(1, self.conversation.begins)
         return [at for at, each in enumerate(self.request.messages) if each.role == "assistant" and at >= first]
 

@@ -1,5 +1,4 @@
-"""What tokens cost: under five price models, in parts of the plain input price, and in dollars where a model's prices
-are known.
+"""Prices of tokens: five price models in parts of the plain input price, and dollars where a model's prices are known.
 
 The agent's own answers cost the same whoever stands in between, so they are left out. Summaries are not: what is
 written for one costs five times the plain input price.
@@ -28,19 +27,19 @@ def cost(tokens: Tokens, prices: Prices) -> float:
 
 
 def share(scores: Scores, prices: Prices) -> float:
-    """What was forwarded and the summaries cost, as a share of what doing nothing costs."""
+    """Cost of forwarded requests and summaries, as a share of doing nothing."""
     plain = cost(scores.raw, prices)
     return (cost(scores.forwarded, prices) + cost(scores.summaries, prices)) / plain if plain else 1.0
 
 
 def summaries_share(scores: Scores, prices: Prices) -> float:
-    """What the summaries alone cost, as a share of what doing nothing costs."""
+    """Cost of the summaries alone, as a share of doing nothing."""
     plain = cost(scores.raw, prices)
     return cost(scores.summaries, prices) / plain if plain else 0.0
 
 
 def bill(tokens: Tokens, window: Window) -> int:
-    """What one request costs, in picodollars; 0 where the prices are not known."""
+    """Cost of one request in picodollars; 0 where the prices are not known."""
     prices = window.prices_at(tokens.read)
     if prices is None:
         return 0

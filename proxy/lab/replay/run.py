@@ -51,7 +51,7 @@ def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """What was done before, as a file of rows; without one nothing is remembered."""
+    """File of finished results, so that an interrupted run continues; without a path nothing is kept."""
 
     path: Path | None = None
 
@@ -69,7 +69,7 @@ class ResultFile:
 
 
 def _is_whole(file: BinaryIO) -> bool:
-    """Whether the last row was written to its end."""
+    """True when the last row was written completely."""
     size = file.seek(0, SEEK_END)
     file.seek(max(0, size - 1))
     return file.read() in (b"", b"\n")

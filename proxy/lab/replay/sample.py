@@ -50,7 +50,7 @@ def _conversation(seed: int, turns: int) -> Conversation:
 
 
 def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
-    """What is new in each request."""
+    """New messages of each request."""
     yield [json.loads(message) for message in run.opening]
     for number, step in enumerate(run.steps[:-1]):
         results = [run.result(run.call_id(number, place)) for place in range(len(step.acts))]

@@ -67,7 +67,7 @@ class ReplayCase:
             tokenizers.close()
 
     def wrong(self, turn: RequestTurn, dialect: str) -> Counter[str]:
-        """What is wrong with a request as it was sent."""
+        """Rule breaches of a request as the agent sent it."""
         known = self._wrong.get((turn.number, dialect))
         if known is None:
             known = BY_DIALECT[dialect]([shape_of(each.raw) for each in turn.request.messages])
@@ -219,7 +219,7 @@ def _sum_estimates(rows: Sequence[Scores]) -> Estimate:
 
 
 def _breaks(before: Sent, now: Sent) -> bool:
-    """Whether the earlier request is no prefix of this one."""
+    """True when the earlier request is not a prefix of this one."""
     shorter = len(before.view) > len(now.view)
     return shorter or before.tools != now.tools or not all(map(same, before.view, now.view))
 

@@ -41,7 +41,7 @@ WAIT_SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of one request."""
+    """One request as it was forwarded."""
 
     view: tuple[Message, ...]
     tools: bytes | None
@@ -79,7 +79,7 @@ class Value:
 
 @dataclass(slots=True)
 class SimulatedStore:
-    """What the proxy's store keeps, in the conversation's own time."""
+    """The proxy's store, in the conversation's own time."""
 
     now: float = 0.0
     values: dict[str, Value] = field(default_factory=dict)

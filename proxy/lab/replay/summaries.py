@@ -1,4 +1,4 @@
-"""Who answers when the heart wants a summary: the stand-in, or a real model behind a URL.
+"""Summarizers for replay: the stand-in, or a real model behind a URL.
 
 Either way it is put as in production (`core.question`): the conversation as last forwarded with one instruction more,
 or the old part retold where that does not fit; and what comes back is judged as in production. What was read for it
@@ -105,7 +105,7 @@ class ModelSummarizer:
 
 
 def _new(put: Try) -> Sequence[Message]:
-    """What the upstream has not read yet: of a question put to the conversation itself, the question."""
+    """Messages the upstream has not read yet: for a question appended to the conversation, the question."""
     return put.messages[-1:] if put.aligned else put.messages
 
 
@@ -114,6 +114,6 @@ def _pieces(put: Try) -> tuple[bytes, ...]:
 
 
 def _calls(spent: SummaryCost) -> list[SummaryRequest]:
-    """What was told of all tries together counts with the first."""
+    """Calls of one summary; the usage of all tries is counted with the first."""
     told = Tokens(spent.read - spent.cached, spent.cached, spent.written)
     return [SummaryRequest(told=told if number == 0 else Tokens()) for number in range(spent.tries)]

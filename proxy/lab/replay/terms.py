@@ -44,7 +44,7 @@ class Terms:
         self._where: dict[str, list[int]] = {}
 
     def measure(self, place: int, view: Sequence[Message]) -> Mapping[str, Kept]:
-        """What the action at this place reached for, by age and kind, and what of it the view held."""
+        """Terms the action at this place used, by age and kind, and how many of them the view still held."""
         asked = [
             (term, places, age)
             for term in find_wanted(self._messages[place])

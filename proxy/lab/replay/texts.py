@@ -1,4 +1,4 @@
-"""What a message tells a reader: its content, its thoughts, and the texts within the arguments of its calls."""
+"""Texts of a message: its content, its reasoning, and the texts in the arguments of its calls."""
 
 import json
 from collections.abc import Iterator

@@ -103,7 +103,7 @@ class Recorder:
             self._stage = PlayedTurn(history, turn, stage.originals, stage.cache)
 
     def read_sent(self, *, failed: bool) -> Sent:
-        """What the upstream was sent for this turn; what never reached it counts as the agent sent it."""
+        """The request the upstream received for this turn; one that never arrived counts as the agent sent it."""
         stage = self._stage
         if stage is None:
             raise RuntimeError("no turn was opened")
@@ -202,7 +202,7 @@ def _message(raw: bytes) -> Json | None:
 
 
 def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
-    """What an agent does with an answer: its words, and what it calls."""
+    """Text and calls of an answer, which is all that an agent acts on."""
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
     calls = [(str(each.get("name", "")), str(each.get("arguments", ""))) for each in functions]
     return str(message.get("content") or ""), calls
@@ -219,7 +219,7 @@ def _find_original(message: Message, originals: Mapping[str, Message]) -> Messag
 
 @lru_cache(maxsize=20_000)
 def _normalize(raw: bytes) -> str:
-    """What a message says, however it is written: no empty members, no cache markers, one text as a text."""
+    """A message in one spelling: without empty members and cache markers, a single text part as text."""
     return json.dumps(_without_empty(json.loads(raw)), sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""What an upstream that keeps strictly to its rules would refuse in a request, written from the rules alone.
+"""Rules of upstreams: what a strict one would refuse in a request, written from its documents alone.
 
     breaches(after) <= breaches(before)     nothing that was right has come out wrong
 
@@ -35,7 +35,7 @@ class Shape:
 
 
 def find_breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """What is wrong with these messages (JSON values) by OpenAI's rules."""
+    """Breaches of OpenAI's rules in these messages (JSON values)."""
     return check_openai([_shape(message) for message in messages])
 
 

@@ -1,4 +1,4 @@
-"""What a replay takes and what it gives: conversations as they were recorded, and what became of each request.
+"""Values of a replay: recorded conversations, and the scores of each request.
 
 Everything here is a plain value that goes to JSON and back as it is. Figures are whole numbers and add up; shares and
 prices are made of them only where somebody reads them, so that the same run gives the same digits everywhere and in
@@ -24,7 +24,7 @@ RECALLED = ("user messages", "pins", "paths", "ids", "errors")
 
 @dataclass(frozen=True, slots=True)
 class RecordedUsage:
-    """What the record tells of one request, as far as it does."""
+    """Recorded usage and time of one request, as far as known."""
 
     tokens: int | None = None
     """The prompt, including what was cached of it."""
@@ -78,7 +78,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What was read and written, by what it costs."""
+    """Tokens read and written, by price."""
 
     fresh: int = 0
     """Read, and not in the upstream's cache."""
@@ -151,7 +151,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What one policy came to, over one conversation or many."""
+    """Scores of one policy, over one conversation or many."""
 
     requests: int = 0
     raw: Tokens = Tokens()

@@ -70,7 +70,7 @@ FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What was found in a file, or in the small files of one session."""
+    """Conversations of one file, or of the small files of one session."""
 
     place: Path
     format: str

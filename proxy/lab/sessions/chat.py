@@ -1,4 +1,4 @@
-"""What any OpenAI client can save: messages, whole request bodies, one or many, as JSON or as JSON lines.
+"""OpenAI chat messages and request bodies, one or many, as JSON or JSON lines.
 
 A log of requests holds a conversation many times over, each time a little longer. Only the longest of them is replayed:
 its replay makes all the shorter ones again.

@@ -155,7 +155,7 @@ def _answer_of(line: Json) -> str:
 
 
 def _is_answer(line: Json) -> bool:
-    """What the agent says in the model's place (an error of the API, say) is never sent to it."""
+    """True for an answer of the model; what the agent writes in its place (an API error) is never sent."""
     synthetic = as_object(line.get("message")).get("model") == "<synthetic>"
     return line.get("type") == "assistant" and not synthetic and line.get("isApiErrorMessage") is not True
 

@@ -24,7 +24,7 @@ _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """What stands in a file, or in the small files that lie together: one JSON value after the other."""
+    """JSON values of a file, or of the small files of one session."""
 
     place: Path
     values: tuple[Any, ...]
@@ -83,7 +83,7 @@ def _read_bytes(place: Path) -> bytes:
 
 
 def _parse_json(text: str) -> tuple[Any] | None:
-    """What it holds, in a tuple of one, for `null` is JSON too."""
+    """The value in a tuple of one, because `null` is JSON too. None: not JSON."""
     try:
         return (json.loads(text),)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a reader hands over, and how it becomes a conversation that a client could have sent.
+"""Histories as readers return them, and how they become conversations that a client could have sent.
 
 A *chapter* is one history in the order it was said: sessions are cut into chapters where their client started its
 history anew (its own compaction, a fork, a sub-agent), because from there on its requests carried another history. The

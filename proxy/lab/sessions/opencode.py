@@ -74,7 +74,7 @@ def _chapter(said: Sequence[RecordedMessage], name: str, messages: Sequence[Json
 
 
 def _read_compaction(ordered: Sequence[Json], place: int, summary: Json) -> list[RecordedMessage]:
-    """What a compaction leaves: the question, the summary that answers it, and the tail it kept, if any."""
+    """Messages after a compaction: the question, the summary that answers it, and the kept tail, if any."""
     first = as_text(_compaction(ordered[place]).get("tail_start_id"))
     starts = [as_text(_info(each).get("id")) for each in ordered[:place]]
     tail = ordered[starts.index(first) : place] if first in starts else []
@@ -129,7 +129,7 @@ def _call(part: Json) -> Json:
 
 
 def _output(state: Json) -> str | list[Json]:
-    """What came back, its pictures included; of an interrupted call there is nothing."""
+    """The result with its images; an interrupted call has none."""
     words = as_text(state.get("output")) or as_text(state.get("error"))
     shown = [make_image_link(each.get("url")) for each in as_objects(state.get("attachments")) if _is_image(each)]
     return [{"type": "text", "text": words}, *shown] if shown else words or UNANSWERED

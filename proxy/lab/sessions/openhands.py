@@ -134,7 +134,7 @@ def _call(event: Json) -> Json:
 
 
 def _read_output(event: Json) -> str | list[Json]:
-    """What a tool says stands in its "content"; in older events of some tools in its "output" or its "error"."""
+    """The result of a tool: its "content"; in older events of some tools its "output" or "error"."""
     if event.get("kind") != "ObservationEvent":
         return as_text(event.get("error")) or f"Action rejected: {as_text(event.get('rejection_reason'))}"
     observation = as_object(event.get("observation"))
@@ -157,7 +157,7 @@ def _parts(said: Sequence[Json]) -> str | list[Json]:
 
 
 def _is_state(row: Json) -> bool:
-    """What is saved beside the events."""
+    """True for the state that is saved beside the events."""
     return "llm" in as_object(row.get("agent")) and "stats" in row
 
 

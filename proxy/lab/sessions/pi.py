@@ -77,7 +77,7 @@ def _chapter(said: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -
 
 
 def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
-    """What a compaction leaves: its summary, and the entries from the first that it kept."""
+    """Messages after a compaction: its summary, and the kept entries."""
     first = as_text(path[place].get("firstKeptEntryId"))
     names = [as_text(entry.get("id")) for entry in path[:place]]
     tail = path[names.index(first) : place] if first in names else []
@@ -107,7 +107,7 @@ def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
 
 
 def _read_user_words(entry: Json, message: Json) -> str | list[Json]:
-    """What goes to the model in the name of the user."""
+    """Content that is sent to the model as the user's."""
     role = _role(entry)
     if role in ("user", "custom", "hookMessage"):
         return _parts(message.get("content"))

@@ -108,5 +108,5 @@ def _parts(said: object) -> str | list[Json]:
 
 
 def _reasoning(item: Json) -> str:
-    """What may be read of it; what is encrypted stays with its provider."""
+    """Readable reasoning; encrypted reasoning is left out."""
     return join_text(item.get("content")) or join_text(item.get("summary"))

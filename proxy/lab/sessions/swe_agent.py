@@ -75,7 +75,7 @@ def _parts(said: object) -> str | list[Json]:
 
 
 def _model(run: Json) -> str:
-    """Where the configuration of the run stands beside it."""
+    """The model, from the configuration that some runs include."""
     config = run.get("replay_config")
     agent = as_object(as_object(config).get("agent"))
     return as_text(as_object(agent.get("model")).get("name"))
