@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 import pytest_asyncio
 from agent_talk import Agent, compactions, reading
-from asking import ask, data_of, fault_of, log_of, streaming, until
-from chat import body, chat, system, user
+from asking import ask, data_of, fault_of, log_of, page, streaming, until
+from chat import body, chat, says, system, user
 from living import metric
 from serving import Proxy
 from transcribed import texts, transcripts
@@ -256,20 +256,54 @@ def broken(proxy: Proxy):
     return place
 
 
-async def test_a_disk_that_fails_fails_no_request(serve, fresh):
+async def health(proxy: Proxy):
+    return json.loads((await page(proxy, "/health/ready")).body.data)
+
+
+async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_request_fails(serve, fresh):
     async with serve(fresh.url, config=settings(keep="all")) as proxy:
+        assert (await health(proxy))["originals_writable"]
         place = broken(proxy)
         steps = await Agent(proxy, fresh, "sk-a").works(WORK)
         assert {step.answer.status for step in steps} == {200}
-        assert "created" in compactions(steps)
+        assert {*compactions(steps)} == {"none"}
+        assert "originals-unwritable" in {step.says("x-compaction-reason") for step in steps}
+        assert not (await health(proxy))["originals_writable"]
         assert log_of(proxy, "failed-open") == []
-        async with asyncio.timeout(5):
-            while await metric(proxy, "store_faults_total") < len(steps):  # noqa: ASYNC110 (a thread tells of the last)
-                await asyncio.sleep(0.05)
+        assert await metric(proxy, "store_faults_total") > 0
         place.unlink()
-        await Agent(proxy, fresh, "sk-a").sends(WORK)
+        async with asyncio.timeout(5):
+            while not (await health(proxy))["originals_writable"]:  # noqa: ASYNC110 (the proxy looks once a second)
+                await asyncio.sleep(0.05)
+        assert (await Agent(proxy, fresh, "sk-a").sends(WORK)).compaction == "created"
         found = await conversation(proxy, "Make the tests pass.", answers=1, messages=len(WORK) - 1)
     assert verify(found, secret_of(proxy)).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "window", "compaction"),
+    [("always", 1_000_000, "created"), ("to_fit", 10_000, "created"), ("never", 10_000, "none")],
+)
+async def test_what_is_folded_without_its_original_is_for_the_policy_to_say(serve, fresh, allowed, window, compaction):
+    config = settings()
+    config["upstreams"] = [{"window": window}]
+    config["policies"]["default"] = {**SMALL, "without_originals": allowed, "summary": {"enabled": False}}
+    async with serve(fresh.url, config=config) as proxy:
+        agent = Agent(proxy, fresh, "sk-a")
+        await agent.sends(reading(2))  # from now on the upstream knows this client
+        broken(proxy)
+        step = await agent.sends(WORK)
+        assert (step.answer.status, step.compaction) == (200, compaction)
+        assert not (await health(proxy))["originals_writable"]
+
+
+async def test_a_command_to_compact_is_refused_while_its_original_cannot_be_written(serve, fresh):
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = Agent(proxy, fresh, "sk-a")
+        await agent.sends(reading(2))
+        broken(proxy)
+        refused = await agent.sends([*WORK, *says("Done."), *user("/compact")])
+        assert (refused.answer.status, fault_of(refused.answer)["code"]) == (503, "transcripts_unavailable")
 
 
 async def test_where_originals_are_required_a_lossy_request_is_refused_until_the_disk_is_back(serve, fresh):
@@ -292,9 +326,11 @@ def lines_there(proxy: Proxy):
     return b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl")).splitlines()
 
 
-async def test_where_originals_are_required_they_are_written_before_anything_is_forwarded(serve, fresh):
-    async with serve(fresh.url, config=settings(required=True, fsync="always")) as proxy:
+@pytest.mark.parametrize("kept", [{}, {"required": True, "fsync": "always"}])
+async def test_originals_are_written_before_anything_is_folded_away_for_the_first_time(serve, fresh, kept):
+    async with serve(fresh.url, config=settings(**kept)) as proxy:
         there = []
+        await Agent(proxy, fresh, "sk-a").sends(reading(2))  # from now on the upstream knows this client
 
         def looks(request):
             there.append(len(lines_there(proxy)))

@@ -48,7 +48,10 @@ def workers_of(proxy):
 async def test_live_and_ready_answer_without_asking_anybody(up, proxy):
     live, ready = await page(proxy, "/health/live"), await page(proxy, "/health/ready?verbose=1")
     assert (live.status, json.loads(live.body.data)) == (200, {"status": "live"})
-    assert (ready.status, json.loads(ready.body.data)) == (200, {"status": "ready", "state_writable": True})
+    assert (ready.status, json.loads(ready.body.data)) == (
+        200,
+        {"status": "ready", "state_writable": True, "originals_writable": True},
+    )
     assert (await page(proxy, "/health/live", "HEAD")).status == 200
     assert not up.requests
     assert not log_of(proxy, "request"), "health is asked for every second: it is not logged"

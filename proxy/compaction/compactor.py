@@ -129,6 +129,8 @@ class Compactor:
         body = outgoing.call.body
         if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
             return None
+        if outgoing.session is not None and outgoing.session.exchange.identity is not None:
+            return outgoing.session.keep_unchanged()
         secret = await self._services.secret.get()
         tenant, name = tenant_of(outgoing.call, secret), outgoing.options.conversation
         policy = outgoing.session.policy.rules.label if outgoing.session is not None else ""

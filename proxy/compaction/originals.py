@@ -1,8 +1,9 @@
-"""What of a request is handed to the originals, and when.
+"""Originals: what of a request is handed to the transcripts, and when.
 
-The history, before anything of it is folded away (law 8): only where transcripts are `required` does the request wait
-until that is written, and is refused where it cannot be. Where `all` is kept, every other history too, once the
-upstream has accepted the request. Where a history is kept, so is the answer to it.
+The history, before anything of it is folded away (law 8): a request of which something is folded for the first time
+waits until it is written. What happens where it cannot be is for the policy to say (`without_originals`); where
+transcripts are `required`, the request is refused. Where `all` is kept, every other history too, once the upstream has
+accepted the request. Where a history is kept, so is the answer to it.
 """
 
 import asyncio
@@ -20,8 +21,12 @@ from proxy.wire import chat
 from proxy.wire.answers import Assembly
 from proxy.wire.headers import Headers, find
 
-WRITE_TIMEOUT_SECONDS = 5.0
-"""Seconds that a request waits for its history where it must."""
+REQUIRED_TIMEOUT_SECONDS = 5.0
+"""How long a request waits for its history to be written before it is refused."""
+WRITE_TIMEOUT_SECONDS = 2.0
+"""How long it waits where it goes on unfolded instead."""
+FAILING_TIMEOUT_SECONDS = 0.2
+"""The same while the disk is known to fail: then a queue before it is no reason to wait for each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +37,43 @@ class Keeper:
     everything: bool = False
     required: bool = False
 
-    async def keep_before_loss(self, identity: Identity, request: Request, policy: str) -> Kept | None:
-        """Law 8: the history is handed over before anything of it is folded away."""
-        if self.originals is None:
+    @property
+    def is_writable(self) -> bool:
+        """Whether originals can be written now, as far as is known."""
+        return self.originals is None or not self.originals.problem
+
+    def keep(self, identity: Identity, request: Request, policy: str) -> Kept | None:
+        """Hand over what is new of a history. There may be none: a request can be a system prompt alone."""
+        if self.originals is None or not request.body:
             return None
-        kept = self.originals.keep(_history(identity.tenant, identity.links, request, policy))
-        if self.required and not await _is_written(kept.done):
+        return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
+
+    async def keep_before_loss(
+        self, identity: Identity, request: Request, policy: str, *, waits: bool, must: bool
+    ) -> tuple[Kept | None, bool]:
+        """Hand the history over before anything of it is folded away; the second value: False where that failed."""
+        kept = self.keep(identity, request, policy)
+        if kept is None or not (waits or must):
+            return kept, True
+        timeout = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
+        is_written = await self._wait(kept.done, REQUIRED_TIMEOUT_SECONDS if must else timeout)
+        if must and not is_written:
             raise TranscriptsUnavailable(
                 "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
-                "the disk, or set `transcripts.required` to false",
+                "the disk, or allow to go without (`transcripts.required`, `policies.NAME.without_originals`)",
                 headers=(("retry-after", "5"),),
             )
-        return kept
+        return kept, is_written
+
+    async def _wait(self, done: Future[bool], seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                # Shielded: a request that stops waiting does not undo the writing.
+                return await asyncio.shield(asyncio.wrap_future(done))
+        except TimeoutError:
+            if self.originals is not None:
+                self.originals.note_slow_disk()
+            return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> Kept | None:
         """Keeps a history of which nothing was folded away; it is read later, where nobody waits for it."""
@@ -79,14 +109,6 @@ def record_chunks(recording: Recording | None) -> Iterator[Callable[[bytes], Non
 
 def _ignore(_chunk: bytes) -> None:
     """For an answer that nobody keeps."""
-
-
-async def _is_written(done: Future[bool]) -> bool:
-    try:
-        async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
-            return await asyncio.wrap_future(done)
-    except TimeoutError:
-        return False
 
 
 def read_history(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:

@@ -246,6 +246,7 @@ class Session:
             is_known=self._call in services.accepted,
             keeps_originals=policy.transcripts,
             must_keep_originals=services.keeper.required,
+            without_originals=policy.without_originals,
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,
@@ -305,6 +306,10 @@ class Session:
             return False
         return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
 
+    def keep_unchanged(self) -> Kept | None:
+        """Keep the original of a request of which nothing was folded away. Its identity is known."""
+        return self._services.keeper.keep(self._identity, self._request, self.policy.rules.label)
+
     # The actions of the core, performed
 
     async def run(self, steps: Steps[T]) -> T:
@@ -339,10 +344,11 @@ class Session:
                 services.summarizer.start(self._order(question))
             case AwaitSummary(question, covers, seconds):
                 return await self._await_summary(question, covers, seconds)
-            case KeepOriginals():
-                self.kept = await services.keeper.keep_before_loss(
-                    self._identity, self._request, self.policy.rules.label
+            case KeepOriginals(waits, must):
+                self.kept, is_written = await services.keeper.keep_before_loss(
+                    self._identity, self._request, self.policy.rules.label, waits=waits, must=must
                 )
+                return is_written
             case StoreBlock():
                 return await self._store_block(action)
             case StoreFact():

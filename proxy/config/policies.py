@@ -242,6 +242,11 @@ class Policy(ConfigModel):
     transcripts: bool = Field(
         default=True, description="Save transcripts of conversations under this policy (see `transcripts`)."
     )
+    without_originals: Literal["never", "to_fit", "always"] = Field(
+        "to_fit",
+        description="What to compact while transcripts cannot be saved (a full disk): `never` nothing new, `to_fit` "
+        "only what would not fit into the window, `always` everything.",
+    )
     usage: Literal["upstream", "client_view"] = Field(
         "upstream",
         description=(

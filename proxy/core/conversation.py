@@ -65,9 +65,11 @@ SILENT_CUT_SHARE = 0.5
 SUMMARY_PENDING = "summary-pending"
 SWITCHED_OFF = "switched-off"
 WINDOW_UNKNOWN = "window-unknown"
+ORIGINALS_UNWRITABLE = "originals-unwritable"
 
 T = TypeVar("T")
 Mode = Literal["auto", "off", "force", "observe"]
+WithoutOriginals = Literal["never", "to_fit", "always"]
 Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
 
 
@@ -106,6 +108,8 @@ class Context:
     keeps_originals: bool = False
     must_keep_originals: bool = False
     """A request is refused rather than shortened where its original cannot be kept."""
+    without_originals: WithoutOriginals = "to_fit"
+    """What may be folded away while its original cannot be written."""
     recounts: bool = False
     """Ask the upstream for the size of a shortened history where no answer tells it."""
     wait_seconds: float = 8.0
@@ -197,7 +201,14 @@ class AwaitSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeepOriginals:
-    """Hand the history over to the transcripts. Raises where it must be kept and cannot be."""
+    """Hand the history over to the transcripts. Raises where it must be kept and cannot be.
+
+    `waits`: until it is written, because something of it is about to be folded away for the first time. Result: False
+    where that failed.
+    """
+
+    waits: bool
+    must: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +367,9 @@ class Exchange:
             return self.decision
         yield from self._decide(self.context.wait_seconds)
         if self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
-            yield from self._keep_originals()
+            is_kept = yield from self._keep_originals()
+            if not is_kept and not self._may_fold_unkept():
+                yield from self._decide_without_new_block()
         return self.decision
 
     def compact(self, *, store: bool) -> Steps[Decision]:
@@ -368,7 +381,7 @@ class Exchange:
         yield from self._recall(sum(sizes))
         yield from self._decide(self.context.summary_seconds)
         if store and self._plan.block is not None and self._may_be_stored:
-            yield from self._keep_originals()
+            yield from self._keep_originals(must=self.context.without_originals != "always")
             yield from self._store_block()
         return self.decision
 
@@ -454,10 +467,34 @@ class Exchange:
         facts = replace(facts, summary=summary, can_summarize=False, summary_in_progress_covers=0)
         return planning.without_model(planning.decide(self._scene(facts)))
 
-    def _keep_originals(self) -> Steps[None]:
+    def _keep_originals(self, *, must: bool = False) -> Steps[bool]:
+        """Keep the original before anything of it is folded away; whether it is written, or need not be."""
         if self.context.keeps_originals and not self._has_originals:
-            yield KeepOriginals()
-            self._has_originals = True
+            # A block that stands was made when its originals were written. Nobody waits for what came after them.
+            is_first_loss = self._plan.action == "created"
+            self._has_originals = yield KeepOriginals(
+                waits=is_first_loss, must=must or self.context.must_keep_originals
+            )
+            return self._has_originals
+        return True
+
+    def _may_fold_unkept(self) -> bool:
+        """Whether the policy allows to fold away what could not be written: a history that does not fit is refused."""
+        if self._plan.action != "created":
+            return True
+        usable = self._request_facts(self.window).usable_tokens
+        fits = usable is None or self._plan.before <= usable
+        allowed = self.context.without_originals
+        return allowed == "always" or (allowed == "to_fit" and not fits)
+
+    def _decide_without_new_block(self) -> Steps[None]:
+        """Decide again: what stands is applied, and nothing more is folded away."""
+        rules = self.rules
+        self.rules = replace(rules, new_blocks=False)
+        yield from self._decide(0.0)
+        self.rules = rules
+        outcome = "none" if self.decision.outcome == "off" else self.decision.outcome
+        self.decision = replace(self.decision, outcome=outcome, reason=ORIGINALS_UNWRITABLE)
 
     # After a refusal
 
@@ -484,7 +521,10 @@ class Exchange:
                 return None
             self.decision = self._describe(found)
             if self.context.must_keep_originals or self._may_be_stored:
-                yield from self._keep_originals()
+                is_kept = yield from self._keep_originals()
+                if not is_kept and self.context.without_originals == "never":
+                    self.decision = self._refused
+                    return None
         if cure.most_answer_tokens is not None:
             bounded = cure.most_answer_tokens
             self.decision = replace(self.decision, max_answer_tokens=bounded, reason=recovery.REASON)
@@ -515,7 +555,9 @@ class Exchange:
             return
         if self.decision.rewrites:
             # A caller unknown until now, whose history is shortened for the first time: kept before the block is.
-            yield from self._keep_originals()
+            is_kept = yield from self._keep_originals()
+            if not is_kept and not self._may_fold_unkept():
+                return
         yield from self._store_block()
         if self._learned is not None:
             yield from self._learn_window(self.identity.tenant, self._learned)

@@ -38,6 +38,8 @@ class App:
         metrics: Metrics,
         snapshots: WorkerSnapshots | None,
         admin: Handler,
+        *,
+        can_keep_originals: Callable[[], bool],
     ) -> None:
         self.gateway = gateway
         self.draining = False
@@ -47,6 +49,7 @@ class App:
         self._emit = emit
         self._metrics = metrics
         self._snapshots = snapshots
+        self._can_keep_originals = can_keep_originals
         self._admin = admin
         self._pages: dict[str, Handler] = {
             "/health/live": self._live,
@@ -116,8 +119,11 @@ class App:
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
         """Readiness: 503 while draining. A full disk is reported only, because requests can still be relayed."""
-        state = self.gateway.config.state.dir
-        checks = {"status": "draining" if self.draining else "ready", "state_writable": os.access(state, os.W_OK)}
+        checks = {
+            "status": "draining" if self.draining else "ready",
+            "state_writable": os.access(self.gateway.config.state.dir, os.W_OK),
+            "originals_writable": self._can_keep_originals(),
+        }
         return _json_response(503 if self.draining else 200, checks)
 
     async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:

@@ -74,7 +74,14 @@ class Worker:
         self._shares = bool(config.state.url) and not slot
         self._notes = BackgroundTasks(_NOTE_LIMIT_TASKS)
         gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
-        self._app = App(gateway, self._emit, self._metrics, self._snapshots, Admin(self._admin_context(config)))
+        self._app = App(
+            gateway,
+            self._emit,
+            self._metrics,
+            self._snapshots,
+            Admin(self._admin_context(config)),
+            can_keep_originals=lambda: keeper.is_writable,
+        )
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self._stop_requested = asyncio.Event()

@@ -216,6 +216,10 @@ class Originals:
             self.problem = problem
         self._warn(f"originals were not written below {self._folder.path}: {problem}")
 
+    def note_slow_disk(self) -> None:
+        """A request has waited for its history in vain. Known until something is written again."""
+        self._note_failure("the disk is too slow: a request has stopped waiting for it")
+
     def _timestamp(self) -> str:
         now = self._now()
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
