@@ -27,10 +27,11 @@ from proxy.lifetime import BackgroundTasks, Lease, Leases
 from proxy.request_record import RequestRecord
 from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import gauge, overflow, paths, routing, sse
 from proxy.wire import headers as wire_headers
+from proxy.wire import paths, routing, sse
+from proxy.wire.chat import refusals, usage_view
+from proxy.wire.chat.usage import Tail
 from proxy.wire.headers import Headers
-from proxy.wire.usage import Tail
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -75,7 +76,7 @@ class RelayedAnswer:
     watch: sse.Watch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
-    shown: gauge.Shown | None = None
+    shown: usage_view.Shown | None = None
     """The figures as the client is to see them."""
 
     @property
@@ -336,9 +337,9 @@ async def _read_refusal(reply: Reply) -> Refusal | None:
     said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
         return None
-    reply.is_good = reply.is_good and not overflow.begins_as_error(said)
-    fault = overflow.classify(reply.status, reply.headers, said)
-    return fault if fault is not None and fault.kind in overflow.RECOVERABLE_KINDS else None
+    reply.is_good = reply.is_good and not refusals.begins_as_error(said)
+    fault = refusals.classify(reply.status, reply.headers, said)
+    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
 
 
 def _may_refuse(reply: Reply) -> bool:
@@ -347,11 +348,11 @@ def _may_refuse(reply: Reply) -> bool:
 
 
 def _told_enough(said: bytes) -> bool:
-    return not overflow.begins_as_error(said) or _too_long(said)
+    return not refusals.begins_as_error(said) or _too_long(said)
 
 
 def _too_long(said: bytes) -> bool:
-    return len(said) > overflow.LARGEST
+    return len(said) > refusals.LARGEST
 
 
 async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
@@ -413,15 +414,15 @@ def _watch_for(call: Call, reply: Reply) -> sse.Watch | None:
     return sse.Watch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
 
 
-def _gauge_for(view: gauge.Gauge, reply: Reply) -> gauge.Shown | None:
+def _gauge_for(view: usage_view.Gauge, reply: Reply) -> usage_view.Shown | None:
     """Only what can be read along can be told otherwise."""
     if view.is_plain or wire_headers.find(reply.headers, "content-encoding"):
         return None
     kind = wire_headers.find(reply.headers, "content-type") or ""
-    return gauge.Events(view) if kind.startswith("text/event-stream") else gauge.Body(view)
+    return usage_view.Events(view) if kind.startswith("text/event-stream") else usage_view.Body(view)
 
 
-async def _shown(chunks: AsyncGenerator[bytes], shown: gauge.Shown) -> AsyncGenerator[bytes]:
+async def _shown(chunks: AsyncGenerator[bytes], shown: usage_view.Shown) -> AsyncGenerator[bytes]:
     """An answer with the figures as the client is to see them."""
     async with aclosing(chunks):
         async for chunk in chunks:

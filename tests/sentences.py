@@ -1,6 +1,6 @@
 """Sentences that stand in no list of the proxy's: overflows in other words, and errors that only sound like one.
 
-Each comes in two halves. `TUNED` was looked at while the words and weights of `proxy/wire/overflow.py` were chosen;
+Each comes in two halves. `TUNED` was looked at while the words and weights of `proxy/wire/chat/refusals.py` were chosen;
 `UNSEEN` was written afterwards and scored once: 11 of its 12 overflows were read right, and none of its 9 others was
 taken for one. Whoever changes a weight looks at the first half only.
 """

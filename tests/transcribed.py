@@ -17,7 +17,7 @@ from proxy.core.model.identity import chain
 from proxy.store.originals import History, Originals, OriginalsSettings
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.reading import Transcript, read_transcript
-from proxy.wire.answers import Assembly
+from proxy.wire.chat.answers import Assembly
 
 
 @dataclass(frozen=True, slots=True)

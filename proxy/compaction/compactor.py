@@ -26,7 +26,8 @@ from proxy.core.recovery import Refusal
 from proxy.store.contract import Store
 from proxy.store.originals import Kept, Recording
 from proxy.upstream import Call, Client
-from proxy.wire import chat, paths, silence, usage
+from proxy.wire import chat, paths
+from proxy.wire.chat import truncation, usage
 from proxy.wire.headers import Headers
 from proxy.wire.redaction import Redaction
 
@@ -116,7 +117,7 @@ class Compactor:
     async def on_completed(self, outgoing: OutgoingRequest, tail: usage.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
         if outgoing.session is not None:
-            session, answer = outgoing.session, Answer(usage.read(tail.usage()), silence.says_truncated(tail.end))
+            session, answer = outgoing.session, Answer(usage.read(tail.usage()), truncation.says_truncated(tail.end))
             await session.run(session.exchange.complete(answer, time.time()))
 
     async def on_aborted(self, outgoing: OutgoingRequest, tail: usage.Tail) -> None:

@@ -18,7 +18,7 @@ from proxy.core.model.messages import Request
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.originals import History, Kept, Originals, Recording
 from proxy.wire import chat
-from proxy.wire.answers import Assembly
+from proxy.wire.chat.answers import Assembly
 from proxy.wire.headers import Headers, find
 
 REQUIRED_TIMEOUT_SECONDS = 5.0

@@ -56,8 +56,9 @@ from proxy.store.originals import Kept
 from proxy.tokenizer import Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
-from proxy.wire import chat, gauge, usage
-from proxy.wire.gauge import Gauge
+from proxy.wire import chat
+from proxy.wire.chat import usage, usage_view
+from proxy.wire.chat.usage_view import Gauge
 from proxy.wire.redaction import Redaction
 
 T = TypeVar("T")
@@ -285,7 +286,7 @@ class Session:
         found, body = decision.plan, self._request.source
         if found is not None and decision.rewrites:
             body = await run_apart(self._work, partial(chat.render, self._request, found.view, found.tools))
-        asking = gauge.asking(body) if self._asks_usage(decision) else None
+        asking = usage_view.asking(body) if self._asks_usage(decision) else None
         body = asking or body
         if decision.max_answer_tokens is not None:
             body = chat.answer_within(body, decision.max_answer_tokens)

@@ -29,9 +29,10 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream import Call, Client
-from proxy.wire import chat, usage
+from proxy.wire import chat
 from proxy.wire import headers as wire_headers
-from proxy.wire.answers import Answer, Assembly
+from proxy.wire.chat import usage
+from proxy.wire.chat.answers import Answer, Assembly
 from proxy.wire.redaction import Redaction
 
 MAX_TRIES = 3

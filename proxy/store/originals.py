@@ -26,7 +26,7 @@ from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.folder import MEBIBYTE, MakeLines, Sync, TranscriptFolder
 from proxy.store.transcripts.lines import History, Part, answer_lines
 from proxy.store.transcripts.uploads import Uploads, ignore
-from proxy.wire.answers import Assembly
+from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import Redaction
 
 __all__ = ["History", "Kept", "Originals", "OriginalsSettings", "Recording", "Retention"]

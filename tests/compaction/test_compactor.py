@@ -25,8 +25,8 @@ from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Call, Client
 from proxy.wire.caller import ANYBODY, Caller
+from proxy.wire.chat.usage import Tail
 from proxy.wire.headers import find
-from proxy.wire.usage import Tail
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)

@@ -16,7 +16,7 @@ from transcribed import heard, history_of, keep, only, originals, texts, transcr
 
 from proxy.store.transcripts.folder import TranscriptFolder
 from proxy.store.transcripts.reading import verify
-from proxy.wire.answers import Assembly
+from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import redaction
 
 CANARY = "sk-canary-7d1e5a"

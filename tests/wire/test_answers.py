@@ -10,7 +10,7 @@ from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.answers import LONGEST_EVENT, NOTHING, Assembly
+from proxy.wire.chat.answers import LONGEST_EVENT, NOTHING, Assembly
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 

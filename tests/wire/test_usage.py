@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.accounting import NOT_REPORTED, Usage
-from proxy.wire.usage import KEPT, Tail, read
+from proxy.wire.chat.usage import KEPT, Tail, read
 
 TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 

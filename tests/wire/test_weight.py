@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from proxy.wire.weight import AUDIO, FILE, MESSAGE, TOOL_CALL, Vision, picture_size, weigh
+from proxy.wire.chat.weight import AUDIO, FILE, MESSAGE, TOOL_CALL, Vision, picture_size, weigh
 
 
 def weight_of(message):

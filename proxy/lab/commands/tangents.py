@@ -22,7 +22,7 @@ from proxy.core.pipeline import Count
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns
 from proxy.upstream import Call, Client
-from proxy.wire.answers import Answer
+from proxy.wire.chat.answers import Answer
 from proxy.wire.headers import Headers
 
 CLIPS_CHARACTERS = (2_000, 500, 100)

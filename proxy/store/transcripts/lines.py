@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import Any
 
 from proxy.core.model import splice
-from proxy.wire.answers import Answer
+from proxy.wire.chat.answers import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1

@@ -8,9 +8,11 @@ import pytest
 from overflows import FIGURES, OVERFLOWS
 from sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 
+from proxy.core.conversation import Answer, is_silently_cut
 from proxy.core.recovery import Refusal
-from proxy.wire.overflow import LARGEST, classify
-from proxy.wire.silence import silent
+from proxy.wire.chat import usage as chat_usage
+from proxy.wire.chat.refusals import LARGEST, classify
+from proxy.wire.chat.truncation import says_truncated
 
 KINDS = {"tpm": "tpm-hard", "silent": None}
 STATUS = {"tpm-hard": 429}
@@ -181,6 +183,11 @@ ANSWER = b'{"choices":[{"message":{"content":"Go on."},"finish_reason":"stop"}]'
 
 def usage(prompt, cached=None):
     return {"prompt_tokens": prompt} | ({} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}})
+
+
+def silent(counted, usage, end):
+    """As the conversation judges an answer that ended so."""
+    return is_silently_cut(counted, Answer(chat_usage.read(usage), says_truncated(end)))
 
 
 def test_a_prompt_that_was_cut_is_known_by_what_was_counted():

@@ -9,7 +9,7 @@ from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.gauge import Body, Events, Gauge, asking
+from proxy.wire.chat.usage_view import Body, Events, Gauge, asking
 
 HIDDEN, LONGER = Gauge(hidden=True), Gauge(more=5_000)
 TURN = says("All is well, and more than that.").using(1_000, 20)
