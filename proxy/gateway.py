@@ -60,10 +60,11 @@ class ResponseTap:
             self.end()
 
     def end(self) -> None:
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            recording.end(ended=self.is_whole)
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
-            if self.recording is not None:
-                self.recording.end(ended=self.is_whole)
             on_end(self)
 
 
@@ -277,10 +278,11 @@ class Gateway:
             await self._fail_open(self._compactor.on_rejected(outgoing, reply.status), None, record)
         if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
             return RelayedAnswer(reply, headers, watch)
-        tap = ResponseTap(partial(self._start_note, outgoing, record))
+        is_turn = outgoing.decision.plan is not None  # of a history below every threshold there is nothing to note
+        tap = ResponseTap(partial(self._start_note, outgoing, record) if is_turn else None)
         calls.owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves in the next await
         tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
-        listens = tap.recording is not None or outgoing.decision.plan is not None
+        listens = tap.recording is not None or is_turn
         return RelayedAnswer(reply, headers, watch, tap if listens else None, _gauge_for(outgoing.usage_view, reply))
 
     async def _retry_refused(

@@ -19,7 +19,7 @@ from proxy.compaction.policy_selection import CompiledPolicy
 from proxy.compaction.request_options import RequestOptions
 from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.compaction.tenants import tenant_of
-from proxy.compaction.windows import AcceptedCallers, LearnedWindows, WindowProbe, window_scope
+from proxy.compaction.windows import AcceptedCallers, LearnedWindows, ModelProfiles, WindowProbe, window_scope
 from proxy.core.conversation import (
     Action,
     AwaitSummary,
@@ -48,12 +48,12 @@ from proxy.core.overlay import Block
 from proxy.core.recovery import Refusal
 from proxy.core.summaries.question import Question
 from proxy.core.summaries.summary import Summary
-from proxy.core.window import LEARNED_SECONDS, Window, relative_prices, window_to_bytes
+from proxy.core.window import LEARNED_SECONDS, window_to_bytes
 from proxy.errors import ProxyError
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.originals import Kept
-from proxy.tokenizer import Tokenizers, counter_name, prior_calibration
+from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
 from proxy.wire import chat
@@ -166,11 +166,12 @@ class Services:
     summarizer: Summarizer
     tokenizers: Tokenizers
     blocks: BlockCache
+    profiles: ModelProfiles
     warnings: SilentCutWarnings = field(default_factory=SilentCutWarnings)
 
     @classmethod
     def of(cls, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> "Services":
-        learned = LearnedWindows()
+        learned, tokenizers = LearnedWindows(), Tokenizers()
         return cls(
             store=store,
             keeper=keeper,
@@ -181,9 +182,10 @@ class Services:
             learned=learned,
             window_probe=WindowProbe(learned),
             summarizer=Summarizer(store, emit),
-            tokenizers=Tokenizers(),
+            tokenizers=tokenizers,
             # The block of a long conversation has a hundred kilobytes and comes back every turn.
             blocks=BlockCache(),
+            profiles=ModelProfiles(tokenizers),
         )
 
     async def close(self) -> None:
@@ -216,17 +218,18 @@ class Session:
         self._request = request
         self._client = client
         self._scope = window_scope(client.settings.name, request.model, call)
-        self._tokenizer = services.tokenizers.of(request.model, policy.policy.estimator)
+        self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
+        self._tokenizer = self._profile.tokenizer
         self._body: bytes = request.source
         self._work = estimate_work(request.source)
         self.exchange = Exchange(self._context(options))
 
     def _context(self, options: RequestOptions) -> Context:
-        services, policy, settings = self._services, self.policy.policy, self._client.settings
-        model = self._request.model
-        probed = services.window_probe.find(self._client, model, self._call)
-        configured = Window(total=settings.window, origin="config") if settings.window else None
-        window = resolve_window(model, configured, probed)
+        services, policy, profile = self._services, self.policy.policy, self._profile
+        probed = services.window_probe.find(self._client, self._request.model, self._call)
+        window = profile.window
+        if probed is not None and window.origin != "config":
+            window = resolve_window(self._request.model, probed)
         observes = options.mode == "observe" or (policy.mode == "observe" and options.mode == "auto")
         mode = "observe" if observes else options.mode
         return Context(
@@ -237,11 +240,11 @@ class Session:
             mode=mode if mode != "bypass" else "auto",
             focus=options.focus,
             name=options.conversation,
-            upstream=settings.name,
-            counter=counter_name(settings.name, model),
-            prior=prior_calibration(model),
+            upstream=self._client.settings.name,
+            counter=profile.counter,
+            prior=profile.prior,
             window=window,
-            prices=relative_prices(window),
+            prices=profile.prices,
             local_window=services.learned.find_hint(self._scope),
             is_halted=self._call.caller.halted,
             is_known=self._call in services.accepted,
@@ -284,7 +287,9 @@ class Session:
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
         """The request with what was decided in place of its history."""
         found, body = decision.plan, self._request.source
-        if found is not None and decision.rewrites:
+        if found is None:
+            return replace(outgoing, decision=decision)  # the client's own bytes
+        if decision.rewrites:
             body = await run_apart(self._work, partial(chat.render, self._request, found.view, found.tools))
         asking = usage_view.asking(body) if self._asks_usage(decision) else None
         body = asking or body

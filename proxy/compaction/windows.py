@@ -6,7 +6,7 @@ looked up may still be too long for a small window; for that each worker remembe
 
 import ipaddress
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import monotonic
@@ -14,17 +14,21 @@ from urllib.parse import urlsplit
 
 from proxy.compaction.tenants import identity_of
 from proxy.config import Upstream
-from proxy.core.window import Window
+from proxy.core.calibration import Calibration
+from proxy.core.economics import Prices
+from proxy.core.window import Window, relative_prices
 from proxy.errors import ProxyError
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
+from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
-from proxy.windows import find_bundled_window
+from proxy.windows import find_bundled_window, resolve_window
 from proxy.wire.credentials import is_credential
 from proxy.wire.window_probes import PROBES
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 """For each kind of what is remembered here: some ten thousand callers with models of ordinary names."""
+PROFILES_MAX_BYTES = 1024 * 1024
 PROBE_INTERVAL_SECONDS = 3600.0
 PROBES_AT_ONCE_MAX = 100
 PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
@@ -60,6 +64,41 @@ class AcceptedCallers:
 def caller_fingerprint(call: Call) -> int:
     """A hash that lives no longer than the process: no credential is kept, not even its hash on disk."""
     return hash((call.caller.tenant, identity_of(call)))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """What is known of a model at an upstream before it has answered: the same for all requests."""
+
+    window: Window
+    prices: Prices
+    counter: str
+    """Whose token counts these are: upstream and family of models."""
+    prior: Calibration
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
+        configured = Window(total=settings.window, origin="config") if settings.window else None
+        window = resolve_window(model, configured)
+        counter = counter_name(settings.name, model)
+        return cls(window, relative_prices(window), counter, prior_calibration(model), tokenizer)
+
+
+class ModelProfiles:
+    """The profiles of this worker's models. Names are the client's own words, so they are bounded in bytes."""
+
+    def __init__(self, tokenizers: Tokenizers) -> None:
+        self._tokenizers = tokenizers
+        self._profiles = ByteBoundedCache[tuple[str, int | None, str, str], ModelProfile](PROFILES_MAX_BYTES)
+
+    def find(self, settings: Upstream, model: str, estimator: Estimator) -> ModelProfile:
+        key = settings.name, settings.window, model, estimator
+        profile = self._profiles.get(key)
+        if profile is None:
+            profile = ModelProfile.of(settings, model, self._tokenizers.of(model, estimator))
+            self._profiles[key] = profile
+        return profile
 
 
 class LearnedWindows:
