@@ -66,12 +66,12 @@ class Page:
             if beside is None:
                 yield from map(self._answer, found.answers_to(said.at))
             else:
-                yield from self._seen(beside.instead_of(place, said))
+                yield from self._lines_of_view(beside.instead_of(place, said))
         if beside is not None:
-            yield from self._seen(beside.after(len(path)))
+            yield from self._lines_of_view(beside.after(len(path)))
             yield from _sum(path, beside)
 
-    def _seen(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+    def _lines_of_view(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         for word, raw in instead:
             yield self._line("", f"> {word}", role_and_text(raw)[1])
 

@@ -54,7 +54,7 @@ class OriginalsSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the answers to a history belong."""
+    """Conversation and last link of a history, to which its answers belong."""
 
     tenant: str
     conversation: str
@@ -184,7 +184,7 @@ class Originals:
         return not self._thread.is_alive()
 
     def _new_part(self, history: History) -> Part:
-        """What of it was not handed over before."""
+        """The part of a history that was not handed over before."""
         with self._lock:
             before = self._handed_over.setdefault((history.tenant, history.conversation), _HandedOver())
             self._handed_over.move_to_end((history.tenant, history.conversation))
@@ -217,7 +217,7 @@ class Originals:
         self._warn(f"originals were not written below {self._folder.path}: {problem}")
 
     def note_slow_disk(self) -> None:
-        """A request has waited for its history in vain. Known until something is written again."""
+        """Note that a request stopped waiting for its history, until something is written again."""
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
 
     def _timestamp(self) -> str:

@@ -1,0 +1,87 @@
+"""Originals before the first loss: what is folded while they cannot be written, and what is stored of it."""
+
+from dataclasses import replace
+
+import pytest
+from chat import body, call, history, parsed, user
+from worker import Driver, Worker
+
+from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange, KeepOriginals, StoreBlock, run
+from proxy.core.rules import Facts, Keep, Rules
+
+LONG = "a line of output\n" * 400
+WORK = history(user("Go."), *(call("Read", out=f"{number} {LONG}", path=f"{number}.py") for number in range(12)))
+RULES = Rules(clear_at_least=2_000, keep=Keep(tokens=500, groups=1))
+
+
+class Turn:
+    """One request of a client, at a proxy whose disk works or fails."""
+
+    def __init__(self, worker, messages, *, writes, **context):
+        self.driver = Driver(worker, parsed(body(messages)))
+        self.driver.exchange = Exchange(replace(self.driver.exchange.context, keeps_originals=True, **context))
+        self.writes = writes
+        self.actions = []
+
+    def perform(self, action):
+        self.actions.append(type(action))
+        if isinstance(action, KeepOriginals):
+            return self.writes or not action.waits
+        return self.driver.perform(action)
+
+    def prepare(self):
+        return run(self.driver.exchange.prepare(), self.perform)
+
+    def accept(self):
+        run(self.driver.exchange.accept(), self.perform)
+
+
+def make_worker(usable_tokens=1_000_000):
+    return Worker(RULES, Facts(usable_tokens=usable_tokens))
+
+
+def test_the_original_is_kept_before_the_first_fold_and_nobody_waits_for_it_afterwards():
+    worker, waits = make_worker(), []
+    for messages in (WORK, [*WORK, *user("And now?")]):
+        turn = Turn(worker, messages, writes=True)
+        perform = turn.perform
+        turn.perform = lambda action, perform=perform: (
+            (waits.append(action.waits) if isinstance(action, KeepOriginals) else None) or perform(action)
+        )
+        turn.prepare()
+        turn.accept()
+    assert waits == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "usable_tokens", "outcome"),
+    [
+        ("to_fit", 1_000_000, "none"),
+        ("to_fit", 8_000, "created"),
+        ("never", 8_000, "none"),
+        ("always", 1_000_000, "created"),
+    ],
+)
+def test_what_is_folded_without_its_original_is_for_the_policy_to_say(allowed, usable_tokens, outcome):
+    decision = Turn(make_worker(usable_tokens), WORK, writes=False, without_originals=allowed).prepare()
+    assert decision.outcome == outcome
+    assert (decision.reason == ORIGINALS_UNWRITABLE) == (outcome == "none")
+
+
+def test_a_block_that_stands_is_applied_though_nothing_can_be_written():
+    worker = make_worker()
+    turn = Turn(worker, WORK, writes=True)
+    assert turn.prepare().outcome == "created"
+    turn.accept()
+    assert Turn(worker, [*WORK, *user("And now?")], writes=False).prepare().outcome == "applied"
+
+
+def test_of_a_stranger_no_block_is_stored_without_its_original():
+    """A stranger's history is kept only once the upstream has accepted it: by then it was forwarded shortened."""
+    new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
+    turn = Turn(new, WORK, writes=False, is_known=False)
+    assert turn.prepare().outcome == "created"
+    assert KeepOriginals not in turn.actions
+    turn.accept()
+    assert KeepOriginals in turn.actions
+    assert StoreBlock not in turn.actions
