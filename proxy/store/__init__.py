@@ -7,5 +7,5 @@ redis.py          many machines; redis_client.py: connections and time-outs; red
 fallback.py       what a worker goes on with while a shared store is out
 originals.py      every message as it came and every answer, on disk
 transcripts/      how they are saved and read: one file per conversation, and an object store
-chronicle.py      what the admin pages show of the past
+activity_log.py   what the admin pages show of the past
 """

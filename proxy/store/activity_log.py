@@ -160,14 +160,16 @@ class ActivityLog:
     def record(self, record: Record) -> None:
         """Add a record to the next batch; with too many waiting it is dropped and counted."""
         with self._changed:
-            if not self._thread.is_alive() and not self._closing.is_set():
+            if not self._is_working and not self._closing.is_set():
                 # An unforeseen fault has ended it (the process reports that), and its batch is lost.
                 self._thread = self._start_thread()
             if len(self._batch) >= QUEUE_LIMIT_RECORDS:
                 self.dropped_records += 1
                 return
+            is_first = not self._batch
             self._batch.add(self._clock(), record)
-            self._changed.notify()
+            if is_first:
+                self._changed.notify()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what waits, for at most so long."""
@@ -193,11 +195,18 @@ class ActivityLog:
     # --- in the thread -----------------------------------------------------------------------------------------------
 
     def _start_thread(self) -> threading.Thread:
+        self._is_working = True
         thread = threading.Thread(target=self._work, name="activity-log", daemon=True)
         thread.start()
         return thread
 
     def _work(self) -> None:
+        try:
+            self._write_batches()
+        finally:
+            self._is_working = False
+
+    def _write_batches(self) -> None:
         last_warning = ""
         while batch := self._take_batch():
             try:

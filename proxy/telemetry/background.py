@@ -36,7 +36,7 @@ class BackgroundWriter:
 
     def put(self, line: bytes) -> None:
         with self._changed:
-            if not self._thread.is_alive() and not self._closing.is_set():
+            if not self._is_working and not self._closing.is_set():
                 # A fault of the sink has ended it (the process reports that), and the lines it had are lost.
                 self._dropped_lines += self._unwritten_lines - len(self._lines)
                 self._unwritten_lines = len(self._lines)
@@ -63,12 +63,19 @@ class BackgroundWriter:
         self._thread.join(seconds)
 
     def _start_thread(self) -> threading.Thread:
+        self._is_working = True
         # A daemon: a thread that is stuck in a write must not keep the process alive.
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         thread.start()
         return thread
 
     def _work(self) -> None:
+        try:
+            self._write_lines()
+        finally:
+            self._is_working = False
+
+    def _write_lines(self) -> None:
         while lines := self._take_lines():
             unwritable = self._sink(lines)
             with self._changed:
