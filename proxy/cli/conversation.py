@@ -1,6 +1,6 @@
-"""A conversation as a person reads it: who said what, what was answered, and, beside it, what the model saw of it.
+"""A saved conversation as text: messages, answers, and what was forwarded instead of them.
 
-What the model saw follows from the history and the block that stands for it, as it followed when it was forwarded.
+What was forwarded follows from the history and its block, computed by the same functions as when it was forwarded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,15 +20,15 @@ _MARGIN_CHARACTERS = 17
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """The view that a block makes of a history, and the block."""
+class ForwardedView:
+    """A block, and the messages that are forwarded with it."""
 
     block: Block
     view: tuple[Message, ...]
 
     @classmethod
-    def of(cls, path: list[MessageLine], stored: bytes) -> "Beside | None":
-        """None where the block cannot be read, or does not stand for this history."""
+    def of(cls, path: list[MessageLine], stored: bytes) -> "ForwardedView | None":
+        """None where the block cannot be read, or is not of this history."""
         request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
         block = Block.from_bytes(stored)
         if request is None or block is None:
@@ -52,13 +52,13 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """How a conversation is put on a terminal."""
+class TranscriptPrinter:
+    """Prints a conversation on a terminal."""
 
     redaction: Redaction
     full: bool = False
 
-    def lines(self, found: Transcript, path: list[MessageLine], beside: Beside | None) -> Iterator[str]:
+    def lines(self, found: Transcript, path: list[MessageLine], beside: ForwardedView | None) -> Iterator[str]:
         for head in found.head_of(path[-1]):
             yield self._line("", *role_and_text(head.message))
         for place, said in enumerate(path):
@@ -83,16 +83,16 @@ class Page:
 
     def _line(self, number: str, who: str, text: str) -> str:
         clean, _ = self.redaction.of_text(text)
-        return f"{number:>5} {who:10} {self._fitted(clean)}".rstrip()
+        return f"{number:>5} {who:10} {self._fit_line(clean)}".rstrip()
 
-    def _fitted(self, text: str) -> str:
+    def _fit_line(self, text: str) -> str:
         if self.full:
             return text.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
         line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
         return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
 
-def _sum(path: list[MessageLine], beside: Beside) -> Iterator[str]:
+def _sum(path: list[MessageLine], beside: ForwardedView) -> Iterator[str]:
     block, sent = beside.block, sum(len(said.message) for said in path)
     seen = sum(len(message.raw) for message in beside.view)
     yield ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.conversation import Beside, Page
+from proxy.cli.conversation import ForwardedView, TranscriptPrinter
 from proxy.cli.output import format_bytes, format_table
 from proxy.cli.transcript_source import NotFoundError, TranscriptSource, open_source
 from proxy.store.contract import MEBIBYTE
@@ -107,7 +107,7 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     leaf = _pick_leaf(found, args.leaf)
     path = found.path(leaf)
     beside = _find_beside(source, found, path) if args.compacted else None
-    for line in Page(build_redaction(source.config), args.full).lines(found, path, beside):
+    for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(found, path, beside):
         print(line)  # noqa: T201
     others = [other[:SHORT_LETTERS] for other in found.leaves() if other != leaf]
     if others and not args.leaf:
@@ -208,11 +208,11 @@ def _pick_leaf(found: Transcript, wanted: str) -> str:
     return leaves[0]
 
 
-def _find_beside(source: TranscriptSource, found: Transcript, path: list[MessageLine]) -> Beside:
+def _find_beside(source: TranscriptSource, found: Transcript, path: list[MessageLine]) -> ForwardedView:
     links = tuple(line.at for line in path)
     _, blocks = source.read_state(found.tenant, links)
     newest = next((link for link in reversed(links) if link in blocks), None)
-    beside = Beside.of(path, blocks[newest]) if newest is not None else None
+    beside = ForwardedView.of(path, blocks[newest]) if newest is not None else None
     if beside is None:
         raise NotFoundError(f"no block stands for {found.saved.name[:SHORT_LETTERS]}: the model saw what was sent")
     return beside

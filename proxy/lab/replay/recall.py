@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from proxy.core.calls import strings
 from proxy.core.model.messages import HEAD, Message
 from proxy.core.pins import Pins
-from proxy.lab.replay.terms import find_terms, kind_of
-from proxy.lab.replay.texts import parse_arguments, texts_of
+from proxy.lab.replay.terms import find_terms, kind_of, parse_arguments, texts_of
 from proxy.lab.replay.values import Recall
 
 _ERROR = re.compile(

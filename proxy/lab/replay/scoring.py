@@ -1,19 +1,20 @@
-"""Scores: what was forwarded, held against what was sent, request by request.
+"""Scores: each forwarded request compared with what the agent sent.
 
-A `Judge` follows one conversation. It does not know who stood in between: it is told what the upstream was sent and
-asks its questions of that. So a policy in the heart and a stranger's proxy are judged by the same lines.
+A `Judge` follows one conversation. It is given what the upstream received, whether a policy in this process or any
+running proxy made it, so both are judged by the same code.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
+from proxy.core.calibration import Calibration
 from proxy.core.model.messages import Message
 from proxy.core.pins import Pins
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import Count, quarter
 from proxy.lab.replay.cache import PROVIDER, Cache, Habit
-from proxy.lab.replay.estimator import measure_estimate
 from proxy.lab.replay.history import ReplayHistory, RequestTurn, same
 from proxy.lab.replay.prices import bill
 from proxy.lab.replay.recall import measure_recall
@@ -231,3 +232,22 @@ def _pieces(view: Sequence[Message], tools: bytes | None) -> list[bytes]:
 def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
     tokens, cached = cache.read(pieces, now)
     return Tokens(tokens - cached, cached)
+
+
+def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibration) -> Estimate:
+    """Error of our token count, measured where a record holds the upstream's own.
+
+    Records often leave out system prompts and tools, so whole prompts cannot be compared. What was *added* from one
+    request to the next can: the recorded prompts' growth against our count of the messages between them, with the
+    correction that is shipped for that family of models. Pairs between which a prompt shrank (the agent compacted) or
+    that skip a request are left out.
+    """
+    recorded, found = history.conversation.recorded, Estimate()
+    for before, place in pairwise(history.places):
+        first, then = recorded.get(before), recorded.get(place)
+        if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:
+            continue
+        grown = then.tokens - first.tokens
+        ours = calibration.calibrate(sum(count(each.raw) for each in history.request.messages[before:place]))
+        found = found.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
+    return found

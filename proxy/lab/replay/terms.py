@@ -13,17 +13,21 @@ A term in none but the last six messages is *fresh*; one in older messages and i
 has just read is no feat to keep. The others have an age by the last message that holds them.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from proxy.core.calls import strings
 from proxy.core.model.groups import callers
-from proxy.core.model.messages import Message
-from proxy.lab.replay.texts import lines_of, parse_arguments, texts_of
+from proxy.core.model.messages import Message, text_of
 from proxy.lab.replay.values import Kept
 
 FRESH_MESSAGES = 6
+REASONING = ("reasoning_content", "reasoning")
+_CACHE_ENTRIES = 50_000
 TERM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
 _AGES = ((20, "recent"), (60, "old"))
@@ -121,3 +125,34 @@ def kind_of(term: str) -> str:
     if not any(letter.isalpha() for letter in term):
         return "number"
     return "id" if sum(letter.isdigit() for letter in term) >= _ID_DIGITS_MIN else "name"
+
+
+@lru_cache(maxsize=_CACHE_ENTRIES)
+def texts_of(raw: bytes) -> str:
+    """All texts of a message, one below the other."""
+    message = json.loads(raw)
+    found = [text_of(message.get("content")), *(message.get(key) for key in REASONING)]
+    for arguments in _arguments(message):
+        found += strings(parse_arguments(arguments))
+    return "\n".join(each for each in found if isinstance(each, str) and each)
+
+
+@lru_cache(maxsize=_CACHE_ENTRIES)
+def lines_of(raw: bytes) -> frozenset[str]:
+    return frozenset(texts_of(raw).split("\n"))
+
+
+def parse_arguments(arguments: str) -> Any:  # noqa: ANN401 (any JSON)
+    """Arguments as the value they write; as they stand where they are no JSON."""
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _arguments(message: dict[str, Any]) -> Iterator[str]:
+    for call in message.get("tool_calls") or ():
+        yield (call.get("function") or {}).get("arguments") or (call.get("custom") or {}).get("input") or ""
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict):
+        yield legacy.get("arguments") or ""
