@@ -98,7 +98,14 @@ class Listening:
 
     def __init__(self, served):
         self.served = served
-        self.app = App(served.gateway, served.events.append, Metrics(), None, self._no_admin)
+        self.app = App(
+            served.gateway,
+            served.events.append,
+            Metrics(),
+            None,
+            self._no_admin,
+            can_keep_originals=lambda: True,
+        )
         self.interruption = Interruption(0, cancel)
 
     async def _no_admin(self, _):
