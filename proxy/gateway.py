@@ -13,7 +13,7 @@ from time import perf_counter, time
 from typing import Any, Protocol, TypeVar
 
 from proxy import events
-from proxy.access.door import Admitted, Door
+from proxy.access.authenticator import Admitted, Authenticator
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.local_answers import LocalAnswer
@@ -74,10 +74,10 @@ class RelayedAnswer:
 
     reply: Reply | LocalAnswer
     notes: Headers
-    watch: sse.Watch | None
+    watch: sse.StreamWatch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
-    shown: usage_view.Shown | None = None
+    shown: usage_view.Rewriter | None = None
     """The figures as the client is to see them."""
 
     @property
@@ -170,7 +170,7 @@ class Gateway:
         self._leases = Leases(shared.close)
         self._in_force = self._leases.take()
         self._policies = PolicySelector(config, self.clients)
-        self._door = Door.of(config)
+        self._authenticator = Authenticator.of(config)
 
     def lease(self) -> Lease:
         return self._leases.take()
@@ -194,7 +194,7 @@ class Gateway:
 
     def _admit(self, request: IncomingRequest[R_co], record: RequestRecord) -> Admitted:
         """Who calls, before anything of the body is read. ProxyError: access denied."""
-        admitted = self._door.admit(request.headers, request.peer, self._records.current, time())
+        admitted = self._authenticator.admit(request.headers, request.peer, self._records.current, time())
         record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
 
@@ -224,7 +224,7 @@ class Gateway:
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
-        self._door.check_spending(settings, call.caller, call.headers)
+        self._authenticator.check_spending(settings, call.caller, call.headers)
         record.upstream = settings.name
         return Route(self.clients[settings.name], model)
 
@@ -408,23 +408,23 @@ def _kept_or_new(settings: Upstream, kept: Mapping[str, Client], emit: events.Li
     return before if before is not None and before.settings == settings else Client(settings, emit)
 
 
-def _watch_for(call: Call, reply: Reply) -> sse.Watch | None:
+def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
     """Only plain event streams can be read along; compressed ones are relayed as they are."""
     kind = wire_headers.find(reply.headers, "content-type") or ""
     if not kind.startswith("text/event-stream") or wire_headers.find(reply.headers, "content-encoding"):
         return None
-    return sse.Watch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
+    return sse.StreamWatch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
 
 
-def _gauge_for(view: usage_view.Gauge, reply: Reply) -> usage_view.Shown | None:
+def _gauge_for(view: usage_view.UsageView, reply: Reply) -> usage_view.Rewriter | None:
     """Only what can be read along can be told otherwise."""
     if view.is_plain or wire_headers.find(reply.headers, "content-encoding"):
         return None
     kind = wire_headers.find(reply.headers, "content-type") or ""
-    return usage_view.Events(view) if kind.startswith("text/event-stream") else usage_view.Body(view)
+    return usage_view.StreamRewriter(view) if kind.startswith("text/event-stream") else usage_view.BodyRewriter(view)
 
 
-async def _shown(chunks: AsyncGenerator[bytes], shown: usage_view.Shown) -> AsyncGenerator[bytes]:
+async def _shown(chunks: AsyncGenerator[bytes], shown: usage_view.Rewriter) -> AsyncGenerator[bytes]:
     """An answer with the figures as the client is to see them."""
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -434,7 +434,7 @@ async def _shown(chunks: AsyncGenerator[bytes], shown: usage_view.Shown) -> Asyn
         yield rest
 
 
-async def _watched(chunks: AsyncGenerator[bytes], watch: sse.Watch) -> AsyncGenerator[bytes]:
+async def _watched(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> AsyncGenerator[bytes]:
     """A stream that is never taken for success when it was none: it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
@@ -451,12 +451,12 @@ async def _watched(chunks: AsyncGenerator[bytes], watch: sse.Watch) -> AsyncGene
         raise
 
 
-def _refuse_error(watch: sse.Watch) -> None:
+def _refuse_error(watch: sse.StreamWatch) -> None:
     if watch.error is not None:
         raise UpstreamBroke("the upstream reported an error in the middle of its answer")
 
 
-def _refuse_unfinished(watch: sse.Watch) -> None:
+def _refuse_unfinished(watch: sse.StreamWatch) -> None:
     _refuse_error(watch)
     if not watch.finished:
         raise UpstreamBroke("the upstream ended its answer before it was finished")

@@ -75,7 +75,7 @@ class Desk:
 
 
 def team_key(proxy: Proxy, team: str) -> str:
-    text, key = keys.minted(team, time.time(), label=f"{team}'s")
+    text, key = keys.create_key(team, time.time(), label=f"{team}'s")
     Records(proxy.state).change(lambda registry: registry.with_key(key))
     return text
 

@@ -28,18 +28,18 @@ class TeamKey:
     revoked: float = 0.0
     label: str = ""
 
-    def fault(self, now: float) -> str:
-        """Why it opens nothing any more; empty where it does."""
+    def why_invalid(self, now: float) -> str:
+        """Why the key is not valid any more; empty where it is."""
         if self.revoked:
             return "revoked"
         return "expired" if self.expires and self.expires <= now else ""
 
-    def is_of(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         return hmac.compare_digest(self.digest, digest(text))
 
 
-def minted(team: str, now: float, *, expires: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
-    """A new key: its text, which nobody will see again, and what is kept of it."""
+def create_key(team: str, now: float, *, expires: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
+    """A new key: its text, which is shown once, and what is kept of it."""
     public = secrets.token_hex(_ID_BYTES)
     text = f"{PREFIX}{public}-{secrets.token_urlsafe(_SECRET_BYTES)}"
     return text, TeamKey(public, team, digest(text), now, expires, label=label)
@@ -51,8 +51,8 @@ def public_id(text: str) -> str | None:
     return found[1] if found else None
 
 
-def named(text: str) -> str:
-    """The public id that somebody means who shows an id, or the whole key: that one is not to be said again."""
+def public_id_or_text(text: str) -> str:
+    """The public id of a whole key; any other text is taken for an id. A whole key must not be printed again."""
     return public_id(text) or text
 
 

@@ -1,8 +1,8 @@
-"""The registry on disk, and the same in every replica.
+"""The registry file of a machine, kept equal in every replica.
 
 The file in the state directory is what this machine goes by: its workers look at it several times a second, commands
 write to it under a lock, and it is there when nothing else is. Where replicas share a state, one copy lies there too,
-and each replica merges both: whoever lost his gets it back from the others.
+and each replica merges both: a replica that lost its file gets it back from the others.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from proxy.store.contract import Store, StoreUnavailable
 
 FILE = "registry.json"
 SHARED = "registry"
-TRIES = 8
+MOST_SYNC_TRIES = 8
 
 Change = Callable[[Registry], Registry]
 
 
 class RegistryUnreadable(Exception):
-    """What stands there is something else: nothing in it may be taken for granted, so nobody comes in by it."""
+    """A registry that cannot be read. None of its keys is accepted until it can be."""
 
 
 class Records:
@@ -35,7 +35,7 @@ class Records:
         self.current = Registry()
         self._seen: tuple[int, int, int] | None = None
         self._looking = threading.Lock()
-        self.agreed: tuple[bytes | None, Registry] | None = None
+        self.last_agreement: tuple[bytes | None, Registry] | None = None
         """A shared copy, and what stood here when both were found to say the same."""
 
     def look(self) -> bool:
@@ -58,7 +58,7 @@ class Records:
 
     def change(self, change: Change) -> Registry:
         """Under the lock, from what stands there now, written whole or not at all."""
-        with self._locked():
+        with self._lock():
             self._write(change(self._read() if self._stamp() else Registry()))
         self.look()
         return self.current
@@ -72,7 +72,7 @@ class Records:
     def _write(self, registry: Registry) -> None:
         fresh = self.path.with_suffix(".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            self._hand_over(file.fileno())
+            self._give_to_owner(file.fileno())
             file.write(registry.to_bytes())
             file.flush()
             os.fsync(file.fileno())
@@ -85,38 +85,38 @@ class Records:
         return None
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("a") as lock:
-            self._hand_over(lock.fileno())
+            self._give_to_owner(lock.fileno())
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _hand_over(self, file: int) -> None:
-        """What root writes belongs to whoever the proxy runs as, or it could read no word of it."""
+    def _give_to_owner(self, file: int) -> None:
+        """Give files that root writes to the owner of the folder: the proxy runs as that user and must read them."""
         if os.geteuid() == 0:
             folder = self.path.parent.stat()
             with suppress(PermissionError):  # a disk over the network may know better
                 os.fchown(file, folder.st_uid, folder.st_gid)
 
 
-async def synced(records: Records, store: Store) -> None:
+async def synchronize(records: Records, store: Store) -> None:
     """File and shared copy become the same. StoreUnavailable, RegistryUnreadable: till then the file is what counts."""
-    for _ in range(TRIES):
+    for _ in range(MOST_SYNC_TRIES):
         theirs = await store.read_document(SHARED)
-        if records.agreed == (theirs, records.current):  # four times a second, and nothing new
+        if records.last_agreement == (theirs, records.current):  # four times a second, and nothing new
             return
-        shared = _shared(theirs)
-        if shared.merged(records.current) != records.current:
-            await asyncio.to_thread(records.change, shared.merged)
+        shared = _read_shared(theirs)
+        if shared.merge(records.current) != records.current:
+            await asyncio.to_thread(records.change, shared.merge)
         ours = records.current
         if ours == shared or await store.replace_document(SHARED, theirs, ours.to_bytes()):
-            records.agreed = (theirs, ours) if ours == shared else None
+            records.last_agreement = (theirs, ours) if ours == shared else None
             return
     raise StoreUnavailable("the registry changes faster than it can be merged")
 
 
-def _shared(data: bytes | None) -> Registry:
+def _read_shared(data: bytes | None) -> Registry:
     try:
         return Registry() if data is None else Registry.from_bytes(data)
     except ValueError as fault:

@@ -1,9 +1,9 @@
-"""What operators have said while the proxy runs: which keys there are, and what is switched off.
+"""Decisions of operators while the proxy runs: team keys, switches, ended sessions.
 
-It is one small document that every replica holds whole. Two of them merge without a judge, so a replica that was away,
-and a shared state that was emptied, are made whole again by any other: keys are only ever added, a revocation is for
-ever, and of two words about one switch the later counts. Clocks differ: whoever speaks with the last word before him in
-sight speaks later, whatever his own clock says.
+It is one small document that every replica holds whole. Two of them merge without conflict (a CRDT), so a replica that
+was away, and a shared state that was emptied, are repaired by any other: keys are only ever added, a revocation is
+final, and of two settings of one switch the later counts. Clocks differ: a change that is made in view of an earlier
+one gets a later time than that, whatever the local clock says.
 """
 
 import json
@@ -16,7 +16,7 @@ from proxy.access.keys import TeamKey
 FORMAT = 1
 EVERYBODY = ""
 SESSIONS_REMEMBERED = 500
-_A_MOMENT = 0.001
+_LATER_BY_SECONDS = 0.001
 NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at": 0.0, "by": ""}
 """Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
 
@@ -37,7 +37,7 @@ class Registry:
     ended_sessions: frozenset[str] = frozenset()
     """Sessions of the admin pages that were logged out: `<until>.<id>`, without the signature that opens."""
 
-    def halts(self, team: str) -> bool:
+    def is_halted(self, team: str) -> bool:
         """Is compaction switched off for this team, or for all?"""
         return bool(self.switches) and any(
             name in self.switches and not self.switches[name].on for name in {EVERYBODY, team}
@@ -46,28 +46,28 @@ class Registry:
     def with_key(self, key: TeamKey) -> "Registry":
         return replace(self, keys={**self.keys, key.id: key})
 
-    def revoked(self, key_id: str, now: float) -> "Registry":
+    def with_key_revoked(self, key_id: str, now: float) -> "Registry":
         """KeyError: there is no such key."""
         key = self.keys[key_id]
         return self if key.revoked else self.with_key(replace(key, revoked=now))
 
-    def switched(self, team: str, *, on: bool, now: float) -> "Registry":
+    def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
         before = self.switches.get(team)
-        at = now if before is None else _after(before.at, now)
+        at = now if before is None else _later_than(before.at, now)
         return replace(self, switches={**self.switches, team: Switch(on, at)})
 
     def with_session_ended(self, session: str) -> "Registry":
-        return replace(self, ended_sessions=_newest({*self.ended_sessions, session}))
+        return replace(self, ended_sessions=_keep_newest({*self.ended_sessions, session}))
 
-    def merged(self, other: "Registry") -> "Registry":
+    def merge(self, other: "Registry") -> "Registry":
         """Everything that either of them knows. The order does not matter, and twice is as good as once."""
         return Registry(
-            keys={name: _stricter(self.keys.get(name), other.keys.get(name)) for name in {*self.keys, *other.keys}},
+            keys={name: _merge_keys(self.keys.get(name), other.keys.get(name)) for name in {*self.keys, *other.keys}},
             switches={
-                name: _later(self.switches.get(name), other.switches.get(name))
+                name: _merge_switches(self.switches.get(name), other.switches.get(name))
                 for name in {*self.switches, *other.switches}
             },
-            ended_sessions=_newest(self.ended_sessions | other.ended_sessions),
+            ended_sessions=_keep_newest(self.ended_sessions | other.ended_sessions),
         )
 
     def to_bytes(self) -> bytes:
@@ -97,11 +97,11 @@ class Registry:
             raise ValueError(f"not a registry: {fault}") from None
 
 
-def _after(before: float, now: float) -> float:
-    return max(now, before + _A_MOMENT)
+def _later_than(before: float, now: float) -> float:
+    return max(now, before + _LATER_BY_SECONDS)
 
 
-def _newest(sessions: Iterable[str]) -> frozenset[str]:
+def _keep_newest(sessions: Iterable[str]) -> frozenset[str]:
     """Those that would be open longest, as many as are remembered. No clock: replicas that merge must agree."""
     return frozenset(sorted(sessions, key=_ends_at)[-SESSIONS_REMEMBERED:])
 
@@ -111,7 +111,7 @@ def _ends_at(session: str) -> tuple[int, str]:
     return (int(until) if until.isascii() and until.isdigit() else 0), session
 
 
-def _stricter(one: TeamKey | None, other: TeamKey | None) -> TeamKey:
+def _merge_keys(one: TeamKey | None, other: TeamKey | None) -> TeamKey:
     known = [key for key in (one, other) if key is not None]
     revoked = [key.revoked for key in known if key.revoked]
     return replace(min(known, key=_order), revoked=min(revoked, default=0.0))
@@ -121,6 +121,6 @@ def _order(key: TeamKey) -> str:
     return repr(replace(key, revoked=0.0))
 
 
-def _later(one: Switch | None, other: Switch | None) -> Switch:
+def _merge_switches(one: Switch | None, other: Switch | None) -> Switch:
     """Of two at the same moment the one that is off: it was pulled for a reason."""
     return max((switch for switch in (one, other) if switch is not None), key=lambda switch: (switch.at, not switch.on))

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.access import admin
+from proxy.access import admin_key
 from proxy.access.pages import host_of
 from proxy.access.registry import Registry
 from proxy.admin.errors import NeedsAdminKey, TooManyTries
@@ -85,7 +85,7 @@ class Guard:
 
     async def admit(self, request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
         """The caller, by key or session. NeedsAdminKey: neither is valid."""
-        key, address = admin.key_of(config), request.remote or ""
+        key, address = admin_key.read_key(config), request.remote or ""
         shown = request.headers.get("Authorization", "")
         if shown.lower().startswith(_BEARER):
             await self.try_key(key, shown[len(_BEARER) :].strip(), address)
@@ -100,7 +100,7 @@ class Guard:
     async def try_key(self, key: str | None, shown: str, address: str) -> None:
         # The key comes before the limit: behind a balancer all callers have one address, and a stranger's wrong keys
         # must not keep the operators out. The keys are too long to be guessed, however many are looked at.
-        if admin.opens(key, shown):
+        if admin_key.is_key(key, shown):
             self._wrong.pop(address)
             return
         if self._waiting[address] >= WAITING_LIMIT:

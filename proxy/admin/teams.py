@@ -37,7 +37,7 @@ class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 async def list_teams(context: AdminContext, _: AdminRequest) -> Json:
     registry, now = context.records.current, time.time()
-    valid = [key.team for key in registry.keys.values() if not key.fault(now)]
+    valid = [key.team for key in registry.keys.values() if not key.why_invalid(now)]
     teams = [
         {
             "name": name,
@@ -45,7 +45,7 @@ async def list_teams(context: AdminContext, _: AdminRequest) -> Json:
             "upstream": team.upstream,  # empty: the first that serves the model
             "own_key": team.key is not None,
             "open_keys": valid.count(name),
-            "halted": registry.halts(name),
+            "halted": registry.is_halted(name),
         }
         for name, team in sorted(context.config().teams.items())
     ]
@@ -63,7 +63,7 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     if wanted.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
     expires = now + wanted.days * DAY_SECONDS if wanted.days else 0.0
-    text, key = team_keys.minted(wanted.team, now, expires=expires, label=wanted.label)
+    text, key = team_keys.create_key(wanted.team, now, expires=expires, label=wanted.label)
     await asyncio.to_thread(context.records.change, lambda registry: registry.with_key(key))
     write_audit(context, request, "create key", key.id, team=key.team, days=wanted.days)
     return {"key": text, "told": _describe_key(key, now)}
@@ -72,7 +72,9 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
 async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     key_id, now = request.names["key"], time.time()
     try:
-        registry = await asyncio.to_thread(context.records.change, lambda registry: registry.revoked(key_id, now))
+        registry = await asyncio.to_thread(
+            context.records.change, lambda registry: registry.with_key_revoked(key_id, now)
+        )
     except KeyError:
         raise NotFound("unknown key id: GET /keys lists all") from None
     write_audit(context, request, "revoke key", key_id)
@@ -90,7 +92,7 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
         raise _unknown_team(config)
 
     def change(registry: Registry) -> Registry:
-        return registry.switched(wanted.team, on=wanted.on, now=time.time())
+        return registry.with_switch(wanted.team, on=wanted.on, now=time.time())
 
     registry = await asyncio.to_thread(context.records.change, change)
     write_audit(context, request, "switch on" if wanted.on else "switch off", wanted.team or "everybody")
@@ -109,7 +111,7 @@ def _describe_key(key: TeamKey, now: float) -> Json:
         "id": key.id,
         "team": key.team,
         "label": key.label,
-        "state": key.fault(now) or "open",
+        "state": key.why_invalid(now) or "open",
         "created": key.created,
         "expires": key.expires or None,
         "revoked": key.revoked or None,

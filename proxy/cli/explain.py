@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 
-from proxy.access.keys import named
+from proxy.access.keys import public_id_or_text
 from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.config import Choice, Loaded, Occasion, Upstream, find_origins
@@ -28,7 +28,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     loaded = options.load_configuration(args, options.state_option(args))
     config = loaded.config
-    key = options.read_records(config).current.keys.get(named(args.key))
+    key = options.read_records(config).current.keys.get(public_id_or_text(args.key))
     if args.key and key is None:
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
     if key is not None and args.team not in ("", key.team):

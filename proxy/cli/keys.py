@@ -44,7 +44,7 @@ def _create(args: argparse.Namespace) -> int:
         return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
     now = time.time()
     expires = now + args.days * DAY_SECONDS if args.days else 0.0
-    text, key = keys.minted(args.team, now, expires=expires, label=args.label)
+    text, key = keys.create_key(args.team, now, expires=expires, label=args.label)
     act = AuditEntry("create key", key.id, (("team", key.team), ("days", args.days)))
     registry.change_registry(config, act, lambda known: known.with_key(key))
     print(text)  # noqa: T201
@@ -63,10 +63,10 @@ def _list(args: argparse.Namespace) -> int:
 def _revoke(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, options.state_option(args)).config
 
-    public = keys.named(args.id)
+    public = keys.public_id_or_text(args.id)
 
     def revoke(known: Registry) -> Registry:
-        return known.revoked(public, time.time())
+        return known.with_key_revoked(public, time.time())
 
     try:
         registry.change_registry(config, AuditEntry("revoke key", public), revoke)
@@ -86,7 +86,14 @@ def _parse_days(text: str) -> float:
 def _rows(found: Sequence[TeamKey]) -> list[tuple[str, ...]]:
     now = time.time()
     return [
-        (key.id, key.team, key.fault(now) or "open", _format_time(key.created), _format_time(key.expires), key.label)
+        (
+            key.id,
+            key.team,
+            key.why_invalid(now) or "open",
+            _format_time(key.created),
+            _format_time(key.expires),
+            key.label,
+        )
         for key in found
     ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import assembly, events
-from proxy.access.records import Change, Records, RegistryUnreadable, synced
+from proxy.access.records import Change, Records, RegistryUnreadable, synchronize
 from proxy.access.registry import Registry
 from proxy.cli import options
 from proxy.config import Config
@@ -61,7 +61,7 @@ def _synchronize(config: Config, records: Records) -> str:
 async def _synchronize_once(config: Config, records: Records) -> None:
     store = assembly.open_store(config, lambda _: None)  # the exception says why
     try:
-        await synced(records, store)
+        await synchronize(records, store)
     finally:
         await store.close()
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from proxy import assembly
-from proxy.access import admin
+from proxy.access import admin_key
 from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.config import Config, Loaded
@@ -64,20 +64,20 @@ def run(args: argparse.Namespace) -> int:
         # Blocks, originals and keys in it are for this user only.
         Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
         supervisor.clear_snapshots(config)
-        admin_key = admin.made(config)
+        fresh_key = admin_key.create_key(config)
     except OSError as fault:
         sock.close()
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
-    _welcome(config, url_of(config, sock), admin_key)
+    _welcome(config, url_of(config, sock), fresh_key)
     return supervisor.serve(ConfigSource(read, args.config), config, sock)
 
 
-def _welcome(config: Config, url: str, admin_key: str | None) -> None:
+def _welcome(config: Config, url: str, fresh_key: str | None) -> None:
     """Print how to use it, unless the log is JSON: a collected log must not hold the key."""
     if not log.is_text(config.log.format):
         return
     text = _WELCOME.format(url=url, upstream=config.upstreams[0].base_url)
-    if admin_key is not None:
-        text += _ADMIN.format(url=url, key=admin_key, where=Path(config.state.dir) / admin.FILE)
+    if fresh_key is not None:
+        text += _ADMIN.format(url=url, key=fresh_key, where=Path(config.state.dir) / admin_key.FILE)
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
     log.write_notice(text)

@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     if args.to != "show":
         act = AuditEntry(f"switch {args.to}", args.team or "everybody")
         registry.change_registry(
-            config, act, lambda known: known.switched(args.team, on=args.to == "on", now=time.time())
+            config, act, lambda known: known.with_switch(args.team, on=args.to == "on", now=time.time())
         )
     said = registry.read_registry(config)
     for team in dict.fromkeys((EVERYBODY, *config.teams, *said.switches)):
-        print(f"{team or 'everybody'}: {'off' if said.halts(team) else 'on'}")  # noqa: T201
+        print(f"{team or 'everybody'}: {'off' if said.is_halted(team) else 'on'}")  # noqa: T201
     return 0

@@ -52,7 +52,7 @@ def describe_compaction(decision: Decision, request: Request) -> LocalAnswer:
         text = f"Compacted: {ready.before:,} -> {ready.after:,} tokens{f' ({steps})' if steps else ''}."
         if ready.block is not None and ready.block.summary is not None:
             text += f"\n\n{ready.block.summary.text}"
-    return LocalAnswer(*local_answer.completion(text, request.model, int(time.time()), stream=request.stream))
+    return LocalAnswer(*local_answer.render_completion(text, request.model, int(time.time()), stream=request.stream))
 
 
 def read_compact_request(body: bytes) -> tuple[Request, str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from proxy.errors import BadRequest
-from proxy.wire.headers import Headers, ours
+from proxy.wire.headers import Headers, read_own
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -26,7 +26,7 @@ class RequestOptions:
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
-        words = ours(headers)
+        words = read_own(headers)
         asked = words.get("x-compaction", "").strip().lower() or "auto"
         mode = next((mode for mode in MODES if mode == asked), None)
         if mode is None:

@@ -58,11 +58,11 @@ from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
 from proxy.wire import chat
 from proxy.wire.chat import usage, usage_view
-from proxy.wire.chat.usage_view import Gauge
+from proxy.wire.chat.usage_view import UsageView
 from proxy.wire.redaction import Redaction
 
 T = TypeVar("T")
-PLAIN = Gauge()
+PLAIN = UsageView()
 SECRET_CHECK_SECONDS = 1.0
 CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
 BLOCK_BYTES_PER_STORED_BYTE = 4
@@ -83,7 +83,7 @@ class OutgoingRequest:
     options: RequestOptions = field(default_factory=RequestOptions)
     session: "Session | None" = None
     """None where nothing is decided: bypassed, not understood, failed open."""
-    usage_view: Gauge = PLAIN
+    usage_view: UsageView = PLAIN
     answer: LocalAnswer | None = None
     """What this proxy answers by itself: then nothing is sent."""
     keeps_originals: bool = True
@@ -291,7 +291,7 @@ class Session:
             return replace(outgoing, decision=decision)  # the client's own bytes
         if decision.rewrites:
             body = await run_apart(self._work, partial(chat.render, self._request, found.view, found.tools))
-        asking = usage_view.asking(body) if self._asks_usage(decision) else None
+        asking = usage_view.request_usage(body) if self._asks_usage(decision) else None
         body = asking or body
         if decision.max_answer_tokens is not None:
             body = chat.answer_within(body, decision.max_answer_tokens)
@@ -302,7 +302,7 @@ class Session:
             outgoing,
             call=replace(outgoing.call, body=body),
             decision=decision,
-            usage_view=Gauge(hidden=asking is not None, more=max(0, more)),
+            usage_view=UsageView(hides_usage=asking is not None, extra_tokens=max(0, more)),
         )
 
     def _asks_usage(self, decision: Decision) -> bool:

@@ -122,10 +122,10 @@ async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes
 
 
 async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    if not bodies.known(encoding):
+    if not bodies.is_known(encoding):
         raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
     try:
-        return await asyncio.to_thread(bodies.decoded, body, encoding, limit)
+        return await asyncio.to_thread(bodies.decode, body, encoding, limit)
     except bodies.TooLarge:
         raise _too_large(limit) from None
     except bodies.Unreadable:
@@ -211,7 +211,7 @@ class Delivery:
         await self._response.prepare(self._request)
         await self._relay(chunks, first)
 
-    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: sse.Watch) -> None:
+    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> None:
         await self._response.prepare(self._request)
         with self._keep_alive(watch):
             await self._relay(chunks)
@@ -237,7 +237,7 @@ class Delivery:
                 self._request.transport.close()
 
     @contextmanager
-    def _keep_alive(self, watch: sse.Watch) -> Iterator[None]:
+    def _keep_alive(self, watch: sse.StreamWatch) -> Iterator[None]:
         """Send comments between events while the upstream says nothing: one task per stream, no work per chunk."""
         self._last_at = perf_counter()
         heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
@@ -246,7 +246,7 @@ class Delivery:
         finally:
             heartbeats.cancel()
 
-    async def _send_heartbeats(self, watch: sse.Watch) -> None:
+    async def _send_heartbeats(self, watch: sse.StreamWatch) -> None:
         while True:
             await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
             if perf_counter() - self._last_at >= self._heartbeat_seconds:

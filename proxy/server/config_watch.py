@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import events
-from proxy.access.records import Records, RegistryUnreadable, synced
+from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, InvalidConfig, Loaded
 from proxy.store.contract import Store, StoreUnavailable
 
@@ -86,7 +86,7 @@ class ConfigWatch:
         """Exchange keys and switches with the other replicas. One worker of each machine does this."""
         while True:
             try:
-                await synced(self._records, store)
+                await synchronize(self._records, store)
             except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
                 self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -12,8 +12,8 @@ import brotli
 import zstandard
 
 # 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
-RATIO = 200
-ALWAYS = 64 * 1024
+MOST_GROWTH_RATIO = 200
+ALWAYS_ALLOWED_BYTES = 64 * 1024
 # Encoders that write in members (bgzip, pigz, one zstd frame per flush) write some KiB into each. An empty member is 2
 # to 20 bytes long and still needs a decompressor of its own, so their number is bounded, not only their bytes.
 MOST_MEMBERS = 10_000
@@ -34,15 +34,17 @@ class Unreadable(ValueError):
     """It is not what its Content-Encoding says."""
 
 
-def decoded(body: bytes, encoding: str, limit: int) -> bytes:
+def decode(body: bytes, encoding: str, limit: int) -> bytes:
     """The body without its encodings, the last one applied first. KeyError: an encoding we do not know."""
     for name in reversed(_names(encoding)):
         if name and name != "identity":
-            body = _opened(_OPENERS[name](body), min(limit, max(len(body) * RATIO, ALWAYS)))
+            body = _join_within(
+                _OPENERS[name](body), min(limit, max(len(body) * MOST_GROWTH_RATIO, ALWAYS_ALLOWED_BYTES))
+            )
     return body
 
 
-def known(encoding: str) -> bool:
+def is_known(encoding: str) -> bool:
     return all(name in _OPENERS or name in ("", "identity") for name in _names(encoding))
 
 
@@ -50,7 +52,7 @@ def _names(encoding: str) -> list[str]:
     return [part.strip().lower() for part in encoding.split(",")]
 
 
-def _opened(pieces: Iterator[bytes], limit: int) -> bytes:
+def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
     kept: list[bytes] = []
     size = 0
     try:

@@ -1,4 +1,4 @@
-"""Who calls, once the door has made sure: a team, or nobody in particular (then its credential tells it apart)."""
+"""The caller of a request, as `access.authenticator` found it: a team, or a client known by its credentials."""
 
 from dataclasses import dataclass, field
 

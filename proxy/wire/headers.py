@@ -26,7 +26,7 @@ HOP_BY_HOP = frozenset(
 # whatever the client could unpack, the proxy must be able to read what the upstream says.
 SET_ANEW = frozenset({"host", "content-length", "expect", "accept-encoding"})
 # Words to this proxy alone.
-OURS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
+OWN_HEADERS = frozenset({"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"})
 # With a key of our own none of these goes to the upstream: it would name another account than the key does.
 CREDENTIALS = frozenset(
     {
@@ -45,11 +45,11 @@ CREDENTIALS = frozenset(
 # Accounts of the client's own: with a key of ours they would name somebody else's.
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 
-_TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OURS
+_TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OWN_HEADERS
 # An Alt-Svc would lead the client past the proxy.
 _TO_CLIENT = HOP_BY_HOP | {"alt-svc"}
 # Only this proxy says these; from an upstream they would stand before its own.
-_SAID_BY_US = "x-compaction"
+_OWN_PREFIX = "x-compaction"
 _CROSS_ORIGIN = "access-control-"
 
 
@@ -61,26 +61,26 @@ def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return None
 
 
-def ours(headers: Headers) -> dict[str, str]:
+def read_own(headers: Headers) -> dict[str, str]:
     """The words to this proxy, each as it was first said."""
-    return {name: value for spelt, value in reversed(headers) if (name := spelt.lower()) in OURS}
+    return {name: value for spelt, value in reversed(headers) if (name := spelt.lower()) in OWN_HEADERS}
 
 
 def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
-    """What a request carries on from here."""
+    """The headers of a request that are forwarded to the upstream."""
     names = [name.lower() for name, _ in headers]
-    kept = _kept(headers, names, _TO_UPSTREAM | without if without else _TO_UPSTREAM)
-    return kept if len(set(names)) == len(names) else _spelt_alike(kept)
+    kept = _drop(headers, names, _TO_UPSTREAM | without if without else _TO_UPSTREAM)
+    return kept if len(set(names)) == len(names) else _unify_spelling(kept)
 
 
 def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """What an answer carries on from here. A value that is no UTF-8 would arrive altered, so it does not arrive.
+    """The headers of an answer that are forwarded to the client. A value that is not UTF-8 would be altered: dropped.
 
     `cross_origin`: whether the upstream may allow pages of other sites to read it.
     """
     names = [name.lower() for name, _ in headers]
-    refused = _SAID_BY_US if cross_origin else (_SAID_BY_US, _CROSS_ORIGIN)
-    kept = _kept(headers, names, _TO_CLIENT | {name for name in names if name.startswith(refused)})
+    refused = _OWN_PREFIX if cross_origin else (_OWN_PREFIX, _CROSS_ORIGIN)
+    kept = _drop(headers, names, _TO_CLIENT | {name for name in names if name.startswith(refused)})
     return kept if are_text(kept) else tuple(filter(_is_text, kept))
 
 
@@ -93,13 +93,13 @@ def _is_text(pair: tuple[str, str]) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in "".join(pair))
 
 
-def _kept(headers: Headers, names: list[str], dropped: frozenset[str]) -> Headers:
+def _drop(headers: Headers, names: list[str], dropped: frozenset[str]) -> Headers:
     if "connection" in names:
-        dropped |= _named_in_connection(headers, names)
+        dropped |= _connection_options(headers, names)
     return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in dropped])
 
 
-def _spelt_alike(headers: Headers) -> Headers:
+def _unify_spelling(headers: Headers) -> Headers:
     """A name that repeats keeps its first spelling: the HTTP client takes another spelling for a correction."""
     first: dict[str, str] = {}
     for name, _ in headers:
@@ -107,6 +107,6 @@ def _spelt_alike(headers: Headers) -> Headers:
     return tuple((first[name.lower()], value) for name, value in headers)
 
 
-def _named_in_connection(headers: Headers, names: list[str]) -> frozenset[str]:
+def _connection_options(headers: Headers, names: list[str]) -> frozenset[str]:
     values = [value for (_, value), name in zip(headers, names, strict=True) if name == "connection"]
     return frozenset([token.strip().lower() for token in ",".join(values).split(",")])

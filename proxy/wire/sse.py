@@ -29,7 +29,7 @@ _SAYS_ERROR = b'"error"'
 ErrorObject = dict[str, Any]
 
 
-class Watch:
+class StreamWatch:
     """Reads along. `feed` answers the bytes that may leave now, up to the end of a line."""
 
     __slots__ = ("_held", "_left", "_must_finish", "error", "finished")
@@ -73,7 +73,7 @@ class Watch:
         if not ready:
             return ready
         if self._must_finish:
-            if not self.finished and _finishes(self._left + ready):
+            if not self.finished and _says_finished(self._left + ready):
                 self.finished = True
             if _SAYS_ERROR in ready:
                 ready = self._up_to_error(ready)
@@ -95,12 +95,12 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _FoundError:
     error: ErrorObject
     bare: bool
 
 
-def _finishes(said: bytes) -> bool:
+def _says_finished(said: bytes) -> bool:
     return _FINISH_REASON.search(said) is not None or (b"[DONE]" in said and _DONE.search(said) is not None)
 
 
@@ -108,7 +108,7 @@ def _last_line_end(data: bytes) -> int:
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
-def _error_in(line: bytes) -> _Said | None:
+def _error_in(line: bytes) -> _FoundError | None:
     is_data = line.startswith(b"data:")
     text = line[5:] if is_data else line
     if not text.lstrip().startswith(b"{"):
@@ -118,10 +118,10 @@ def _error_in(line: bytes) -> _Said | None:
     except (ValueError, RecursionError):
         return None
     if value.get("object") == "error":
-        return _Said(_as_error(value), bare=True)
+        return _FoundError(_as_error(value), bare=True)
     if "error" not in value or "choices" in value:
         return None
-    return _Said(_as_error(value["error"]), bare=not is_data)
+    return _FoundError(_as_error(value["error"]), bare=not is_data)
 
 
 def _as_error(said: object) -> ErrorObject:

@@ -2,21 +2,21 @@
 
 import pytest
 
-from proxy.access.keys import TeamKey, digest, minted, public_id
+from proxy.access.keys import TeamKey, create_key, digest, public_id
 
 NOW = 1_800_000_000.0
 
 
 def test_a_key_is_known_by_its_public_id_and_by_nothing_else():
-    text, key = minted("red", NOW)
+    text, key = create_key("red", NOW)
     assert public_id(text) == key.id
-    assert key.is_of(text)
+    assert key.matches(text)
     assert text.split("-", 2)[2] not in repr(key)
     assert text.startswith("cp-")
 
 
 def test_no_two_keys_are_alike():
-    made = [minted("red", NOW) for _ in range(100)]
+    made = [create_key("red", NOW) for _ in range(100)]
     assert len({text for text, _ in made}) == len({key.id for _, key in made}) == 100
 
 
@@ -24,8 +24,8 @@ def test_no_two_keys_are_alike():
     "change", [str.upper, lambda text: text[:-1], lambda text: text + "a", lambda text: text[:-1] + "_"]
 )
 def test_another_text_is_another_key(change):
-    text, key = minted("red", NOW)
-    assert change(text) == text or not key.is_of(change(text))
+    text, key = create_key("red", NOW)
+    assert change(text) == text or not key.matches(change(text))
 
 
 @pytest.mark.parametrize("text", ["", "cp-", "sk-123", "cp-0123456789-short", "cp-XYZ3456789-" + "a" * 32, "é" * 46])
@@ -39,7 +39,7 @@ def test_odd_bytes_have_a_hash_too():
 
 def test_a_key_opens_until_it_is_revoked_or_has_run_out():
     key = TeamKey("a", "red", "", NOW, expires=NOW + 10)
-    assert key.fault(NOW + 9) == ""
-    assert key.fault(NOW + 10) == "expired"
-    assert TeamKey("a", "red", "", NOW, revoked=NOW).fault(NOW) == "revoked"
-    assert TeamKey("a", "red", "", NOW).fault(NOW * 2) == ""
+    assert key.why_invalid(NOW + 9) == ""
+    assert key.why_invalid(NOW + 10) == "expired"
+    assert TeamKey("a", "red", "", NOW, revoked=NOW).why_invalid(NOW) == "revoked"
+    assert TeamKey("a", "red", "", NOW).why_invalid(NOW * 2) == ""

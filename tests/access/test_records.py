@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from proxy.access.keys import minted
-from proxy.access.records import SHARED, Records, RegistryUnreadable, synced
+from proxy.access.keys import create_key
+from proxy.access.records import SHARED, Records, RegistryUnreadable, synchronize
 from proxy.access.registry import EVERYBODY, Registry
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 
 
 def off(known):
-    return known.switched(EVERYBODY, on=False, now=1)
+    return known.with_switch(EVERYBODY, on=False, now=1)
 
 
 def test_without_a_file_nothing_was_said(tmp_path):
@@ -27,7 +27,7 @@ def test_without_a_file_nothing_was_said(tmp_path):
 def test_a_change_is_seen_by_whoever_looks(tmp_path):
     one, other = Records(tmp_path), Records(tmp_path)
     one.change(off)
-    assert one.current.halts(EVERYBODY)
+    assert one.current.is_halted(EVERYBODY)
     assert other.look()
     assert other.current == one.current
     assert not other.look()
@@ -42,7 +42,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
 def test_of_many_who_write_at_once_nobodys_word_is_lost(tmp_path):
     def add():
         for _ in range(10):
-            _, key = minted("red", 1.0)
+            _, key = create_key("red", 1.0)
             Records(tmp_path).change(lambda known, key=key: known.with_key(key))
 
     threads = [threading.Thread(target=add) for _ in range(4)]
@@ -61,7 +61,7 @@ def test_a_broken_file_lets_nobody_in_anew_and_is_not_written_over(tmp_path):
     records.path.write_bytes(b"{")
     with pytest.raises(RegistryUnreadable, match=r"registry\.json"):
         records.look()
-    assert records.current.halts(EVERYBODY)
+    assert records.current.is_halted(EVERYBODY)
     with pytest.raises(RegistryUnreadable):
         records.change(off)
     assert records.path.read_bytes() == b"{"
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
     other.path.rmdir()
     (tmp_path / "aside").rename(other.path)
     assert records.look()
-    assert records.current.halts(EVERYBODY)
+    assert records.current.is_halted(EVERYBODY)
 
 
 def test_of_two_who_look_at_once_the_slower_does_not_undo_what_the_faster_has_read(tmp_path):
@@ -97,16 +97,16 @@ def test_of_two_who_look_at_once_the_slower_does_not_undo_what_the_faster_has_re
                 revoking.join(0.1)  # it has written by now, and would have looked
             return found
 
-    text, key = minted("red", 1.0)
+    text, key = create_key("red", 1.0)
     records = Slow(tmp_path)
     Records(tmp_path).change(lambda known: known.with_key(key))
     revoking = records.meanwhile = threading.Thread(
-        target=lambda: records.change(lambda known: known.revoked(key.id, 2.0))
+        target=lambda: records.change(lambda known: known.with_key_revoked(key.id, 2.0))
     )
     records.look()
     revoking.join()
-    assert records.current.keys[key.id].is_of(text)
-    assert records.current.keys[key.id].fault(3.0) == "revoked"
+    assert records.current.keys[key.id].matches(text)
+    assert records.current.keys[key.id].why_invalid(3.0) == "revoked"
     assert not records.look()
 
 
@@ -122,31 +122,31 @@ def test_what_root_writes_belongs_to_whoever_the_proxy_runs_as(tmp_path):
 async def test_replicas_come_to_know_the_same(tmp_path):
     store = MemoryStore()
     one, other = Records(tmp_path / "a"), Records(tmp_path / "b")
-    text, key = minted("red", 1.0)
+    text, key = create_key("red", 1.0)
     one.change(lambda known: known.with_key(key))
     other.change(off)
     for records in (one, other, one):
-        await synced(records, store)
+        await synchronize(records, store)
     assert one.current == other.current
-    assert one.current.keys[key.id].is_of(text)
-    assert one.current.halts(EVERYBODY)
+    assert one.current.keys[key.id].matches(text)
+    assert one.current.is_halted(EVERYBODY)
 
 
 async def test_a_shared_state_that_was_emptied_is_made_whole_again(tmp_path):
     records = Records(tmp_path)
     records.change(off)
-    await synced(records, MemoryStore())
+    await synchronize(records, MemoryStore())
     emptied = MemoryStore()
-    await synced(records, emptied)
+    await synchronize(records, emptied)
     assert Registry.from_bytes(await emptied.read_document(SHARED)) == records.current
 
 
 async def test_a_replica_that_lost_its_disk_gets_it_back(tmp_path):
     store, records = MemoryStore(), Records(tmp_path / "a")
     records.change(off)
-    await synced(records, store)
+    await synchronize(records, store)
     fresh = Records(tmp_path / "b")
-    await synced(fresh, store)
+    await synchronize(fresh, store)
     assert fresh.current == records.current
 
 
@@ -154,10 +154,10 @@ async def test_many_replicas_at_once_agree(tmp_path):
     store = MemoryStore()
     all_of_them = [Records(tmp_path / str(place)) for place in range(5)]
     for records in all_of_them:
-        _, key = minted("red", 1.0)
+        _, key = create_key("red", 1.0)
         records.change(lambda known, key=key: known.with_key(key))
     for _ in range(2):
-        await asyncio.gather(*(synced(records, store) for records in all_of_them))
+        await asyncio.gather(*(synchronize(records, store) for records in all_of_them))
     assert len({records.current.to_bytes() for records in all_of_them}) == 1
     assert len(all_of_them[0].current.keys) == 5
 
@@ -169,8 +169,8 @@ async def test_a_shared_copy_that_is_none_is_told_and_changes_nothing(tmp_path, 
     records.change(off)
     await store.replace_document(SHARED, None, data)
     with pytest.raises(RegistryUnreadable, match="shared state"):
-        await synced(records, store)
-    assert records.current.halts(EVERYBODY)
+        await synchronize(records, store)
+    assert records.current.is_halted(EVERYBODY)
     assert await store.read_document(SHARED) == data
 
 
@@ -179,7 +179,7 @@ async def test_what_is_the_same_in_another_spelling_is_left_alone(tmp_path):
     records.change(off)
     spelled = records.current.to_bytes().replace(b"\n", b"")
     await store.replace_document(SHARED, None, spelled)
-    await synced(records, store)
+    await synchronize(records, store)
     assert await store.read_document(SHARED) == spelled
 
 
@@ -191,4 +191,4 @@ async def test_a_registry_that_cannot_be_swapped_says_so(tmp_path):
     records = Records(tmp_path)
     records.change(off)
     with pytest.raises(StoreUnavailable):
-        await synced(records, Restless())
+        await synchronize(records, Restless())

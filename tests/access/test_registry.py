@@ -14,7 +14,7 @@ KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), 
 ACTS = st.one_of(
     KEYS.map(lambda key: lambda known: known.with_key(key)),
     st.builds(
-        lambda team, on, at: lambda known: known.switched(team, on=on, now=at),
+        lambda team, on, at: lambda known: known.with_switch(team, on=on, now=at),
         st.sampled_from(["", "red", "blue"]), st.booleans(), TIMES,
     ),
     st.integers(0, 9).map(lambda until: lambda known: known.with_session_ended(f"{until}.ab")),
@@ -31,15 +31,15 @@ def registries(draw):
 
 @given(registries(), registries(), registries())
 def test_merging_does_not_depend_on_order_or_repetition(one, other, third):
-    assert one.merged(other) == other.merged(one)
-    assert one.merged(other).merged(third) == one.merged(other.merged(third))
-    assert one.merged(other).merged(other) == one.merged(other)
-    assert one.merged(one) == one.merged(Registry()) == one
+    assert one.merge(other) == other.merge(one)
+    assert one.merge(other).merge(third) == one.merge(other.merge(third))
+    assert one.merge(other).merge(other) == one.merge(other)
+    assert one.merge(one) == one.merge(Registry()) == one
 
 
 @given(registries(), registries())
 def test_a_revocation_is_for_ever(one, other):
-    merged = one.merged(other)
+    merged = one.merge(other)
     revoked = {name for known in (one, other) for name, key in known.keys.items() if key.revoked}
     assert all(merged.keys[name].revoked for name in revoked)
 
@@ -49,9 +49,9 @@ def test_of_ended_sessions_those_are_remembered_that_would_be_open_longest():
     for until in range(2 * SESSIONS_REMEMBERED):
         one = one.with_session_ended(f"{until}.one")
         other = other.with_session_ended(f"{until}.other")
-    merged = one.merged(other)
+    merged = one.merge(other)
     assert len(merged.ended_sessions) == SESSIONS_REMEMBERED
-    assert merged == other.merged(one) == merged.merged(one)
+    assert merged == other.merge(one) == merged.merge(one)
     assert f"{2 * SESSIONS_REMEMBERED - 1}.one" in merged.ended_sessions
 
 
@@ -68,32 +68,32 @@ def test_it_is_read_as_it_was_written(known):
 
 
 def test_the_switch_of_all_counts_for_every_team_and_a_team_has_its_own():
-    known = Registry().switched("red", on=False, now=1)
-    assert known.halts("red")
-    assert not known.halts("blue")
-    assert not known.halts(EVERYBODY)
-    known = known.switched(EVERYBODY, on=False, now=2)
-    assert known.halts("blue")
-    known = known.switched(EVERYBODY, on=True, now=3)
-    assert known.halts("red")
-    assert not known.halts("blue")
+    known = Registry().with_switch("red", on=False, now=1)
+    assert known.is_halted("red")
+    assert not known.is_halted("blue")
+    assert not known.is_halted(EVERYBODY)
+    known = known.with_switch(EVERYBODY, on=False, now=2)
+    assert known.is_halted("blue")
+    known = known.with_switch(EVERYBODY, on=True, now=3)
+    assert known.is_halted("red")
+    assert not known.is_halted("blue")
 
 
 def test_of_two_words_about_a_switch_the_later_counts():
-    early, late = Registry().switched("red", on=True, now=1), Registry().switched("red", on=False, now=2)
-    assert early.merged(late).halts("red")
-    assert late.merged(early.switched("red", on=True, now=3)).halts("red") is False
+    early, late = Registry().with_switch("red", on=True, now=1), Registry().with_switch("red", on=False, now=2)
+    assert early.merge(late).is_halted("red")
+    assert late.merge(early.with_switch("red", on=True, now=3)).is_halted("red") is False
 
 
 def test_whoever_speaks_last_is_heard_though_his_clock_is_behind():
     """A replica whose clock is a minute late switches off what another one has switched on."""
-    heard = Registry().switched("red", on=True, now=100).switched("red", on=False, now=40)
-    assert heard.merged(Registry().switched("red", on=True, now=100)).halts("red")
+    heard = Registry().with_switch("red", on=True, now=100).with_switch("red", on=False, now=40)
+    assert heard.merge(Registry().with_switch("red", on=True, now=100)).is_halted("red")
 
 
 def test_a_key_that_is_not_there_cannot_be_revoked():
     with pytest.raises(KeyError):
-        Registry().revoked("nobody", 1)
+        Registry().with_key_revoked("nobody", 1)
 
 
 @pytest.mark.parametrize(

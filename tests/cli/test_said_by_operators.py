@@ -117,7 +117,7 @@ def test_a_team_is_switched_off_and_everybody_and_on_again(run, records):
     assert run("switch", "off")[1] == "everybody: off\nred: off\nblue: off\n"
     assert run("switch", "on")[1] == run("switch", "show")[1] == "everybody: on\nred: off\nblue: on\n"
     records.look()
-    assert not records.current.halts(EVERYBODY)
+    assert not records.current.is_halted(EVERYBODY)
 
 
 def test_only_a_team_that_there_is_can_be_switched(run, records):

@@ -40,10 +40,10 @@ class Houses:
         return self.one, self.other
 
     def revoke(self, text):
-        self.say(lambda known: known.revoked(text.split("-")[1], time.time()))
+        self.say(lambda known: known.with_key_revoked(text.split("-")[1], time.time()))
 
     def switch(self, *, on):
-        self.say(lambda known: known.switched(EVERYBODY, on=on, now=time.time()))
+        self.say(lambda known: known.with_switch(EVERYBODY, on=on, now=time.time()))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

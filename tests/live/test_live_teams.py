@@ -18,7 +18,7 @@ from operating import team_key
 from upstream import Upstream, answer
 from upstream import says as tells
 
-from proxy.access.keys import minted
+from proxy.access.keys import create_key
 from proxy.access.records import Records
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -141,7 +141,7 @@ async def test_a_revoked_key_closes_within_a_second_and_a_fresh_one_opens_as_fas
 
 async def test_a_key_that_runs_out_opens_no_more(house):
     up, proxy, _ = house
-    text, key = minted("red", time.time(), expires=time.time() + 0.5)
+    text, key = create_key("red", time.time(), expires=time.time() + 0.5)
     Records(proxy.state).change(lambda known: known.with_key(key))
     agent = Agent(proxy, up, text)
     await sending(agent, opened)

@@ -23,7 +23,7 @@ BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "u
 
 
 def watching(*, must_finish=True):
-    return sse.Watch(must_finish=must_finish)
+    return sse.StreamWatch(must_finish=must_finish)
 
 
 def read(watch, *chunks):

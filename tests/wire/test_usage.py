@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.accounting import NOT_REPORTED, Usage
-from proxy.wire.chat.usage import KEPT, Tail, read
+from proxy.wire.chat.usage import TAIL_BYTES, Tail, read
 
 TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 
@@ -77,12 +77,12 @@ def test_only_the_end_of_a_long_answer_is_kept():
     tail = Tail()
     for each in (*(delta(content="word " * 100) for _ in range(1_000)), *TOLD.frames(usage=True)):
         tail.feed(each)
-        assert len(tail.end) < KEPT + 1_000
+        assert len(tail.end) < TAIL_BYTES + 1_000
     assert tail.usage() == TOLD.usage
 
 
 def test_usage_that_is_followed_by_more_than_is_kept_is_not_remembered():
-    assert usage_of(*TOLD.frames(usage=True), *[delta(content="x" * 1_000)] * (KEPT // 1_000 + 2)) is None
+    assert usage_of(*TOLD.frames(usage=True), *[delta(content="x" * 1_000)] * (TAIL_BYTES // 1_000 + 2)) is None
 
 
 def test_bytes_that_are_no_text_are_no_usage():

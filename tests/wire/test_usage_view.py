@@ -9,9 +9,9 @@ from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.chat.usage_view import Body, Events, Gauge, asking
+from proxy.wire.chat.usage_view import BodyRewriter, StreamRewriter, UsageView, request_usage
 
-HIDDEN, LONGER = Gauge(hidden=True), Gauge(more=5_000)
+HIDDEN, LONGER = UsageView(hides_usage=True), UsageView(extra_tokens=5_000)
 TURN = says("All is well, and more than that.").using(1_000, 20)
 
 
@@ -37,14 +37,14 @@ def with_nulls(frames):
     ],
 )
 def test_a_stream_is_asked_for_its_usage_and_everything_else_stays(sent, asked):
-    told = json.loads(asking(sent.encode()))
+    told = json.loads(request_usage(sent.encode()))
     assert told.pop("stream_options") == asked
     assert told == {"stream": True}
 
 
 @pytest.mark.parametrize("options", ['{"include_usage": true}', "[1]", '"all"'])
 def test_who_asks_already_or_says_something_odd_is_left_alone(options):
-    assert asking(f'{{"stream_options": {options}}}'.encode()) is None
+    assert request_usage(f'{{"stream_options": {options}}}'.encode()) is None
 
 
 @given(st.data())
@@ -52,44 +52,44 @@ def test_what_asking_brought_into_a_stream_is_hidden_wherever_its_pieces_are_cut
     plain = b"".join(TURN.frames())
     told = b"".join(with_nulls(TURN.frames(usage=True)))
     cuts = data.draw(st.lists(st.integers(0, len(told)), max_size=12))
-    assert through(Events(HIDDEN), told, cuts) == plain
+    assert through(StreamRewriter(HIDDEN), told, cuts) == plain
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_whatever_does_not_speak_of_usage_passes_to_the_byte(noise, cuts):
-    assert through(Events(HIDDEN), noise, [cut for cut in cuts if cut <= len(noise)]) == noise
+    assert through(StreamRewriter(HIDDEN), noise, [cut for cut in cuts if cut <= len(noise)]) == noise
 
 
 def test_a_last_event_that_still_says_something_stays():
     line = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":3}}\n\n'
-    assert through(Events(HIDDEN), line) == line
+    assert through(StreamRewriter(HIDDEN), line) == line
 
 
 def test_a_word_of_usage_in_a_text_is_no_figure():
     line = b'data: {"choices":[{"delta":{"content":"\\"usage\\": null"}}]}\n\n'
-    assert through(Events(HIDDEN), line) == line
+    assert through(StreamRewriter(HIDDEN), line) == line
 
 
 def test_a_gauge_can_show_the_history_as_the_client_sent_it():
-    told = through(Events(LONGER), b"".join(TURN.frames(usage=True)))
+    told = through(StreamRewriter(LONGER), b"".join(TURN.frames(usage=True)))
     (usage,) = [json.loads(line[6:])["usage"] for line in told.split(b"\n\n") if b'"usage"' in line]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (6_000, 20, 6_020)
 
 
 def test_the_same_in_an_answer_that_comes_whole():
     sent = json.dumps(TURN.completion()).encode()
-    told = through(Body(LONGER), sent, [10, 50])
+    told = through(BodyRewriter(LONGER), sent, [10, 50])
     assert json.loads(told)["usage"]["prompt_tokens"] == 6_000
     assert told.replace(b"6000", b"1000").replace(b"6020", b"1020") == sent
 
 
 @pytest.mark.parametrize("odd", [b"", b"{", b"[]", b'{"usage": 3}', b'{"usage": {"prompt_tokens": "many"}}'])
 def test_a_whole_answer_that_tells_nothing_passes_to_the_byte(odd):
-    assert through(Body(LONGER), odd) == odd
+    assert through(BodyRewriter(LONGER), odd) == odd
 
 
 def test_an_answer_beyond_all_measure_is_not_held():
-    body = Body(LONGER)
+    body = BodyRewriter(LONGER)
     huge = b"x" * (17 * 1024 * 1024)
     assert body.feed(huge) == huge
     assert body.feed(b"y") == b"y"
@@ -97,7 +97,7 @@ def test_an_answer_beyond_all_measure_is_not_held():
 
 
 def test_a_line_without_end_passes_as_it_comes_and_what_follows_is_read_again():
-    shown = Events(Gauge(hidden=True))
+    shown = StreamRewriter(UsageView(hides_usage=True))
     piece = b"x" * 100_000
     out = [shown.feed(piece) for _ in range(40)]
     assert b"".join(out) == piece * 40
@@ -107,7 +107,7 @@ def test_a_line_without_end_passes_as_it_comes_and_what_follows_is_read_again():
 
 def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
     def fed(count):
-        shown = Events(Gauge(hidden=True))
+        shown = StreamRewriter(UsageView(hides_usage=True))
         for _ in range(count):
             shown.feed(b"x" * 16)
 

@@ -85,7 +85,7 @@ class Assembly:
         body = bytes(self._body)
         if self._encoding and body:
             try:
-                body = bodies.decoded(body, self._encoding, self._room)
+                body = bodies.decode(body, self._encoding, self._room)
             except (KeyError, bodies.TooLarge, bodies.Unreadable):
                 return NOTHING
         if not self._is_stream:
@@ -232,13 +232,13 @@ def _take(grown: dict[str, Any], more: Mapping[str, Any]) -> None:
         if value is None:
             grown.setdefault(key, None)
         elif not (key in _KEPT and grown.get(key)):
-            grown[key] = _joined(grown.get(key), value, kept=key in _KEPT)
+            grown[key] = _join(grown.get(key), value, kept=key in _KEPT)
 
 
-def _joined(old: Any, new: Any, *, kept: bool = False) -> Any:  # noqa: ANN401 (any JSON a server sends)
+def _join(old: Any, new: Any, *, kept: bool = False) -> Any:  # noqa: ANN401 (any JSON a server sends)
     if isinstance(new, str) and not kept:
         if isinstance(old, list):
-            return _joined(old, [{"type": "text", "text": new}] if new else [])
+            return _join(old, [{"type": "text", "text": new}] if new else [])
         if isinstance(old, _Grown):
             old.pieces.append(new)
             return old
@@ -248,18 +248,18 @@ def _joined(old: Any, new: Any, *, kept: bool = False) -> Any:  # noqa: ANN401 (
         _take(grown, new)
         return grown
     if isinstance(new, list):
-        return _listed(old, new)
+        return _join_lists(old, new)
     return new
 
 
-def _listed(old: Any, new: list[Any]) -> list[Any]:  # noqa: ANN401 (any JSON a server sends)
+def _join_lists(old: Any, new: list[Any]) -> list[Any]:  # noqa: ANN401 (any JSON a server sends)
     """A list grows member by member; a text that turns into parts is the first of them."""
     text = "".join(old.pieces) if isinstance(old, _Grown) else ""
     grown = old if isinstance(old, list) else [{"type": "text", "text": _Grown([text])}] if text else []
     for each in new:
         like = _like(grown, each)
         if like is None:
-            grown.append(_joined(None, each))
+            grown.append(_join(None, each))
         else:
             _take(like, each)
     return grown

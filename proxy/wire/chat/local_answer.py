@@ -11,7 +11,7 @@ EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache
 _FREE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-def completion(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
+def render_completion(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
     """An answer that says this, whole or as events, as it was asked for."""
     about = {"id": ID, "created": created, "model": model}
     if not stream:

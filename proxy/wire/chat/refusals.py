@@ -242,7 +242,7 @@ DEEPEST = 8
 def _said(status: int, headers: Headers, body: bytes) -> str | None:
     """What the body says, in small letters: its own words only, for some servers quote the request in full."""
     try:
-        text = bodies.decoded(body, find(headers, "content-encoding") or "", LARGEST).decode(errors="replace")
+        text = bodies.decode(body, find(headers, "content-encoding") or "", LARGEST).decode(errors="replace")
     except (KeyError, ValueError):
         return None
     if status == OK and not begins_as_error(text.encode()):

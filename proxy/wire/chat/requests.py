@@ -39,7 +39,7 @@ _ASKS_FOR_MORE = frozenset(
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
 # What another upstream than the request's own is told beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
-_TOLD_TO_OTHERS = frozenset(
+_KEYS_FOR_OTHER_UPSTREAMS = frozenset(
     {
         "model",
         "messages",
@@ -88,14 +88,14 @@ def parse(source: bytes) -> Request | None:
     """The request in these bytes, or None when they cannot be understood."""
     try:
         source.decode()
-        return _request(source, _places(source))
+        return _request(source, _find_values(source))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
-    body = _spliced(request, view)
+    body = _splice(request, view)
     if tools is None or request.tools is None or tools == request.tools:
         return body
     shift = len(body) - len(request.source) if request.tools_at > request.offsets[0] else 0
@@ -103,10 +103,10 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
     return splice.replaced(body, at, at + len(request.tools), tools)
 
 
-def _spliced(request: Request, view: Sequence[Message]) -> bytes:
+def _splice(request: Request, view: Sequence[Message]) -> bytes:
     """Stretches of untouched neighbours go over in one piece, with the spacing between them."""
     source, messages, offsets = request.source, request.messages, request.offsets
-    if len(view) == len(messages) and all(map(_same, view, messages)):
+    if len(view) == len(messages) and all(map(_is_same, view, messages)):
         return source
     ends = [at + len(message.raw) for at, message in zip(offsets, messages, strict=True)]
     comma = source[ends[0] : offsets[1]] if len(offsets) > 1 else b","
@@ -121,11 +121,11 @@ def _spliced(request: Request, view: Sequence[Message]) -> bytes:
     return b"".join([*pieces, source[ends[-1] :]])
 
 
-def _same(one: Message, other: Message) -> bool:
+def _is_same(one: Message, other: Message) -> bool:
     return one is other or one.raw == other.raw
 
 
-def _places(source: bytes) -> dict[str, tuple[int, int]]:
+def _find_values(source: bytes) -> dict[str, tuple[int, int]]:
     """Where each top-level value starts and stops."""
     try:
         places = _walk(source, _outline.decode(source))
@@ -140,14 +140,14 @@ def _walk(source: bytes, outline: dict[str, msgspec.Raw]) -> dict[str, tuple[int
     for key, value in outline.items():
         found = _KEY.match(source, at)
         raw = bytes(value)
-        if found is None or _decoded(found[1]) != key or not source.startswith(raw, found.end()):
+        if found is None or _decode_key(found[1]) != key or not source.startswith(raw, found.end()):
             return None
         places[key] = found.end(), found.end() + len(raw)
-        at = _past(_COMMA, source, found.end() + len(raw))
+        at = _skip(_COMMA, source, found.end() + len(raw))
     return places if source[at - 1 : at] == b"}" else None
 
 
-def _decoded(key: bytes) -> str:
+def _decode_key(key: bytes) -> str:
     return str(json.loads(b'"' + key + b'"')) if b"\\" in key else key.decode()
 
 
@@ -196,10 +196,10 @@ def _history(source: bytes, start: int, stop: int) -> tuple[tuple[Message, ...],
     """The messages and where each begins; those of the head stand for nothing of the body."""
     messages, offsets, at, body = [], [], start + 1, -1
     for raw in _elements(source[start:stop]):
-        at = _past(_BETWEEN, source, at)
+        at = _skip(_BETWEEN, source, at)
         offsets.append(at)
         at += len(raw)
-        found = _read(raw)
+        found = _read_message(raw)
         leads = body < 0 and found[1] in ("system", "developer")
         body = body if leads else max(body, 0)
         messages.append(Message(*found, *((0, 0) if leads else (body, body + 1))))
@@ -207,7 +207,7 @@ def _history(source: bytes, start: int, stop: int) -> tuple[tuple[Message, ...],
     return tuple(messages), tuple(offsets)
 
 
-def _past(pattern: re.Pattern[bytes], source: bytes, at: int) -> int:
+def _skip(pattern: re.Pattern[bytes], source: bytes, at: int) -> int:
     found = pattern.match(source, at)
     return at if found is None else found.end()
 
@@ -219,7 +219,7 @@ def _elements(raw: bytes) -> Iterator[bytes]:
         return (raw[start:stop] for start, stop in splice.elements(raw))
 
 
-def _read(raw: bytes) -> tuple[bytes, str, bytes, tuple[Call, ...], str]:
+def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[Call, ...], str]:
     """The fields of a message, by the fast parser where it has the usual shape."""
     try:
         found = _message.decode(raw)
@@ -273,7 +273,7 @@ def question(request: Request, put: Try, model: str = "", *, foreign: bool = Fal
     """
     source = render(request, put.messages, put.tools)
     if foreign:
-        source = splice.without(source, {member.key for member in splice.members(source)} - _TOLD_TO_OTHERS)
+        source = splice.without(source, {member.key for member in splice.members(source)} - _KEYS_FOR_OTHER_UPSTREAMS)
     source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
     wanted = dict.fromkeys(_OUTPUT, b"%d" % put.answer) | ({"model": json.dumps(model).encode()} if model else {})
     asked = [each for each in splice.members(source) if each.key in wanted]

@@ -11,8 +11,8 @@ from typing import Any
 
 from proxy.core.accounting import LARGEST_COUNT, Usage
 
-KEPT = 64 * 1024
-LONGEST = 16 * 1024
+TAIL_BYTES = 64 * 1024
+LONGEST_OBJECT_BYTES = 16 * 1024
 MOST_TRIED = 16
 """Objects that are tried, from the last on: each costs up to `LONGEST` bytes of parsing, in the event loop."""
 # Not those that are `null`: a stream may say so in each of its events.
@@ -31,7 +31,7 @@ class Tail:
     def feed(self, chunk: bytes) -> None:
         self._pieces.append(chunk)
         self._size += len(chunk)
-        while self._size - len(self._pieces[0]) >= KEPT:
+        while self._size - len(self._pieces[0]) >= TAIL_BYTES:
             self._size -= len(self._pieces.popleft())
 
     @property
@@ -48,7 +48,7 @@ class Tail:
 
 def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
     try:
-        found, _ = json.JSONDecoder().raw_decode(text[at : at + LONGEST].decode(errors="replace"))
+        found, _ = json.JSONDecoder().raw_decode(text[at : at + LONGEST_OBJECT_BYTES].decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -17,13 +17,13 @@ from proxy.core.model import splice
 _SPEAKS = b'"usage"'
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _ASKED = b'{"include_usage":true}'
-LARGEST = 16 * 1024 * 1024
+MOST_HELD_BYTES = 16 * 1024 * 1024
 # A longer line holds no usage object of any server. It passes as it comes: held back, it would fill the memory, and be
 # copied with each piece that arrives.
-LONGEST_LINE = 1024 * 1024
+LONGEST_LINE_BYTES = 1024 * 1024
 
 
-def asking(source: bytes) -> bytes | None:
+def request_usage(source: bytes) -> bytes | None:
     """A request for a stream that ends with its usage; None where it asks for that already."""
     spoken = b'"stream_options"' in source  # else nobody has to walk through a megabyte
     options = next((each for each in splice.members(source) if each.key == "stream_options"), None) if spoken else None
@@ -39,30 +39,30 @@ def asking(source: bytes) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class UsageView:
     """How a client is to see the figures of one answer."""
 
-    hidden: bool = False
+    hides_usage: bool = False
     """It did not ask for them: what our asking brought into its stream is taken out again."""
-    more: int = 0
+    extra_tokens: int = 0
     """By how many tokens its own history is longer."""
 
     @property
     def is_plain(self) -> bool:
-        return not (self.hidden or self.more)
+        return not (self.hides_usage or self.extra_tokens)
 
 
-class Shown(Protocol):
+class Rewriter(Protocol):
     """An answer on its way to the client, piece by piece."""
 
     def feed(self, data: bytes) -> bytes: ...
     def close(self) -> bytes: ...
 
 
-class Events:
+class StreamRewriter:
     """A stream on its way to the client, line by line."""
 
-    def __init__(self, gauge: Gauge) -> None:
+    def __init__(self, gauge: UsageView) -> None:
         self._gauge = gauge
         self._held = bytearray()
         self._swallows = False
@@ -78,7 +78,7 @@ class Events:
         end = data.rfind(b"\n") + 1
         if not end:
             self._held += data
-            self._passes = len(self._held) > LONGEST_LINE
+            self._passes = len(self._held) > LONGEST_LINE_BYTES
             return self._release() if self._passes else b""
         ready = self._release() + data[:end]
         self._held += data[end:]
@@ -105,15 +105,15 @@ class Events:
         at = line.index(b":") + 1
         at += line[at : at + 1] == b" "
         end = len(line.rstrip(b"\r\n"))
-        told = _told(line[at:end], self._gauge)
+        told = _rewrite(line[at:end], self._gauge)
         self._swallows = told is None
         return b"" if told is None else line[:at] + told + line[end:]
 
 
-class Body:
+class BodyRewriter:
     """A whole answer on its way to the client: it is held until its end, unless it grows beyond all measure."""
 
-    def __init__(self, gauge: Gauge) -> None:
+    def __init__(self, gauge: UsageView) -> None:
         self._gauge = gauge
         self._held = bytearray()
         self._flows = False
@@ -122,17 +122,17 @@ class Body:
         if self._flows:
             return data
         self._held += data
-        self._flows = len(self._held) > LARGEST
+        self._flows = len(self._held) > MOST_HELD_BYTES
         return bytes(self._held) if self._flows else b""
 
     def close(self) -> bytes:
         if self._flows:
             return b""
-        told = _told(bytes(self._held), self._gauge)
+        told = _rewrite(bytes(self._held), self._gauge)
         return bytes(self._held) if told is None else told
 
 
-def _told(raw: bytes, gauge: Gauge) -> bytes | None:
+def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
     """The object as the client shall see it; None: not at all."""
     try:
         value = json.loads(raw)
@@ -141,12 +141,12 @@ def _told(raw: bytes, gauge: Gauge) -> bytes | None:
         return raw
     if place is None:
         return raw
-    if gauge.hidden and value.get("choices") == [] and value["usage"] is not None:
+    if gauge.hides_usage and value.get("choices") == [] and value["usage"] is not None:
         return None
-    if gauge.hidden and value["usage"] is None:
+    if gauge.hides_usage and value["usage"] is None:
         return splice.without(raw, frozenset({"usage"}))
-    if isinstance(value["usage"], dict) and gauge.more:
-        return splice.replaced(raw, place.start, place.stop, _longer(raw[place.start : place.stop], gauge.more))
+    if isinstance(value["usage"], dict) and gauge.extra_tokens:
+        return splice.replaced(raw, place.start, place.stop, _longer(raw[place.start : place.stop], gauge.extra_tokens))
     return raw
 
 

@@ -1,8 +1,8 @@
-"""Who is it? A request becomes a `Caller`, or it is refused before anything else happens to it.
+"""Authentication of callers: a request gets a `Caller`, or is refused before its body is read.
 
-Without teams everybody passes with a credential of his own, which the upstream judges. Where there are teams, only
-their keys open, and a gateway that is trusted may speak for them. A team key of ours goes no further, whoever shows it
-wherever: it is no credential of any upstream.
+Without teams every request passes with a credential of its own, which the upstream judges. With teams a request needs a
+team key, or comes through a trusted gateway that names the team. A team key is never forwarded, in whatever header it
+is sent: it is no credential of any upstream.
 """
 
 import ipaddress
@@ -21,21 +21,21 @@ from proxy.wire.headers import CREDENTIALS, Headers, find
 
 TAG = "x-compaction-tag"
 _BEARER = "bearer "
-_SHOWN_IN = ("authorization", "api-key", "x-api-key")
-HOW = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key")
+HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Who it is, and the headers that go on from here."""
+    """The caller of a request, and the headers that are forwarded."""
 
     caller: Caller
     headers: Headers
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """A configuration's view of who may come in."""
+class Authenticator:
+    """Checks callers by one configuration."""
 
     access: Access
     teams: dict[str, Team] = field(default_factory=dict)
@@ -43,14 +43,14 @@ class Door:
     """Public names of the proxy, and of sites whose pages may call it."""
 
     @classmethod
-    def of(cls, config: Config) -> "Door":
+    def of(cls, config: Config) -> "Authenticator":
         hosts = (config.listen.host, *config.access.hosts, *config.admin.hosts)
         return cls(config.access, dict(config.teams), lower_case(hosts))
 
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float) -> Admitted:
-        """ProxyError: it may not come in, and why."""
-        caller, headers = self._who(headers, peer, registry, now)
-        tag, halted = find(headers, TAG) or "", registry.halts(caller.team)
+        """The caller, once it is known. ProxyError: the request is refused."""
+        caller, headers = self._identify(headers, peer, registry, now)
+        tag, halted = find(headers, TAG) or "", registry.is_halted(caller.team)
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
 
     def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:
@@ -61,27 +61,27 @@ class Door:
         if upstream.holds_secret and not caller.team:
             check_page(headers, self.hosts)
 
-    def _who(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
+    def _identify(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
         header = self.access.team_header.lower()
         if header and (named := [value for name, value in headers if name.lower() == header]):
-            stays = CREDENTIALS if _is_ours(headers, registry) else frozenset[str]()
-            return self._spoken_for(named, peer), _without(headers, stays | {header})
+            stays = CREDENTIALS if _holds_team_key(headers, registry) else frozenset[str]()
+            return self._identify_by_gateway(named, peer), _without(headers, stays | {header})
         if self.teams:
-            return self._by_key(headers, registry, now), _without(headers, CREDENTIALS)
-        if _is_ours(headers, registry):
+            return self._identify_by_key(headers, registry, now), _without(headers, CREDENTIALS)
+        if _holds_team_key(headers, registry):
             raise Unauthorized(
-                "this is a team key, and the proxy's configuration has no `teams`: it opens nothing, "
-                "and is not for the upstream to see. Its operator has to put them back"
+                "the proxy's configuration has no `teams`, so this team key is not valid and is not forwarded to an "
+                "upstream: the operator has to restore `teams`"
             )
-        return self._stranger(headers), headers
+        return self._identify_stranger(headers), headers
 
-    def _stranger(self, headers: Headers) -> Caller:
+    def _identify_stranger(self, headers: Headers) -> Caller:
         """A client without a team, known by its credentials and by the headers that the operator names."""
         names = {name.lower() for name in self.access.tenant_headers}
         shown = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
         return Caller(identified_by=tuple(shown)) if shown else ANYBODY
 
-    def _spoken_for(self, named: list[str], peer: str) -> Caller:
+    def _identify_by_gateway(self, named: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):
             raise UntrustedGateway(
                 "the header that names a team is believed only from the addresses in `access.trusted`, "
@@ -92,36 +92,36 @@ class Door:
                 "the header that names a team is there more than once: the gateway has to replace what clients send, "
                 "not to add its own"
             )
-        return Caller(self._known(named[0]))
+        return Caller(self._check_team(named[0]))
 
-    def _by_key(self, headers: Headers, registry: Registry, now: float) -> Caller:
-        text = next(_shown(headers), None)
+    def _identify_by_key(self, headers: Headers, registry: Registry, now: float) -> Caller:
+        text = next(_keys_in(headers), None)
         public = keys.public_id(text) if text else None
         if text is None or public is None:
-            raise Unauthorized(f"this proxy opens with a team key (cp-...), and none was shown: {HOW}")
+            raise Unauthorized(f"missing team key: send `Authorization: Bearer cp-...`; {HOW_TO_GET_A_KEY}")
         key = registry.keys.get(public)
-        if key is None or not key.is_of(text):
-            raise Unauthorized(f"this team key is not known here: {HOW}")
-        if why := key.fault(now):
-            raise Unauthorized(f"the team key {key.id} is {why}: {HOW}")
-        return Caller(self._known(key.team), key.id)
+        if key is None or not key.matches(text):
+            raise Unauthorized(f"unknown team key: {HOW_TO_GET_A_KEY}")
+        if why := key.why_invalid(now):
+            raise Unauthorized(f"the team key {key.id} is {why}: {HOW_TO_GET_A_KEY}")
+        return Caller(self._check_team(key.team), key.id)
 
-    def _known(self, team: str) -> str:
+    def _check_team(self, team: str) -> str:
         if is_team(team, self.teams, self.access):
             return team
         raise UnknownTeam("the team of this request is not in `teams` of the proxy's configuration")
 
 
-def _shown(headers: Headers) -> Iterator[str]:
-    """What a client shows as its key; OpenAI's libraries send it as a bearer token, Azure's as `api-key`."""
-    for name in _SHOWN_IN:
+def _keys_in(headers: Headers) -> Iterator[str]:
+    """Values that may be a team key: OpenAI's libraries send it as a bearer token, Azure's as `api-key`."""
+    for name in _KEY_HEADERS:
         if value := find(headers, name):
             yield value[len(_BEARER) :].strip() if value.lower().startswith(_BEARER) else value.strip()
 
 
-def _is_ours(headers: Headers, registry: Registry) -> bool:
-    """Is anything that it shows a team key that was made here?"""
-    return bool(registry.keys) and any(keys.public_id(text) in registry.keys for text in _shown(headers))
+def _holds_team_key(headers: Headers, registry: Registry) -> bool:
+    """Whether a request carries a team key of this registry."""
+    return bool(registry.keys) and any(keys.public_id(text) in registry.keys for text in _keys_in(headers))
 
 
 def _without(headers: Headers, names: frozenset[str]) -> Headers:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.access.door import Door
-from proxy.access.keys import minted
+from proxy.access.authenticator import Authenticator
+from proxy.access.keys import create_key
 from proxy.access.registry import EVERYBODY, Registry
 from proxy.config import Access, Team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
@@ -11,11 +11,11 @@ from proxy.wire.caller import ANYBODY, Caller
 
 NOW = 1_800_000_000.0
 HERE, AWAY = "127.0.0.1", "203.0.113.9"
-TEXT, KEY = minted("red", NOW)
+TEXT, KEY = create_key("red", NOW)
 KNOWN = Registry().with_key(KEY)
 TEAMS = {"red": Team(), "blue": Team()}
-OPEN, KEYED = Door(Access()), Door(Access(), TEAMS)
-SPOKEN = Door(Access(team_header="X-Team"), TEAMS)
+OPEN, KEYED = Authenticator(Access()), Authenticator(Access(), TEAMS)
+SPOKEN = Authenticator(Access(team_header="X-Team"), TEAMS)
 
 
 def bearer(text):
@@ -34,7 +34,7 @@ def test_without_teams_everybody_passes_with_what_he_shows():
 
 
 def test_headers_that_the_operator_names_tell_strangers_apart():
-    door = Door(Access(tenant_headers=("X-Forwarded-User",)))
+    door = Authenticator(Access(tenant_headers=("X-Forwarded-User",)))
     admitted = admit(door, (*bearer("sk-any"), ("x-forwarded-user", "alice")))
     assert admitted.caller.identified_by == (("x-forwarded-user", "alice"),)
     assert admitted.headers == (*bearer("sk-any"), ("x-forwarded-user", "alice"))
@@ -65,14 +65,14 @@ def test_where_there_are_teams_nothing_else_opens(headers):
 
 
 def test_a_key_of_the_right_id_with_another_secret_does_not_open():
-    with pytest.raises(Unauthorized, match="not known"):
+    with pytest.raises(Unauthorized, match="unknown team key"):
         admit(KEYED, bearer(TEXT[:-32] + "a" * 32))
 
 
 def test_a_revoked_key_and_one_that_has_run_out_say_so():
     with pytest.raises(Unauthorized, match=f"{KEY.id} is revoked"):
-        admit(KEYED, bearer(TEXT), KNOWN.revoked(KEY.id, NOW))
-    text, key = minted("red", NOW, expires=NOW + 5)
+        admit(KEYED, bearer(TEXT), KNOWN.with_key_revoked(KEY.id, NOW))
+    text, key = create_key("red", NOW, expires=NOW + 5)
     known = Registry().with_key(key)
     assert admit(KEYED, bearer(text), known).caller.team == "red"
     with pytest.raises(Unauthorized, match="expired"):
@@ -81,7 +81,7 @@ def test_a_revoked_key_and_one_that_has_run_out_say_so():
 
 def test_a_key_of_a_team_that_is_no_more_does_not_open():
     with pytest.raises(UnknownTeam):
-        admit(Door(Access(), {"blue": Team()}), bearer(TEXT))
+        admit(Authenticator(Access(), {"blue": Team()}), bearer(TEXT))
 
 
 def test_a_trusted_gateway_names_the_team_and_its_header_goes_no_further():
@@ -106,7 +106,7 @@ def test_a_gateway_that_adds_its_word_to_the_clients_own_is_not_believed(names):
 
 
 def test_an_address_that_a_socket_for_both_tells_is_the_same_address():
-    door = Door(Access(team_header="x-team", trusted=("10.0.0.0/8",)), TEAMS)
+    door = Authenticator(Access(team_header="x-team", trusted=("10.0.0.0/8",)), TEAMS)
     assert admit(door, (("x-team", "blue"),), peer="::ffff:10.1.2.3").caller == Caller("blue")
     with pytest.raises(UntrustedGateway):
         admit(door, (("x-team", "blue"),), peer="::ffff:11.1.2.3")
@@ -114,14 +114,14 @@ def test_an_address_that_a_socket_for_both_tells_is_the_same_address():
         admit(door, (("x-team", "blue"),), peer="2001:db8::1")
 
 
-@pytest.mark.parametrize("known", [KNOWN, KNOWN.revoked(KEY.id, NOW)])
+@pytest.mark.parametrize("known", [KNOWN, KNOWN.with_key_revoked(KEY.id, NOW)])
 def test_a_team_key_of_ours_never_reaches_an_upstream_though_the_teams_are_gone(known):
     """A replica that was started without its file, a `teams` that fell out of it: the upstream is somebody else's."""
     with pytest.raises(Unauthorized, match="no `teams`"):
         admit(OPEN, bearer(TEXT), known)
     with pytest.raises(Unauthorized):
         admit(OPEN, (*bearer("sk-provider"), ("api-key", TEXT)), known)
-    _, elsewhere = minted("red", NOW)
+    _, elsewhere = create_key("red", NOW)
     assert admit(OPEN, bearer(TEXT), Registry().with_key(elsewhere)).headers == bearer(TEXT), "another proxy's"
 
 
@@ -144,11 +144,11 @@ def test_a_gateway_cannot_make_up_a_team(name):
 @pytest.mark.parametrize("name", ["", "../red", "a/b", "r" * 65, "röt", ".hidden", "a b"])
 def test_without_a_list_of_teams_a_name_must_be_one_all_the_same(name):
     with pytest.raises(UnknownTeam):
-        admit(Door(Access(team_header="x-team")), (("x-team", name),))
+        admit(Authenticator(Access(team_header="x-team")), (("x-team", name),))
 
 
 def test_without_a_list_of_teams_whom_the_gateway_names_is_one():
-    assert admit(Door(Access(team_header="x-team")), (("x-team", "purple"),)).caller == Caller("purple")
+    assert admit(Authenticator(Access(team_header="x-team")), (("x-team", "purple"),)).caller == Caller("purple")
 
 
 def test_beside_a_gateway_team_keys_open_too():
@@ -156,10 +156,10 @@ def test_beside_a_gateway_team_keys_open_too():
 
 
 def test_what_is_switched_off_is_told_of_the_caller():
-    assert admit(KEYED, bearer(TEXT), KNOWN.switched("red", on=False, now=1)).caller.halted
-    assert admit(KEYED, bearer(TEXT), KNOWN.switched(EVERYBODY, on=False, now=1)).caller.halted
-    assert not admit(KEYED, bearer(TEXT), KNOWN.switched("blue", on=False, now=1)).caller.halted
-    assert admit(OPEN, (), Registry().switched(EVERYBODY, on=False, now=1)).caller.halted
+    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch("red", on=False, now=1)).caller.halted
+    assert admit(KEYED, bearer(TEXT), KNOWN.with_switch(EVERYBODY, on=False, now=1)).caller.halted
+    assert not admit(KEYED, bearer(TEXT), KNOWN.with_switch("blue", on=False, now=1)).caller.halted
+    assert admit(OPEN, (), Registry().with_switch(EVERYBODY, on=False, now=1)).caller.halted
 
 
 def test_the_tag_is_what_the_request_says_it_is_for():

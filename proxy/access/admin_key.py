@@ -1,4 +1,4 @@
-"""The key of the admin pages: the operator's own, or one that is made at the first start and lies beside the state."""
+"""The key of the admin pages: the operator's own, or one that is made at the first start and kept beside the state."""
 
 import hmac
 import os
@@ -11,8 +11,8 @@ FILE = "admin.key"
 PREFIX = "cpa-"
 
 
-def made(config: Config) -> str | None:
-    """Make the key if none is configured and none lies there; the fresh one, which is shown this once."""
+def create_key(config: Config) -> str | None:
+    """Create the key if none is configured and none is kept; the new key, which is shown this once, or None."""
     if config.admin.key is not None or not config.admin.enabled:
         return None
     path, text = Path(config.state.dir) / FILE, PREFIX + secrets.token_urlsafe(24)
@@ -25,8 +25,8 @@ def made(config: Config) -> str | None:
     return text
 
 
-def key_of(config: Config) -> str | None:
-    """The key that opens the admin pages; None: nothing does."""
+def read_key(config: Config) -> str | None:
+    """The key of the admin pages; None: they cannot be opened."""
     if not config.admin.enabled:
         return None
     if config.admin.key is not None:
@@ -37,8 +37,8 @@ def key_of(config: Config) -> str | None:
         return None
 
 
-def opens(key: str | None, shown: str | None) -> bool:
-    """In the same time whatever is shown."""
+def is_key(key: str | None, shown: str | None) -> bool:
+    """Whether this is the key, compared in constant time."""
     if key is None or shown is None:
         return False
     return hmac.compare_digest(key.encode("utf-8", "surrogatepass"), shown.encode("utf-8", "surrogatepass"))
