@@ -50,10 +50,10 @@ function page(told, at, path, choose, wanted) {
     requests(told, chosen, choose),
     turn(told.turns[chosen]),
     part("What became of each message", messages(told, told.turns[chosen], path, wanted)),
-    told.summary ? part("The summary that stands in it", origin(told, told.turns[chosen]), said(told.summary)) : null,
+    told.summary ? part("The summary that is forwarded", origin(told, told.turns[chosen]), said(told.summary)) : null,
     part("Blocks and summaries", happened(told.happened)),
     told.head.length ? h("details", null,
-      h("summary", null, "Instructions that led it (always forwarded as they are)"), told.head.map(said)) : null,
+      h("summary", null, "Instructions (always forwarded unchanged)"), told.head.map(said)) : null,
     told.forks.length ? h("details", null, h("summary", null, `${told.forks.length} other ends (rewinds and forks)`),
       h("ul", null, told.forks.map((each) => h("li", null, h("code", null, each.slice(0, 16)))))) : null,
   ];
@@ -69,7 +69,7 @@ function facts(told) {
     told.team ? fact("team ", told.team) : null,
     fact("model ", told.model),
     fact("", exact(told.turns.length), told.turns.length === 1 ? " request" : " requests"),
-    fact(`${many(raw)} tokens came, `, many(sent), ` went on (${less(raw, sent)} less)`),
+    fact(`${many(raw)} tokens sent, `, many(sent), ` forwarded (${less(raw, sent)} less)`),
     priced ? fact("", dollars(sum((each) => each.saved) - told.spent), " saved") : null,
     priced ? fact("", dollars(sum((each) => each.paid) + told.spent), " spent",
       told.spent ? `, of it ${dollars(told.spent)} for summaries` : null) : null,
@@ -85,7 +85,7 @@ function requests(told, chosen, choose) {
       ["cached", Math.min(each.tokens_cached ?? 0, each.tokens_forwarded)],
     ],
     mark: each.action === "created",
-    label: `Request ${number(place)}: ${many(each.tokens_raw)} tokens came, ${many(each.tokens_forwarded)} went on; `
+    label: `Request ${number(place)}: ${many(each.tokens_raw)} tokens sent, ${many(each.tokens_forwarded)} forwarded; `
       + (ACTIONS[each.action] ?? each.action),
     tick: number(place) % 10 === 0 ? String(number(place)) : null,
   });
@@ -122,7 +122,7 @@ function turn(each) {
 
 function messages(told, asked, path, wanted) {
   if (!told.pieces.length) {
-    return empty("The messages are not here", h("p", null, told.why_no_pieces || "This history holds no messages."));
+    return empty("No messages to show", h("p", null, told.why_no_pieces || "This history holds no messages."));
   }
   const counts = Object.groupBy(told.pieces, (each) => each.fate);
   const fate = (name) => h("span", null, key(name),
@@ -132,7 +132,7 @@ function messages(told, asked, path, wanted) {
     h("p", { class: "legend fates" }, Object.keys(FATES).filter((name) => counts[name]).map(fate)),
     note(standing(told.block, asked)),
     wanted && found < 0
-      ? note("What was searched for stands in another branch of this conversation, or in its instructions.") : null,
+      ? note("The text that was searched for is in another branch of this conversation, or in its instructions.") : null,
     strip(told.pieces, { covers: told.block?.covers ?? 0, path, at: told.at, opened: found < 0 ? undefined : found }),
     note("A block is as wide as its message was long, and filled as far as it is still sent; a dot marks what the ",
       "user said. Open one to see the original beside what is forwarded."),
@@ -149,10 +149,10 @@ const key = (kind) => h("i", { class: `key ${kind}` });
 function standing(block, asked) {
   if (!block) {
     return asked.tokens_forwarded < asked.tokens_raw
-      ? "The block that stood for this request is no longer kept: the messages are shown as they came."
-      : "Nothing stood for it: all messages went on as they came.";
+      ? "The block of this request is no longer stored: the messages are shown as sent."
+      : "No block was applied: all messages were forwarded as sent.";
   }
-  const start = block.rehearsed ? "Only observed, nothing of this was forwarded: a" : "A";
+  const start = block.rehearsed ? "Observed only, not forwarded: a" : "A";
   return [`${start} block stands for the first ${block.covers} messages, made by `, h("code", null, block.policy),
     `: ${reason(block.reason)}.`];
 }
@@ -161,8 +161,8 @@ function standing(block, asked) {
 function origin(told, asked) {
   const isOne = ({ name, details, at }) => name === "summary-ended" && details.outcome === "made" && at <= asked.at;
   const made = told.happened.findLast(isOne);
-  const why = told.block ? `It was wanted because ${reason(told.block.reason)}. ` : "";
-  return note(why, made ? [`On ${moment(made.at)} `, account(made)] : "Who made it is no longer in the activity log.");
+  const why = told.block ? `It was made because ${reason(told.block.reason)}. ` : "";
+  return note(why, made ? [`On ${moment(made.at)} `, account(made)] : "The activity log no longer holds who made it.");
 }
 
 function happened(events) {

@@ -41,7 +41,7 @@ function filters(wanted, { teams, models }) {
     models.length > 1 ? choice("model", "All models", models, wanted.model, change) : null,
     h("input", { type: "search", name: "text", value: wanted.text, placeholder, "aria-label": "Filter by a name" }),
     h("button", null, "Filter"),
-    h("a", { href: "#/search" }, "Search what was said"));
+    h("a", { href: "#/search" }, "Search in messages"));
 }
 
 export const choice = (name, all, names, chosen, change) =>
@@ -56,7 +56,7 @@ const nothing = (filtered) => filtered
     h("p", null, "A conversation appears here once it is long enough to be looked at (",
       h("code", null, "clear_at_least"), " of its policy, 20,000 tokens as shipped). Shorter ones pass untouched."));
 
-const HEAD = ["Conversation", "Team", "Model, policy", figure("Requests"), "Tokens: came → went on", figure("Cached"),
+const HEAD = ["Conversation", "Team", "Model, policy", figure("Requests"), "Tokens: sent → forwarded", figure("Cached"),
   figure("Blocks"), figure("Spent"), figure("Saved"), "Last"];
 
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [

@@ -25,8 +25,8 @@ export async function overview(place, _, query) {
   return () => (isRead() ? null : draw());
 }
 
-const welcome = () => empty("Nothing has come by yet",
-  h("p", null, "Point an agent at this proxy and change nothing else:"),
+const welcome = () => empty("No requests yet",
+  h("p", null, "Set this for an agent; nothing else needs to change:"),
   h("pre", null, `export OPENAI_BASE_URL=${location.origin}/v1`),
   h("p", null, "Requests appear here within a second. Conversations appear once they are long enough to be looked ",
     "at."));
@@ -42,7 +42,7 @@ const picture = (told, hours, events) => [
       (each) => `${tokens(each)}, ${exact(each.requests)} requests`),
       { told: "Tokens as sent and as forwarded, over time", written: many })),
   told.all.priced ? part("Money saved",
-    note("What the same histories would have cost, less what was paid for prompts and for summaries."),
+    note("Cost of the same histories without the proxy, less what prompts and summaries did cost."),
     bars(rows(told, hours, (each) => [[each.saved < 0 ? "loss" : "gain", each.saved]], (each) => dollars(each.saved)),
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
   part("Latest warnings", warnings(events)),
@@ -124,7 +124,7 @@ const teamsTable = (teams) => table(head("Team", OF_TEAMS), Object.entries(teams
 
 const warnings = (events) => events.length
   ? [h("ul", { class: "events" }, events.map(warning)), h("p", null, h("a", { href: "#/events" }, "All of them"))]
-  : h("p", { class: "good" }, "None. Warnings and errors of all machines appear here.");
+  : h("p", { class: "good" }, "None. Warnings and errors of this machine appear here.");
 
 const warning = (each) => h("li", { class: each.severity },
   h("b", null, event(each.name)), ` ${ago(each.at)} `,

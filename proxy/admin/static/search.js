@@ -26,7 +26,7 @@ export async function search(place, _, query) {
       h("button", { class: "primary" }, "Search")),
     found);
   if (!text) {
-    show(found, note("Looks through what clients sent and models answered, as far as originals are kept here."));
+    show(found, note("Searches messages and answers, as far as their originals are kept here."));
     return;
   }
   show(found, h("p", { class: "waiting" }, "Searching …"));
@@ -40,8 +40,8 @@ const places = (hits, whole) => [
 ];
 
 const nowhere = (whole) => empty("Nowhere", h("p", null, whole
-  ? "These words stand in no original that is kept here."
-  : "Not in what could be looked through in ten seconds."));
+  ? "No kept original contains this text."
+  : "Not found within ten seconds; not all originals were searched."));
 
 const hit = (each) => h("li", null,
   toMessage(each.conversation, each.at, each.title || each.conversation),

@@ -74,5 +74,5 @@ function instead({ instead: told, fate }) {
   if (told.length) return told.map(said);
   const same = fate === "kept" || fate === "pinned";
   return h("p", { class: "note" },
-    same ? "The same, byte for byte." : "Nothing of its own: what matters of it is told by the notes around it.");
+    same ? "The same, byte for byte." : "Nothing: the notes around it stand for this message.");
 }

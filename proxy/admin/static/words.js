@@ -5,37 +5,37 @@ import { many } from "./format.js";
 
 // What became of a message.
 export const FATES = {
-  kept: "sent as it is",
+  kept: "forwarded as sent",
   pinned: "kept, because it is pinned",
   cleared: "shortened by a step",
-  folded: "told by a note",
-  summarised: "told by a summary",
+  folded: "replaced by a note",
+  summarised: "replaced by a summary",
 };
 
 // What was done with a request.
 export const ACTIONS = {
-  none: "it went on as it came",
-  applied: "a block made earlier stood in it",
+  none: "forwarded as sent",
+  applied: "an earlier block was applied",
   created: "a new block was made for it",
-  observed: "only observed: it went on as it came",
+  observed: "observed only: forwarded as sent",
   off: "no new blocks were allowed",
-  bypassed: "the client asked to be left alone",
-  "failed-open": "a fault of ours: it went on as it came",
+  bypassed: "the client asked for no compaction",
+  "failed-open": "a fault of the proxy: forwarded as sent",
 };
 
 // Why a block was made, or none.
 const REASONS = {
-  opening: "the first thing was clipped on arrival",
-  stride: "enough old results had piled up to be worth a rewrite",
-  cold: "the upstream's cache had forgotten the conversation anyway",
+  opening: "a long first message was clipped",
+  stride: "enough old results could go to pay for a rewrite",
+  cold: "the upstream's cache had expired",
   window: "the model's window was nearly full",
-  cliff: "a price cliff was near",
+  cliff: "a higher price tier was near",
   forced: "the client asked for it",
-  overflow_retry: "the upstream had refused it for its size",
-  floor: "nothing more can go",
+  overflow_retry: "the upstream had refused it as too long",
+  floor: "nothing more can be removed",
   "switched-off": "compaction is switched off for it",
-  "breaker-open": "blocks did not help it: no more are made until it has changed",
-  "window-unknown": "the model's window is not known: old results go, nothing else",
+  "breaker-open": "blocks did not help: none are made until it changes",
+  "window-unknown": "the model's window is unknown: only old results are cleared",
 };
 
 export const reason = (name) => REASONS[name] ?? name;
@@ -47,8 +47,8 @@ const EVENTS = {
   "breaker-opened": "breaker open",
   "refused-for-size": "too long",
   "prompt-cut-silently": "prompt cut",
-  "failed-open": "fault of ours",
-  "our-fault": "fault of ours",
+  "failed-open": "fault of the proxy",
+  "our-fault": "fault of the proxy",
   "store-failed": "store fails",
   "store-back": "store is back",
   "config-refused": "configuration refused",
