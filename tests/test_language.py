@@ -64,8 +64,8 @@ RIDDLE = re.compile(
     re.IGNORECASE,
 )
 
-# Words in documents, settings, help texts and messages that a reader has to guess at. What follows by a hyphen, a dot or
-# a slash makes it another word (`stand-in`, `promises.sqlite`), and so does "in" before a flight.
+# Words in documents, settings, help texts and messages that a reader has to guess at. What follows by a hyphen, a dot
+# or a slash makes it another word (`stand-in`, `promises.sqlite`), and so does "in" before a flight.
 GUESSED_AT = re.compile(
     r"""
     \b(
