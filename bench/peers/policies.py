@@ -47,7 +47,7 @@ class ContextEditing:
         view = [standing.get(place, message) for place, message in enumerate(messages)]
         if size(view) + (quarter(tools) if tools else 0) > self.trigger:
             results = [place for place, message in enumerate(messages) if message.is_result]
-            more = {place: messages[place].told("[cleared]", "context_editing") for place in results[: -self.keep]}
+            more = {place: messages[place].with_text("[cleared]", "context_editing") for place in results[: -self.keep]}
             edited = [more.get(place, message) for place, message in enumerate(messages)]
             if size(view) - size(edited) >= self.clear_at_least:
                 self._cleared, view = more, edited

@@ -14,7 +14,7 @@ def with_arguments(message: Message, change: Callable[[Call], str], made: str) -
     for call, (start, stop) in zip(message.calls, _places(message.raw), strict=False):
         text = change(call)
         if text != call.arguments and stop:
-            changes.append((start, stop, splice.quoted(text)))
+            changes.append((start, stop, splice.quote(text)))
     raw = splice.replace_spans(message.raw, sorted(changes))
     return message if raw == message.raw else literal(raw, message.start, message.stop, made)
 
@@ -28,12 +28,12 @@ def without(message: Message, gone: Collection[int], made: str) -> Message | Non
     dropped = {"tool_calls"} if spans and not kept else set()
     dropped |= {"function_call"} if len(spans) in gone else set()
     if listed is not None and 0 < len(kept) < len(spans):
-        raw = splice.replaced(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
+        raw = splice.replace_bytes(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
     left = literal(splice.without(raw, frozenset(dropped)), message.start, message.stop, made)
     return left if left.calls or left.text.strip() else None
 
 
-def spoken(call: Call) -> Iterator[str]:
+def argument_texts(call: Call) -> Iterator[str]:
     """The texts inside the arguments; the arguments as one text where they are not JSON."""
     value = call.value
     yield from (call.arguments,) if value is None else strings(value)

@@ -75,13 +75,13 @@ def is_of_summary(message: Message) -> bool:
     return message.made == NOTE and message.text.startswith((f"{OPENING}\n{HEADING}", f"{OPENING}\n{TOLD_BELOW}"))
 
 
-def noted(stretch: Stretch, text: str) -> tuple[Message, ...]:
+def place_notes(stretch: Stretch, text: str) -> tuple[Message, ...]:
     """Notes that say this; or the stretch as it is, where they would not be shorter."""
     made = stretch.notes(text)
     return made if weight(made) < weight(stretch.gone) else stretch.gone
 
 
-def folded(draft: Draft, kept: set[int], tell: Tell, put: Put = noted) -> Draft:
+def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_notes) -> Draft:
     """The draft with something told in the place of each stretch of the middle that is not kept."""
     middle: list[Message] = []
     run: list[Message] = []

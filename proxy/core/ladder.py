@@ -15,7 +15,7 @@ from proxy.core.model.messages import Message
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.rules import Keep
 from proxy.core.state import ConversationState
-from proxy.core.summaries.summary import Summarize, carried
+from proxy.core.summaries.summary import Summarize, join_summaries
 
 _ENOUGH = 0.9
 # How many times less than all of the middle is folded, before all of it is.
@@ -44,19 +44,23 @@ def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung
         rungs.append(rung)
         if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH):
             break
-    best = max(rungs, key=_freed)
+    best = max(rungs, key=_freed_tokens)
     usable = state.facts.usable_tokens
     if usable is None or size - best.freed <= usable:
         return best
     # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
-    return max(best, _folded(state, replace(state.draft(DEEPEST), bare=True), reason, size - goal, goal), key=_freed)
+    return max(
+        best,
+        _fold_oldest(state, replace(state.draft(DEEPEST), bare=True), reason, size - goal, goal),
+        key=_freed_tokens,
+    )
 
 
-def _freed(rung: "Rung") -> int:
+def _freed_tokens(rung: "Rung") -> int:
     return rung.freed
 
 
-def cleared(state: ConversationState, draft: Draft, reason: str) -> Rung:
+def clear_old(state: ConversationState, draft: Draft, reason: str) -> Rung:
     """The rung that only clears."""
     return _rung("cleared", state, *run(state.rules.when_full, draft), reason)
 
@@ -64,20 +68,20 @@ def cleared(state: ConversationState, draft: Draft, reason: str) -> Rung:
 def _rungs(state: ConversationState, size: int, goal: int, reason: str) -> Iterator[Rung]:
     for number, keep in enumerate(_keeps(state.rules.keep, goal)):
         draft = state.draft(keep)
-        yield cleared(state, draft, reason)
+        yield clear_old(state, draft, reason)
         if number == 0:
-            yield from _told(state, reason, goal)
-        yield _folded(state, draft, reason, size - goal, goal)
+            yield from _use_summary(state, reason, goal)
+        yield _fold_oldest(state, draft, reason, size - goal, goal)
 
 
-def _told(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
+def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
     """The summary at hand in place of what it covers, and what is old behind it cleared."""
     summary = state.newer_summary
     draft = state.draft_up_to(summary.covers) if summary is not None else None
     if summary is None or draft is None:
         return
     rules = state.rules.summary
-    standing = carried(state.block.summary, summary, rules, state.count)
+    standing = join_summaries(state.block.summary, summary, rules, state.count)
     told, reports = run((Summarize(standing.text, rules),), replace(draft, goal=goal))
     if told.middle == draft.middle:
         return
@@ -93,7 +97,7 @@ def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
     return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4, groups=1), DEEPEST
 
 
-def _folded(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
+def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
     shorter, reports = run(state.rules.when_full, replace(draft, goal=goal))
     room = state.count_tokens(draft.middle) - excess
@@ -107,7 +111,7 @@ def _folded(state: ConversationState, draft: Draft, reason: str, excess: int, go
         if stop == len(shorter.middle):
             break
         room -= 2 * (excess - rungs[-1].freed)  # what folding leaves behind takes room as well, and more each time
-    return max(rungs, key=_freed) if rungs[-1].freed < excess else rungs[-1]
+    return max(rungs, key=_freed_tokens) if rungs[-1].freed < excess else rungs[-1]
 
 
 def _tail(state: ConversationState, messages: Sequence[Message], room: int) -> int:

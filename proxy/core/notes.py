@@ -63,7 +63,7 @@ def notes(text: str, before: Message | None, after: Message | None, start: int, 
     to_user = after is not None and after.role == "user"
     return (
         *((note("assistant", GO_ON, start, start),) if to_model else ()),
-        note("user", framed(text), start, stop),
+        note("user", frame(text), start, stop),
         *((note("assistant", GO_ON, stop, stop),) if to_user else ()),
     )
 
@@ -73,7 +73,7 @@ def speaker(messages: Iterable[Message]) -> Message | None:
     return next((message for message in messages if message.role not in HEAD), None)
 
 
-def framed(text: str) -> str:
+def frame(text: str) -> str:
     """The text told as background. Nothing in it can end the frame or open one: it may quote what a stranger wrote."""
     inside = _CLOSERS.sub(NO_CLOSER, _OPENERS.sub(NO_OPENER, text))
     return f"{OPENING}\n{inside}\n{CLOSING}"

@@ -11,7 +11,7 @@ twice.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from proxy.core.calls import spoken
+from proxy.core.calls import argument_texts
 from proxy.core.model.messages import Message
 from proxy.core.names import names
 
@@ -70,4 +70,4 @@ class Outlines:
 
 def texts_of(message: Message) -> list[str]:
     """Every text in a message that a model reads: what it says and what it calls for."""
-    return [message.text, *(text for call in message.calls for text in spoken(call))]
+    return [message.text, *(text for call in message.calls for text in argument_texts(call))]

@@ -17,7 +17,7 @@ from typing import Any
 
 from proxy.core.model.messages import Message, as_read_back, literal
 from proxy.core.pipeline import Step
-from proxy.core.steps import frozen, thawed
+from proxy.core.steps import step_from_json, step_to_json
 from proxy.core.summaries.summary import Summary
 
 FORMAT = 2
@@ -57,8 +57,8 @@ class Block:
         value = {
             "format": FORMAT,
             "covers": self.covers,
-            "parts": [_written(part) for part in self.parts],
-            "always": [frozen(step) for step in self.always],
+            "parts": [_write_part(part) for part in self.parts],
+            "always": [step_to_json(step) for step in self.always],
             "window": self.window,
             "reason": self.reason,
             "policy": self.policy,
@@ -103,8 +103,8 @@ class Block:
     def _of(cls, value: dict[str, Any]) -> "Block":
         return cls(
             covers=value["covers"],
-            parts=tuple(_read(*part) for part in value["parts"]),
-            always=tuple(thawed(*step) for step in value["always"]),
+            parts=tuple(_read_part(*part) for part in value["parts"]),
+            always=tuple(step_from_json(*step) for step in value["always"]),
             window=value["window"],
             reason=value["reason"],
             policy=value["policy"],
@@ -165,11 +165,11 @@ def _part(run: list[Message]) -> Part:
     return Part(first.start, run[-1].stop)
 
 
-def _written(part: Part) -> list[Any]:
+def _write_part(part: Part) -> list[Any]:
     return [part.start, part.stop, part.literal.decode(), part.made] if part.literal else [part.start, part.stop]
 
 
-def _read(start: int, stop: int, raw: str = "", made: str = "") -> Part:
+def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
     if not raw:
         return Part(start, stop)
     data = raw.encode()

@@ -56,7 +56,7 @@ class Pins:
     def _of(self, text: str) -> Iterable[str]:
         for tag in self.tags:
             yield from _between(text, f"<{tag}>", f"</{tag}>")
-        rules = tuple(map(_compiled, self.patterns))
+        rules = tuple(map(_compile, self.patterns))
         if self.markers or rules:
             for line in text.split("\n"):
                 short = line[:_LONGEST_LINE]
@@ -64,7 +64,7 @@ class Pins:
                     yield line
 
 
-def fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
+def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
     """Where what no step may touch starts: instructions in the midst, the user's last words, what holds a pin."""
     last = last_user(messages)
     return frozenset(
@@ -97,7 +97,7 @@ def fault(pattern: str) -> str | None:
 
 
 @lru_cache(maxsize=1_024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 

@@ -54,21 +54,21 @@ class Draft:
         """May a step touch this message of the middle?"""
         return message.literal or message.start not in self.fixed
 
-    def answered(self) -> tuple[tuple[Message, Call | None], ...]:
+    def pair_with_calls(self) -> tuple[tuple[Message, Call | None], ...]:
         """Each message of the middle, with the call it answers."""
         calls = callers(self.before + self.middle)[len(self.before) :]
         return tuple(zip(self.middle, calls, strict=True))
 
-    def rewritten(self, change: Callable[[Message, Call | None], Message]) -> "Draft":
+    def rewrite(self, change: Callable[[Message, Call | None], Message]) -> "Draft":
         """The draft with each free message of the middle changed by itself; one that would not get shorter stays."""
         return self.with_middle(
             self._shorter(message, change(message, call)) if self.free(message) else message
-            for message, call in self.answered()
+            for message, call in self.pair_with_calls()
         )
 
-    def replaced(self, shorter: Mapping[int, Message]) -> "Draft":
+    def exchange(self, shorter: Mapping[int, Message]) -> "Draft":
         """The draft with some messages of the middle exchanged; `shorter` has the new ones by the id() of the old."""
-        return self.rewritten(lambda message, _: shorter.get(id(message), message))
+        return self.rewrite(lambda message, _: shorter.get(id(message), message))
 
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
         return replace(self, middle=tuple(middle))

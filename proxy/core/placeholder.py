@@ -77,7 +77,7 @@ def argument(call: Call | None) -> str:
     return short(first)
 
 
-def failed(text: str) -> bool:
+def has_failed(text: str) -> bool:
     """Whether this result tells of a failure."""
     code = exit_code(text)
     return _FAILED.match(text) is not None if code is None else code != 0
@@ -100,7 +100,7 @@ def failure(text: str) -> str:
 
 def outcome(text: str) -> str:
     """`ok`, or `failed` with the line that says why."""
-    return f"failed: {short(failure(text))}" if failed(text) else "ok"
+    return f"failed: {short(failure(text))}" if has_failed(text) else "ok"
 
 
 def rows(text: str) -> str:

@@ -16,14 +16,14 @@ from typing import Literal
 
 from proxy.core import economics
 from proxy.core.agents.asides import is_aside
-from proxy.core.ladder import DEEPEST, Rung, cleared, ladder
+from proxy.core.ladder import DEEPEST, Rung, clear_old, ladder
 from proxy.core.model.groups import groups
 from proxy.core.model.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.pipeline import StepReport
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState
-from proxy.core.summaries.question import Question, asked, may_ask
+from proxy.core.summaries.question import Question, find_question, may_ask
 
 # How far over its limit a view may grow until a summary is there, where the window is not known.
 SUMMARY_OVERSHOOT_RATIO = 1.1
@@ -110,8 +110,8 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     if not is_near_limit(size, rules, facts):
         return None
     limit, reason = rules.limits(facts.usable_tokens, facts.prices)[0]
-    rung = cleared(state, state.draft(rules.keep), reason)
-    return asked(state, size, limit) if size - rung.freed > limit * rules.target else None
+    rung = clear_old(state, state.draft(rules.keep), reason)
+    return find_question(state, size, limit) if size - rung.freed > limit * rules.target else None
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
@@ -128,7 +128,7 @@ def _plan_stride(state: ConversationState, size: int) -> Ready:
     few = len(groups(state.body)) < rules.min_groups
     if few or sum(step.reach(draft) for step in rules.when_full) < least:
         return _keep_view(state, size)
-    rung = cleared(state, draft, "cold" if cold else "stride")
+    rung = clear_old(state, draft, "cold" if cold else "stride")
     if rung.freed < least or (not cold and _payback(state, rung) > rules.horizon):
         return _keep_view(state, size)
     return _use_block(state, rung, size)
@@ -168,7 +168,7 @@ def _find_objection(state: ConversationState, size: int, reason: str) -> str | N
 def _ask_model_first(state: ConversationState, rung: Rung, size: int, limit: int) -> Ready | NeedSummary:
     """Ask a model for a summary, or wait for one in progress; the folded rung is used where neither helps."""
     mechanical, usable = _use_block(state, rung, size), state.facts.usable_tokens
-    question = None if state.awaits_summary else asked(state, size, limit)
+    question = None if state.awaits_summary else find_question(state, size, limit)
     if question is None and not state.awaits_summary:
         return mechanical
     room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from proxy.core import pins
 from proxy.core.agents.observations import is_text_style, mark_observations
-from proxy.core.agents.tools import offered, tool_names
+from proxy.core.agents.tools import tool_names, without_pruned
 from proxy.core.model.groups import groups, last_assistant, repair, snap, turns
 from proxy.core.model.messages import Message, Request, literal
 from proxy.core.notes import notes, speaker
@@ -90,7 +90,7 @@ class ConversationState:
     @property
     def tools(self) -> bytes | None:
         """The tools that are forwarded."""
-        return offered(self.request.tools, self.block.pruned)
+        return without_pruned(self.request.tools, self.block.pruned)
 
     @property
     def link(self) -> bytes:
@@ -220,7 +220,7 @@ class ConversationState:
             view[first:cut],
             view[cut:],
             tools=self.tools,
-            fixed=pins.fixed(view, self.pinned_passages) | self._newest_user_message,
+            fixed=pins.find_fixed(view, self.pinned_passages) | self._newest_user_message,
             origin=self.body,
             window=self.facts.usable_tokens,
             count=self.count,

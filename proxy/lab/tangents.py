@@ -88,7 +88,7 @@ class Turns:
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
         body = mark_observations(request.body, rules.observations, rules.pins)
-        fixed = pins.fixed(body, rules.pins.passages(body))
+        fixed = pins.find_fixed(body, rules.pins.passages(body))
         held, bound = _reasons_to_stay(body, fixed, max(1, rules.keep.turns)), _linked_turns(body)
         found = zip(turns(body), held, bound, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *each) for number, each in enumerate(found, 1)))
@@ -119,7 +119,7 @@ class Turns:
 
         The mark of the frame is the digest of what stands in it: nothing inside can hold it, or close the frame.
         """
-        texts = [clean(retelling.told(self.messages(turn.number), clip)) for turn in self.listed]
+        texts = [clean(retelling.retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         framed = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
         asked = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))

@@ -74,7 +74,7 @@ class Redaction:
                 continue
             clean, kinds = self.of_text(_text(token[0]))
             if kinds:
-                pieces += [raw[at : token.start()], splice.quoted(clean)]
+                pieces += [raw[at : token.start()], splice.quote(clean)]
                 names += kinds
                 at = token.end()
         return b"".join([*pieces, raw[at:]]) if pieces else raw, tuple(dict.fromkeys(names))

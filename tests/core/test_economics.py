@@ -6,7 +6,7 @@ from proxy.core.economics import Prices, cold, payback
 from proxy.core.pipeline import quarter
 
 OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4_000)).body
-NEW = (*OLD[:2], OLD[2].told("s", "x"), *OLD[3:])
+NEW = (*OLD[:2], OLD[2].with_text("s", "x"), *OLD[3:])
 
 
 def test_a_rewrite_pays_back_after_what_comes_behind_it_was_written_anew():

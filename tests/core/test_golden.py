@@ -15,9 +15,9 @@ from chat import parsed
 from proxy.core.agents.observations import OBSERVATIONS, mark_observations
 from proxy.core.model.messages import Message
 from proxy.core.outline import texts_of
-from proxy.core.pins import fixed
+from proxy.core.pins import find_fixed
 from proxy.core.pipeline import Draft, run
-from proxy.core.steps import STEPS, thawed
+from proxy.core.steps import STEPS, step_from_json
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = sorted(GOLDEN.glob("*.txt"))
@@ -32,8 +32,8 @@ def shortened(given: str) -> str:
     cut = rows.index(KEPT)
     source = '{"messages": [' + ", ".join(rows[:cut] + rows[cut + 1 :]) + "]}"
     body = mark_observations(parsed(source.encode()).body, OBSERVATIONS)
-    draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=fixed(body, ()), origin=body)
-    left, (report,) = run([thawed(name, json.loads(settings))], draft)
+    draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=find_fixed(body, ()), origin=body)
+    left, (report,) = run([step_from_json(name, json.loads(settings))], draft)
     assert not report.refused
     told = [f"{name}: {report.messages} messages, {report.saved} tokens"]
     offered = [left.tools.decode()] if left.tools else []

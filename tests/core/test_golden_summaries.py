@@ -13,7 +13,7 @@ import pytest
 from chat import call, history, says, system, user
 from worker import Worker
 
-from proxy.config.prompts import prompt
+from proxy.config.prompts import read_prompt
 from proxy.core.model.messages import understood
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
@@ -154,7 +154,7 @@ Pushing is allowed.
 
 
 def asked(name, focus=""):
-    told = Summaries(prompt=prompt(name).of(4_000))
+    told = Summaries(prompt=read_prompt(name).of(4_000))
     return f"\n{told.prompt}{FOCUS.format(focus=focus) if focus else ''}"
 
 

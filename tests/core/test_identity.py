@@ -7,7 +7,7 @@ from growth import assert_grows_in_proportion
 from histories import any_history
 from hypothesis import given
 
-from proxy.core.model.identity import beginning, block_key, canonical, chain, unmarked
+from proxy.core.model.identity import beginning, block_key, canonical, chain, without_cache_marker
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -113,5 +113,5 @@ def marked_parts(count):
 
 
 def test_the_cost_of_a_message_with_cache_markers_grows_with_its_parts():
-    assert unmarked(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
-    assert_grows_in_proportion(unmarked, marked_parts, 10_000)
+    assert without_cache_marker(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
+    assert_grows_in_proportion(without_cache_marker, marked_parts, 10_000)

@@ -69,11 +69,11 @@ def test_the_text_of_parts_is_the_text_of_each():
 
 def test_what_a_message_says_instead_changes_its_content_only():
     made = message({"role": "tool", "x": 1, "content": [1], "tool_call_id": "a"})
-    told = made.told("less", "some_step")
+    told = made.with_text("less", "some_step")
     assert told.raw == b'{"role": "tool", "x": 1, "content": "less", "tool_call_id": "a"}'
     assert (told.text, told.made, told.literal) == ("less", "some_step", True)
     bare = message({"role": "tool"})
-    assert bare.told("less", "some_step") is bare
+    assert bare.with_text("less", "some_step") is bare
 
 
 def test_user_messages_that_are_an_environment_speaking_are_known():

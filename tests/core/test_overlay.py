@@ -5,7 +5,7 @@ import json
 import pytest
 from chat import call, request, says, user
 
-from proxy.core.agents.tools import offered, tool_names
+from proxy.core.agents.tools import tool_names, without_pruned
 from proxy.core.model.messages import literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.steps import ClipOutput, DedupOld
@@ -59,9 +59,9 @@ def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
     read = b'{"type": "function", "function": {"name": "Read", "n": 1.50}}'
     tools = b"[" + read + b', {"type": "custom", "custom": {"name": "p"}}, {"name": "old"}, 3]'
     assert tool_names(tools) == ["Read", "p", "old", ""]
-    assert offered(tools, ("p", "old", "")) == b"[" + read + b"]"
-    assert offered(tools, ()) is offered(tools, ("none",)) is tools
-    assert offered(b'[{"name": "old"}]', ("old",)) == b'[{"name": "old"}]'
-    assert offered(None, ("old",)) is None
+    assert without_pruned(tools, ("p", "old", "")) == b"[" + read + b"]"
+    assert without_pruned(tools, ()) is without_pruned(tools, ("none",)) is tools
+    assert without_pruned(b'[{"name": "old"}]', ("old",)) == b'[{"name": "old"}]'
+    assert without_pruned(None, ("old",)) is None
     assert tool_names(None) == []
     assert tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]

@@ -5,7 +5,7 @@ from chat import call, request, says, system, user
 
 from proxy.core.agents.observations import OBSERVATIONS, mark_observations
 from proxy.core.model.messages import NOTE, literal
-from proxy.core.pins import Pins, fault, fixed, missing
+from proxy.core.pins import Pins, fault, find_fixed, missing
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
@@ -41,8 +41,8 @@ def test_lines_longer_than_any_rule_are_not_searched_to_their_end():
 def test_pinned_messages_instructions_and_the_last_words_are_fixed():
     body = request(user("<pin>x</pin>"), says("a"), system("b"), user("c"), call("Read"), user("d"), says("e")).body
     found = RULES.passages(body)
-    assert fixed(body, found) == {0, 2, 6 - 0}
-    assert fixed(body, ()) == {2, 6}
+    assert find_fixed(body, found) == {0, 2, 6 - 0}
+    assert find_fixed(body, ()) == {2, 6}
 
 
 def test_a_pin_stands_where_a_user_an_instruction_or_a_note_of_ours_says_it_and_nowhere_else():

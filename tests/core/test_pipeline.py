@@ -37,7 +37,7 @@ def refused(what):
 
 
 def short(draft):
-    return draft.rewritten(lambda message, _: message.told("s", "does") if message.is_result else message)
+    return draft.rewrite(lambda message, _: message.with_text("s", "does") if message.is_result else message)
 
 
 def test_a_report_says_what_was_touched_and_what_it_saved():
@@ -64,7 +64,7 @@ def test_a_step_that_breaks_a_law_is_left_out():
 
 
 def test_a_message_that_would_not_get_shorter_stays():
-    left = DRAFT.rewritten(lambda message, _: message.told("z" * 1_000, "does"))
+    left = DRAFT.rewrite(lambda message, _: message.with_text("z" * 1_000, "does"))
     assert left.middle == DRAFT.middle
 
 

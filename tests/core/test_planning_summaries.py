@@ -10,7 +10,7 @@ from proxy.core.pipeline import Draft, quarter
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, without_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClearResults, DropMiddle, PruneTools
-from proxy.core.summaries.summary import HEADING, THEN, Summaries, Summarize, Summary, carried
+from proxy.core.summaries.summary import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(
@@ -174,17 +174,17 @@ def test_of_the_newest_summaries_so_many_stand_one_after_the_other():
     texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
     told = Summary(2, texts[0])
     for number, text in enumerate(texts[1:], 3):
-        told = carried(told, Summary(number, text), three, len)
+        told = join_summaries(told, Summary(number, text), three, len)
     assert told == Summary(5, THEN.join(texts[1:]))
-    assert carried(None, told, three, len) == told
-    assert carried(Summary(1, "Old."), told, Summaries(), len) == told
+    assert join_summaries(None, told, three, len) == told
+    assert join_summaries(Summary(1, "Old."), told, Summaries(), len) == told
 
 
 def test_the_older_of_them_within_so_many_tokens():
     rules = Summaries(scope=3, scope_tokens=12)
-    first = carried(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
+    first = join_summaries(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
     assert first.text == f"{'x' * 8}{THEN}{'y' * 8}"
-    assert carried(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"
+    assert join_summaries(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"
 
 
 # --- how much it frees -----------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
 def test_a_transcript_says_who_said_what_and_what_was_called():
     body = request(user("Do it."), call("Read", path="a", out="text", says="I look."), says("Done.")).body
     note = literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
-    assert retelling.told((note, *body)).split("\n") == [
+    assert retelling.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
         "[user] Do it.",
         "[assistant] I look.",
@@ -299,8 +299,8 @@ def test_a_transcript_says_who_said_what_and_what_was_called():
 
 def test_an_observation_is_a_result_whatever_its_role():
     body = mark_observations(request(user("x"), says("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
-    assert "[result] Observation: 0 line_0" in retelling.told(body, clip=100)
-    assert len(retelling.told(body, clip=100)) < 250
+    assert "[result] Observation: 0 line_0" in retelling.retell(body, clip=100)
+    assert len(retelling.retell(body, clip=100)) < 250
 
 
 def test_nothing_inside_can_close_the_frame():

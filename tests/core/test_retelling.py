@@ -34,7 +34,7 @@ FRAME = re.compile(r"<[\s/]*(?:transcript|earlier-summary)\b[^>]*>", re.IGNORECA
 
 
 def told(*pieces, clip=0):
-    return retelling.told(mark_observations(request(*pieces).body, OBSERVATIONS), clip)
+    return retelling.retell(mark_observations(request(*pieces).body, OBSERVATIONS), clip)
 
 
 def lines(*pieces, clip=0):
@@ -47,7 +47,7 @@ def lines(*pieces, clip=0):
 def test_everybody_speaks_under_a_name_of_their_own():
     note = literal(b'{"role": "user", "content": "Earlier."}', 0, 0, NOTE)
     body = request(user("Do it."), call("Read", says="I look.", path="a", out="text"), system("Mind it.")).body
-    assert retelling.told((note, *body)).split("\n") == [
+    assert retelling.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
         "[user] Do it.",
         "[assistant] I look.",

@@ -21,8 +21,8 @@ from proxy.core.steps import (
     PruneTools,
     StripAttachments,
     ToolHints,
-    frozen,
-    thawed,
+    step_from_json,
+    step_to_json,
 )
 
 BIG = "\n".join(f"{number} line_{number}" for number in range(200))
@@ -45,8 +45,8 @@ def test_where_nothing_may_be_touched_a_step_gives_back_what_it_was_given(step):
 
 @STEP
 def test_a_step_survives_being_written_down(step):
-    name, settings = json.loads(json.dumps(frozen(step)))
-    assert thawed(name, settings) == step
+    name, settings = json.loads(json.dumps(step_to_json(step)))
+    assert step_from_json(name, settings) == step
 
 
 def test_how_much_a_result_may_be_before_it_is_clipped_grows_with_the_window():

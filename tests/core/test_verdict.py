@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.core.pipeline import quarter
-from proxy.core.summaries.verdict import Said, Verdict, judged
+from proxy.core.summaries.verdict import Said, Verdict, judge_answer
 
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
 HEADINGS = ("Goal", "State", "Next")
@@ -20,7 +20,7 @@ MIXED = "Look at the test named «проверка входа» in src/main.py a
 
 
 def judge(text, words=ENGLISH, *, weight=1_000, most=500, headings=HEADINGS, **said):
-    return judged(Said(text, **said), weight=weight, most=most, headings=headings, words=words, count=quarter)
+    return judge_answer(Said(text, **said), weight=weight, most=most, headings=headings, words=words, count=quarter)
 
 
 def why(text, words=ENGLISH, **more):

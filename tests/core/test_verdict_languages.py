@@ -9,7 +9,7 @@ import pytest
 
 from proxy.config.prompts import prompt
 from proxy.core.pipeline import quarter
-from proxy.core.summaries.verdict import Said, judged
+from proxy.core.summaries.verdict import Said, judge_answer
 
 ENGLISH = """## Goals and constraints
 "Mend the login in src/auth/session.ts, and do not touch the public API."
@@ -137,7 +137,7 @@ FORMS = {"prose": TOLD, "code": IN_CODE}
 
 def why(text, words):
     headings = prompt("structured").headings
-    return judged(Said(text), weight=100_000, most=4_000, headings=headings, words=words, count=quarter).why
+    return judge_answer(Said(text), weight=100_000, most=4_000, headings=headings, words=words, count=quarter).why
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -52,7 +52,7 @@ def find_pattern_fault(pattern: str) -> str | None:
 
 
 @lru_cache(maxsize=1_024)
-def _compiled(pattern: str) -> re.Pattern[str] | None:
+def _compile(pattern: str) -> re.Pattern[str] | None:
     """None for a pattern that is refused: configuration says so when it is read, and here it matches nothing."""
     return None if find_pattern_fault(pattern) else re.compile(pattern)
 
@@ -93,7 +93,7 @@ def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[st
     again with every output are a reminder that the client adds ("3 steps left"), and keep nothing.
     """
     ends = text if len(text) <= 2 * MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n{text[-MOST_CHARACTERS:]}"
-    rules = filter(None, map(_compiled, patterns))
+    rules = filter(None, map(_compile, patterns))
     if not any(rule.search(ends) for rule in rules) or pins.stand_in(text) or _USER_TAGS.search(text):
         return False
     beside = _NUMBER.sub("", words_beside_output(text))

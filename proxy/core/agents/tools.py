@@ -92,10 +92,10 @@ def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
 def _patterns_of(tool: str) -> tuple[Pattern, ...]:
     """The patterns that mean this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
     name = re.split(r"__|[./:]", tool)[-1]
-    return tuple(pattern for pattern in PATTERNS if listed(name, tuple(pattern.tools.split())))
+    return tuple(pattern for pattern in PATTERNS if matches_any(name, tuple(pattern.tools.split())))
 
 
-def listed(tool: str, globs: tuple[str, ...]) -> bool:
+def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
     """Does one of the globs mean this tool?"""
     return _is_listed(tool[:_LONGEST_NAME], globs)
 
@@ -105,7 +105,7 @@ def _is_listed(tool: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(tool.lower(), glob.lower()) for glob in globs)
 
 
-def offered(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
+def without_pruned(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
     """The tools without the pruned ones, the others byte for byte; never none at all."""
     if tools is None or not pruned:
         return tools

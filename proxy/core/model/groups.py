@@ -163,7 +163,7 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
             repaired.append(message)
             for call in message.calls:
                 found = results.get(call.answered_by)
-                repaired.append(found.popleft() if found else _filled(message, call))
+                repaired.append(found.popleft() if found else _missing_result(message, call))
     unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
     return tuple(messages) if unchanged else tuple(repaired)
 
@@ -175,7 +175,7 @@ def _stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     return (messages[start:stop] for start, stop in pairwise(bounds))
 
 
-def _filled(message: Message, call: Call) -> Message:
+def _missing_result(message: Message, call: Call) -> Message:
     names = (
         {"role": "function", "name": call.name} if call.kind == "legacy" else {"role": "tool", "tool_call_id": call.id}
     )

@@ -44,7 +44,7 @@ def beginning(request: Request, tenant: str, key: bytes, conversation: str = "")
 
 def _origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
     names = (tenant, request.user, conversation)
-    told = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encoded, names))
+    told = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
     return blake2b(told, digest_size=SIZE, key=key).digest()
 
 
@@ -67,11 +67,11 @@ def bound_key(tenant: str, link: bytes, head: str) -> str:
 
 def canonical(message: Message, *, marked: bool = True) -> bytes:
     """The bytes a message is known by: its own, without cache markers and the wrapping that they need."""
-    raw = unmarked(message.raw) if marked and _MARK.search(message.raw) else message.raw
+    raw = without_cache_marker(message.raw) if marked and _MARK.search(message.raw) else message.raw
     return _unwrapped(raw) if message.content[:1] == b"[" else raw
 
 
-def unmarked(raw: bytes) -> bytes:
+def without_cache_marker(raw: bytes) -> bytes:
     """A message without the cache markers on it, on the parts of its content and on its calls."""
     raw = splice.without(raw, MARKERS)
     for key in ("content", "tool_calls"):
@@ -94,8 +94,8 @@ def _unwrapped(raw: bytes) -> bytes:
     found = {each.key: raw[each.start : each.stop] for each in splice.members(raw, parts[0][0])}
     if found.keys() != {"type", "text"} or found["type"] != b'"text"':
         return raw
-    return splice.replaced(raw, content.start, content.stop, found["text"])
+    return splice.replace_bytes(raw, content.start, content.stop, found["text"])
 
 
-def _encoded(name: str) -> bytes:
+def _encode(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass")

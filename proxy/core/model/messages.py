@@ -106,16 +106,16 @@ class Message:
         """The text of its content, the texts of several parts one below the other."""
         return text_of(json.loads(self.content))
 
-    def told(self, text: str, made: str) -> "Message":
+    def with_text(self, text: str, made: str) -> "Message":
         """The same message saying this instead; every other key keeps its bytes."""
-        return self.holding(splice.quoted(text), made)
+        return self.with_content(splice.quote(text), made)
 
-    def holding(self, content: bytes, made: str) -> "Message":
+    def with_content(self, content: bytes, made: str) -> "Message":
         """The same message with this JSON as its content; one that has none stays as it is."""
         place = splice.member(self.raw, "content")
         if place is None:
             return self
-        raw = splice.replaced(self.raw, place.start, place.stop, content)
+        raw = splice.replace_bytes(self.raw, place.start, place.stop, content)
         return replace(self, raw=raw, content=content, made=made)
 
 

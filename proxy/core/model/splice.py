@@ -76,7 +76,7 @@ def member(raw: bytes, key: str, start: int = 0) -> Member | None:
     return found
 
 
-def replaced(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
+def replace_bytes(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
     """`raw` with the bytes from `start` to `stop` exchanged for `value`."""
     return raw[:start] + value + raw[stop:]
 
@@ -111,7 +111,7 @@ def without(raw: bytes, keys: AbstractSet[str], start: int = 0) -> bytes:
     return raw[:opening] + b"".join(pieces) + raw[found[-1].stop :]
 
 
-def quoted(text: str) -> bytes:
+def quote(text: str) -> bytes:
     """A string as JSON: plain UTF-8, or escapes where it holds half a surrogate pair and UTF-8 cannot."""
     try:
         return json.dumps(text, ensure_ascii=False).encode()

@@ -39,12 +39,12 @@ WHEN_FULL = (
 STEPS: dict[str, Callable[..., Step]] = {step.name: step for step in (*ALWAYS, *WHEN_FULL)}
 
 
-def frozen(step: Step) -> list[Any]:
+def step_to_json(step: Step) -> list[Any]:
     """A step as plain data: its name and its settings."""
     return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
 
 
-def thawed(name: str, settings: dict[str, Any]) -> Step:
+def step_from_json(name: str, settings: dict[str, Any]) -> Step:
     """The step again. Settings come as JSON has them: lists where there were tuples."""
     return STEPS[name](**{key: _tuples(value) for key, value in settings.items()})
 
@@ -69,6 +69,6 @@ __all__ = [
     "StripAttachments",
     "StripReasoning",
     "ToolHints",
-    "frozen",
-    "thawed",
+    "step_from_json",
+    "step_to_json",
 ]

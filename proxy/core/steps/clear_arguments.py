@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proxy.core.agents.tools import EXEMPT, listed
+from proxy.core.agents.tools import EXEMPT, matches_any
 from proxy.core.calls import with_arguments
 from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines, texts_of
@@ -41,7 +41,7 @@ class ClearArguments:
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
         shorter = self.shortened(old, draft, self._meant) if old else {}
-        return draft.replaced(shorter)
+        return draft.exchange(shorter)
 
     def shortened(self, old: list[Message], draft: Draft, meant: Callable[[Call], bool]) -> Mapping[int, Message]:
         """These messages with the long texts folded in the calls that are meant; by the identity of the old ones."""
@@ -67,7 +67,7 @@ class ClearArguments:
         ]
 
     def _meant(self, call: Call) -> bool:
-        return len(call.arguments) > self.over and not listed(call.name, self.exempt)
+        return len(call.arguments) > self.over and not matches_any(call.name, self.exempt)
 
     def _told(self, call: Call, outlines: Outlines) -> str:
         if call.kind == "custom":

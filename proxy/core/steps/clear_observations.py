@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
-from proxy.core.steps.clear_results import Answer, foldable, folded
+from proxy.core.steps.clear_results import Answer, foldable, outline_results
 
 TEMPLATE = "Observation: [cleared: {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
 
@@ -37,7 +37,7 @@ class ClearObservations:
         if not old:
             return draft
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        return draft.replaced(folded(old, draft, outlines, self.template, self.name))
+        return draft.exchange(outline_results(old, draft, outlines, self.template, self.name))
 
     def _old(self, draft: Draft) -> list[Answer]:
         seen = [message for message in draft.middle if message.observed]

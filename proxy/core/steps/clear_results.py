@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import placeholder
-from proxy.core.agents.tools import EXEMPT, listed, meaning
+from proxy.core.agents.tools import EXEMPT, matches_any, meaning
 from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
@@ -50,28 +50,28 @@ class ClearResults:
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
-        failed = [message for message, _ in old if self.keep_failed and placeholder.failed(message.text)]
+        failed = [message for message, _ in old if self.keep_failed and placeholder.has_failed(message.text)]
         spared = {id(message) for message in failed[-self.keep_failed :]} if self.keep_failed else set()
         chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
             return draft
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        shorter = folded(chosen, draft, outlines, self.template, self.name)
+        shorter = outline_results(chosen, draft, outlines, self.template, self.name)
         first = {message.content: message.start for message, _ in reversed(chosen)}
-        return draft.rewritten(lambda message, _: shorter.get(id(message)) or self._unpointed(message, draft, first))
+        return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._unpointed(message, draft, first))
 
     def _old(self, draft: Draft) -> list[Answer]:
-        results = [pair for pair in draft.answered() if pair[0].is_result]
+        results = [pair for pair in draft.pair_with_calls() if pair[0].is_result]
         return [
             (message, call)
             for message, call in results[: len(results) - self.keep_recent]
-            if foldable(message, draft, self.over) and not (call and listed(call.name, self.exempt))
+            if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
         ]
 
     def _unpointed(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
         """A pointer to a copy that is cleared now must not send the agent looking for it."""
         copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
-        return message if copy is None else message.told(f"[Cleared too: the same as #{copy} was.]", self.name)
+        return message if copy is None else message.with_text(f"[Cleared too: the same as #{copy} was.]", self.name)
 
 
 def part(call: Call | None) -> float:
@@ -89,7 +89,9 @@ def foldable(message: Message, draft: Draft, over: int) -> bool:
     return message.made in ("", "clip_output") and len(message.content) > over and draft.free(message)
 
 
-def folded(chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template: str, made: str) -> dict[int, Message]:
+def outline_results(
+    chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template: str, made: str
+) -> dict[int, Message]:
     """Each chosen message with its outline instead, the newest first to keep a line; by the identity of the old one."""
     chosen = list(chosen)
     gone = {id(message) for message, _ in chosen}
@@ -97,7 +99,7 @@ def folded(chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template:
     shorter = {}
     for message, call in reversed(chosen):
         text = message.text
-        lines, names = outlines.of(text, 1.0 if placeholder.failed(text) else part(call))
+        lines, names = outlines.of(text, 1.0 if placeholder.has_failed(text) else part(call))
         words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
-        shorter[id(message)] = message.told(words, made)
+        shorter[id(message)] = message.with_text(words, made)
     return shorter

@@ -8,7 +8,7 @@ it just asked for asks again. So only what is far beyond the ordinary is clipped
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.core.agents.tools import listed
+from proxy.core.agents.tools import matches_any
 from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
@@ -43,7 +43,7 @@ class ClipOutput:
     def __call__(self, draft: Draft) -> Draft:
         if not self.reach(draft):
             return draft
-        return draft.rewritten(lambda message, call: self._clipped(message, call, draft))
+        return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
     def _limit(self, draft: Draft) -> int:
         if draft.window is None:
@@ -57,8 +57,8 @@ class ClipOutput:
             message.is_bulk and not message.literal and len(message.content) > (0 if self.lines else self._limit(draft))
         )
 
-    def _clipped(self, message: Message, call: Call | None, draft: Draft) -> Message:
-        if not self._huge(message, draft) or message.attached or (call and listed(call.name, self.exempt)):
+    def _clip(self, message: Message, call: Call | None, draft: Draft) -> Message:
+        if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
         text = message.text
         head, tail = self._by_lines(text) if self.lines else self._by_bytes(text, self._limit(draft))
@@ -71,7 +71,7 @@ class ClipOutput:
         lines = "".join(f"\n{line}" for line in outlines.of(cut)[0])
         told = f"\n[… {rows(cut)}, {len(cut):,} characters left out here"
         told += f"; some of them:{lines}\n… end of what was left out]\n" if lines else " …]\n"
-        return message.told(text[:head] + told + end, self.name)
+        return message.with_text(text[:head] + told + end, self.name)
 
     def _by_bytes(self, text: str, limit: int) -> tuple[int, int]:
         """How many characters stay at the head and at the tail, cut at the ends of lines where these are near."""

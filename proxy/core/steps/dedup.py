@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.core import placeholder
-from proxy.core.agents.tools import EXEMPT, listed
+from proxy.core.agents.tools import EXEMPT, matches_any
 from proxy.core.model.messages import Call, Message
 from proxy.core.pipeline import Draft
 
@@ -51,9 +51,9 @@ class DedupArrivals:
             if not self._long(message):
                 return message
             earlier, by = first.setdefault(message.content, (message, call))
-            return message if earlier is message else message.told(_pointer(earlier, by or call), self.name)
+            return message if earlier is message else message.with_text(_pointer(earlier, by or call), self.name)
 
-        return draft.rewritten(point)
+        return draft.rewrite(point)
 
     def _long(self, message: Message) -> bool:
         return message.is_result and not message.literal and len(message.content) > self.over
@@ -73,7 +73,9 @@ class DedupOld:
     """Which arguments say what a call covers; see `Subsumption`."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message, call in draft.answered() if self._meant(message, call, draft))
+        return sum(
+            draft.count(message.raw) for message, call in draft.pair_with_calls() if self._meant(message, call, draft)
+        )
 
     def __call__(self, draft: Draft) -> Draft:
         later = _Later(self.subsumes)
@@ -81,18 +83,18 @@ class DedupOld:
             for newer in message.calls:
                 later.covers(newer)
         shorter: dict[int, Message] = {}
-        for message, call in reversed(draft.answered()):
+        for message, call in reversed(draft.pair_with_calls()):
             if call is None or message.made == DedupArrivals.name:  # a pointer back makes nothing obsolete
                 continue
             if later.covers(call) and self._meant(message, call, draft):
                 told = f"[Cleared: {_named(call)} was asked for again later; the newer result counts.]"
-                shorter[id(message)] = message.told(told, self.name)
-        return draft.replaced(shorter)
+                shorter[id(message)] = message.with_text(told, self.name)
+        return draft.exchange(shorter)
 
     def _meant(self, message: Message, call: Call | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
             return False
-        return len(message.content) > self.over and not listed(call.name, self.exempt)
+        return len(message.content) > self.over and not matches_any(call.name, self.exempt)
 
 
 class _Later:
@@ -115,7 +117,7 @@ class _Later:
 
     def _extent(self, call: Call) -> tuple[str, float, float] | None:
         """Which lines of which path a call asks for; everything, where it names none."""
-        declared = next((each for each in self._subsumes if listed(call.name, each[:1])), None)
+        declared = next((each for each in self._subsumes if matches_any(call.name, each[:1])), None)
         named = call.named if declared else {}
         if declared is None or not isinstance(named.get(declared[1]), str):
             return None

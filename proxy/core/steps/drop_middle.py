@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core.agents.ledger import ledger
-from proxy.core.fold import Stretch, folded, kept_words
+from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 
@@ -45,7 +45,9 @@ class DropMiddle:
         Outlines(1, 0, 0, standing).keep(
             text for message in draft.view if id(message) not in gone for text in texts_of(message)
         )
-        return folded(draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, standing))
+        return fold_stretches(
+            draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, standing)
+        )
 
     def _budgets(self, draft: Draft) -> "_Budgets":
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)

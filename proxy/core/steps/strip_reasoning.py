@@ -33,7 +33,7 @@ class StripReasoning:
         return sum(draft.count(message.raw) for message in draft.middle if self._meant(message, draft))
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.rewritten(lambda message, _: self._stripped(message) if self._meant(message, draft) else message)
+        return draft.rewrite(lambda message, _: self._stripped(message) if self._meant(message, draft) else message)
 
     def _meant(self, message: Message, draft: Draft) -> bool:
         return (
@@ -59,4 +59,4 @@ class StripReasoning:
         kept = [part for part in parts if kind_of(part) not in self.parts]
         if not kept or len(kept) == len(parts):
             return raw
-        return splice.replaced(raw, content.start, content.stop, b"[" + b", ".join(kept) + b"]")
+        return splice.replace_bytes(raw, content.start, content.stop, b"[" + b", ".join(kept) + b"]")

@@ -18,7 +18,7 @@ from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.core.summaries import retelling
 from proxy.core.summaries.summary import NOTED, Summaries, standing
-from proxy.core.summaries.verdict import Said, Verdict, judged
+from proxy.core.summaries.verdict import Said, Verdict, judge_answer
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIPPED = 2_000
@@ -56,7 +56,7 @@ class Question:
     def verdict(self, said: Said, count: Count) -> Verdict:
         """Whether this answers it."""
         rules = self.rules
-        return judged(
+        return judge_answer(
             said, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
         )
 
@@ -80,7 +80,7 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
     return rules.summary.enabled and facts.can_summarize and (facts.was_forwarded or facts.force)
 
 
-def asked(state: ConversationState, size: int, limit: int) -> Question | None:
+def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
     """The question for this view, where the answer would be worth its price. Half of the target stays as it is."""
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
@@ -134,13 +134,13 @@ def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
 def _retold(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
-    texts = [retelling.told([old[place] for place in group], clip) for group in groups(old)]
+    texts = [retelling.retell([old[place] for place in group], clip) for group in groups(old)]
     left = len(texts)
     if room is not None:
-        room -= count(_encoded(retelling.whole(question.instruction, question.earlier, (), gone=left)))
+        room -= count(_encode(retelling.whole(question.instruction, question.earlier, (), gone=left)))
         left = 0
         for text in reversed(texts):
-            room -= count(_encoded(text))
+            room -= count(_encode(text))
             if room < 0:
                 break
             left += 1
@@ -153,7 +153,7 @@ def _is_known(message: Message) -> bool:
     return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 

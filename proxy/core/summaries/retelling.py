@@ -28,7 +28,7 @@ def whole(instruction: str, earlier: str, texts: Sequence[str], *, gone: int = 0
     return "\n\n".join([*told, NOW])
 
 
-def told(messages: Sequence[Message], clip: int = 0) -> str:
+def retell(messages: Sequence[Message], clip: int = 0) -> str:
     """Who said and called what; of results longer than `clip` characters, the beginning and the end."""
     return "\n".join(line for message in messages for line in _told(message, clip))
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from proxy.core.agents.ledger import ledger
-from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, folded, kept_words, noted, weight
+from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, fold_stretches, kept_words, place_notes, weight
 from proxy.core.model.messages import Message
-from proxy.core.notes import GO_ON, framed, note
+from proxy.core.notes import GO_ON, frame, note
 from proxy.core.pipeline import Count, Draft
 
 LEDGER_SHARE = 0.25
@@ -63,7 +63,7 @@ class Summaries:
     """A sentence at its end for an agent that can read where the originals are."""
 
 
-def carried(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
+def join_summaries(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
     """The newest summary, and those before it that the scope leaves standing."""
     if earlier is None or rules.scope <= 1:
         return newest
@@ -91,11 +91,11 @@ class Summarize:
     def __call__(self, draft: Draft) -> Draft:
         kept = standing(draft, self.rules)
         said = _leaves_unsaid(draft, kept)
-        told = folded(
+        told = fold_stretches(
             draft,
             kept,
             lambda stretch: self._account(draft, said=said) if stretch.last else TOLD_BELOW,
-            lambda stretch, text: self._placed(stretch, text) if stretch.last else noted(stretch, text),
+            lambda stretch, text: self._place(stretch, text) if stretch.last else place_notes(stretch, text),
         )
         return told if weight(told.middle) < weight(draft.middle) else draft
 
@@ -106,13 +106,13 @@ class Summarize:
         told = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
-    def _placed(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
+    def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
         """The account stands even where it is longer than the last stretch: the other notes point to it."""
         if self.rules.shape != "pair":
             return stretch.notes(text)
         before, after, start, stop = stretch.before, stretch.after, stretch.start, stretch.stop
         to_model = before is not None and (before.role == "user" or before.is_result)
-        asked = note("user", framed(text), start, stop)
+        asked = note("user", frame(text), start, stop)
         return (
             *((note("assistant", GO_ON, start, start),) if to_model else ()),
             asked,

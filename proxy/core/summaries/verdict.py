@@ -59,7 +59,7 @@ class Verdict:
     why: str = ""
 
 
-def judged(said: Said, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count) -> Verdict:
+def judge_answer(said: Said, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count) -> Verdict:
     """`weight`: tokens of what it replaces; `most`: how long it may be; `words`: what the user said."""
     finish = said.finish.lower()
     if said.calls or finish in _CALLED:

@@ -34,8 +34,8 @@ class JustUnder:
             if excess > 0 and message.is_result and not message.literal and len(message.raw) > _SHORT:
                 chosen.add(id(message))
                 excess -= draft.count(message.raw) - _CLEARED
-        return draft.rewritten(
-            lambda message, _: message.told("[Cleared.]", self.name) if id(message) in chosen else message
+        return draft.rewrite(
+            lambda message, _: message.with_text("[Cleared.]", self.name) if id(message) in chosen else message
         )
 
 

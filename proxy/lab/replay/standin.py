@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.core.model.messages import Message
-from proxy.core.placeholder import argument, failure
-from proxy.core.placeholder import failed as has_failed
+from proxy.core.placeholder import argument, failure, has_failed
 
 LABEL = "stand-in (extractive, no model)"
 SUMMARY_BYTES = 11_300

@@ -100,7 +100,7 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
         return body
     shift = len(body) - len(request.source) if request.tools_at > request.offsets[0] else 0
     at = request.tools_at + shift
-    return splice.replaced(body, at, at + len(request.tools), tools)
+    return splice.replace_bytes(body, at, at + len(request.tools), tools)
 
 
 def _splice(request: Request, view: Sequence[Message]) -> bytes:
@@ -253,7 +253,7 @@ def answer_within(source: bytes, most: int) -> bytes:
         over = [each for each in asked if _is_over(json.loads(source[each.start : each.stop]), most)]
         return splice.replace_spans(source, ((each.start, each.stop, b"%d" % most) for each in over))
     opening = source.index(b"{") + 1
-    return splice.replaced(source, opening, opening, b'"max_tokens":%d,' % most)
+    return splice.replace_bytes(source, opening, opening, b'"max_tokens":%d,' % most)
 
 
 def _is_over(bound: object, most: int) -> bool:

@@ -29,13 +29,15 @@ def request_usage(source: bytes) -> bytes | None:
     options = next((each for each in splice.members(source) if each.key == "stream_options"), None) if spoken else None
     if options is None:
         opening = source.index(b"{") + 1
-        return splice.replaced(source, opening, opening, b'"stream_options":' + _ASKED + b",")
+        return splice.replace_bytes(source, opening, opening, b'"stream_options":' + _ASKED + b",")
     told = json.loads(source[options.start : options.stop])
     if not isinstance(told, dict):
-        return splice.replaced(source, options.start, options.stop, _ASKED) if told is None else None
+        return splice.replace_bytes(source, options.start, options.stop, _ASKED) if told is None else None
     if told.get("include_usage"):
         return None
-    return splice.replaced(source, options.start, options.stop, json.dumps({**told, "include_usage": True}).encode())
+    return splice.replace_bytes(
+        source, options.start, options.stop, json.dumps({**told, "include_usage": True}).encode()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
     if gauge.hides_usage and value["usage"] is None:
         return splice.without(raw, frozenset({"usage"}))
     if isinstance(value["usage"], dict) and gauge.extra_tokens:
-        return splice.replaced(raw, place.start, place.stop, _longer(raw[place.start : place.stop], gauge.extra_tokens))
+        longer = _longer(raw[place.start : place.stop], gauge.extra_tokens)
+        return splice.replace_bytes(raw, place.start, place.stop, longer)
     return raw
 
 
@@ -156,5 +159,5 @@ def _longer(usage: bytes, more: int) -> bytes:
         place = splice.member(usage, name)
         value: Any = None if place is None else json.loads(usage[place.start : place.stop])
         if place is not None and isinstance(value, int):
-            usage = splice.replaced(usage, place.start, place.stop, b"%d" % (value + more))
+            usage = splice.replace_bytes(usage, place.start, place.stop, b"%d" % (value + more))
     return usage

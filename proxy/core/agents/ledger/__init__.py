@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.core.agents.ledger import identifiers, prose
 from proxy.core.agents.ledger.book import Book, Clean
-from proxy.core.agents.ledger.calls import called, notices
+from proxy.core.agents.ledger.calls import find_call_deeds, notices
 from proxy.core.agents.ledger.deeds import SAID, Deed, excerpt
 from proxy.core.model.groups import callers
 from proxy.core.model.messages import Message
@@ -37,38 +37,38 @@ def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, clean
     for deed in _deeds(messages):
         if said or deed.section is not SAID:
             book.enter(deed)
-    return book.told(budget, clean)
+    return book.render(budget, clean)
 
 
 def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
     """All deeds in their order; a call counts where its result stands."""
     for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
         if call is not None:
-            yield from called(call, message.text)
+            yield from find_call_deeds(call, message.text)
         elif message.role == "assistant":
-            yield from _spoken(message, messages[place + 1] if place + 1 < len(messages) else None)
+            yield from _find_answer_deeds(message, messages[place + 1] if place + 1 < len(messages) else None)
         elif message.is_user:
-            yield from _asked(message.text)
+            yield from _find_user_deeds(message.text)
         elif message.observed and (ran := prose.told_call(text := message.text)):
-            yield from called(ran, text)
+            yield from find_call_deeds(ran, text)
 
 
-def _asked(text: str) -> Iterator[Deed]:
+def _find_user_deeds(text: str) -> Iterator[Deed]:
     yield from notices(text)
     words = " ".join(_NOT_SAID.sub("", text[: 2 * _LOOKED_AT]).split())
     if words and not words.startswith("<task-notification>"):
         yield Deed(SAID, words, excerpt(words, _WORDS))
-        yield from identifiers.named(words)
+        yield from identifiers.find_identifiers(words)
 
 
-def _spoken(message: Message, after: Message | None) -> Iterator[Deed]:
+def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed]:
     """What an answer says; without calls of its own, what it does by saying it."""
     text = message.text
-    yield from identifiers.named(text)
+    yield from identifiers.find_identifiers(text)
     if message.calls or not text:
         return
     edits = list(prose.edits(text))
     yield from edits
     answer = after.text if after is not None and after.observed else None
     if not edits and (call := prose.spoken_call(text, answered=answer is not None)):
-        yield from called(call, answer or "")
+        yield from find_call_deeds(call, answer or "")

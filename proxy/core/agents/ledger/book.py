@@ -40,7 +40,7 @@ class Book:
         if deed.section is not ERRORS:
             self.pages[ERRORS].pop(deed.key, None)
 
-    def told(self, budget: int, clean: Clean) -> str:
+    def render(self, budget: int, clean: Clean) -> str:
         """The sections in their order. Who needs least of its share is served first, so that the others get the rest;
         identifiers get a little, and only those that stand nowhere else.
         """
@@ -51,11 +51,11 @@ class Book:
         texts: dict[Section, str] = {}
         room, weights = budget - min(_need(named), budget // _OF_IDENTIFIERS), sum(page.weight for page in pages)
         for section in sorted(pages, key=lambda section: _need(pages[section]) / section.weight):
-            texts[section] = _filled(section, pages[section], room * section.weight // weights - 1, clean)
+            texts[section] = _render_section(section, pages[section], room * section.weight // weights - 1, clean)
             room, weights = room - _size(texts[section]) - 1, weights - section.weight
         standing = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
         left = min(budget - _size(standing) - 1, budget // _OF_IDENTIFIERS)
-        names = _filled(NAMED, [entry for entry in named if entry.what not in standing], left, clean)
+        names = _render_section(NAMED, [entry for entry in named if entry.what not in standing], left, clean)
         return "\n".join(filter(None, (standing, names)))
 
 
@@ -66,7 +66,7 @@ def _need(entries: Sequence[Entry]) -> int:
     return sum(len(entry.what) + len(entry.how) + 1 for entry in entries)
 
 
-def _filled(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
+def _render_section(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
     """As many entries as there is room for: what is still open first, then the newest."""
     room -= _size(_partly(section, len(entries), len(entries)))
     if not entries or room < 0:
@@ -74,7 +74,7 @@ def _filled(section: Section, entries: Sequence[Entry], room: int, clean: Clean)
     rows: dict[int, str] = {}
     over = [section.open is not None and entry.how not in section.open for entry in entries]
     for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
-        row = section.before + _told(section, entries[place], clean)
+        row = section.before + _render_entry(section, entries[place], clean)
         room -= _size(row)
         if room < 0:
             break
@@ -88,7 +88,7 @@ def _partly(section: Section, kept: int, of: int) -> str:
     return f"{section.title} ({kept} of {of}, older ones left out):"
 
 
-def _told(section: Section, entry: Entry, clean: Clean) -> str:
+def _render_entry(section: Section, entry: Entry, clean: Clean) -> str:
     how = excerpt(entry.how, 400)
     what = clean(excerpt(entry.what, 400)) + _ranges(entry.spans)
     return what + (section.ended.format(clean(how)) if how else "")

@@ -63,13 +63,13 @@ class Act:
         return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT)})"
 
 
-def called(call: Call, result: str) -> Iterator[Deed]:
+def find_call_deeds(call: Call, result: str) -> Iterator[Deed]:
     """Everything a ledger says of one call."""
     code = placeholder.exit_code(result)
-    act = Act(call, call.named, result, code, placeholder.failed(result) if code is None else code != 0)
+    act = Act(call, call.named, result, code, placeholder.has_failed(result) if code is None else code != 0)
     yield from _TOLD[meaning(call.name, act.values)](act)
     yield from identifiers.given(act.values)
-    yield from identifiers.named(result, result=True)
+    yield from identifiers.find_identifiers(result, result=True)
 
 
 def notices(text: str) -> Iterator[Deed]:
@@ -101,7 +101,7 @@ def _files(act: Act, section: Section) -> Iterator[Deed]:
 
 def _patched(act: Act) -> Iterator[Deed]:
     texts = [value for value in act.values.values() if isinstance(value, str)] or [act.call.arguments]
-    deeds = [deed for text in texts for deed in shell.patched(text)]
+    deeds = [deed for text in texts for deed in shell.find_patched_files(text)]
     for deed in deeds:
         yield _error(act, deed.key, f"{act.call.name} {excerpt(deed.key)}") if act.failed else deed
     if not deeds:
@@ -113,7 +113,7 @@ def _ran(act: Act) -> Iterator[Deed]:
     if act.going_on and (started := _STARTED.search(act.result[:_END])):
         yield Deed(TASKS, started[1], f"{_in_short(command)} [{started[1]}]", "running")
         return
-    deeds, all_of_it = shell.touched(command)
+    deeds, all_of_it = shell.find_touched_files(command)
     if not act.failed:
         yield from deeds
         edited = _told_path(act.result) if command.startswith(("edit ", "insert ")) else []

@@ -26,7 +26,7 @@ _ID = re.compile(
 _IN_ARGUMENTS = re.compile(r"(?:^|_)(?:ids?|number|sha|ref|branch|url|uri)$|(?:Ids?|Number|Branch|Url)$")
 
 
-def named(text: str, *, result: bool = False) -> Iterator[Deed]:
+def find_identifiers(text: str, *, result: bool = False) -> Iterator[Deed]:
     """Whatever looks like an identifier by itself."""
     if result and len(text) > _ANSWER:
         return

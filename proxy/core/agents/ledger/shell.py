@@ -54,10 +54,10 @@ VERBS = {
 }
 
 
-def touched(command: str) -> tuple[list[Deed], bool]:
+def find_touched_files(command: str) -> tuple[list[Deed], bool]:
     """The files it reads and changes, and whether that is all it does."""
     if _PATCH in command:
-        return list(patched(command)), command.lstrip().startswith("apply_patch")
+        return list(find_patched_files(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
     folder, plain = "", True
     for words, written in _segments(_without_bodies(command) if "<<" in command else command[:_LONGEST]):
@@ -72,7 +72,7 @@ def touched(command: str) -> tuple[list[Deed], bool]:
     return found, plain and bool(found)
 
 
-def patched(text: str) -> Iterator[Deed]:
+def find_patched_files(text: str) -> Iterator[Deed]:
     """The files that a patch changes, in any of the forms that agents write."""
     for kind, path in _PATCHED.findall(text):
         if path != "/dev/null":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core import placeholder
-from proxy.core.fold import Stretch, folded, kept_words
+from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.model.groups import callers, turns
 from proxy.core.model.messages import Message
 from proxy.core.pipeline import Draft
@@ -32,7 +32,7 @@ class OneLiners:
     def __call__(self, draft: Draft) -> Draft:
         kept = kept_words(draft, 0)
         gone = sum(id(message) not in kept for message in draft.middle)
-        return folded(draft, kept, lambda stretch: self._told(stretch, len(stretch.gone) / gone))
+        return fold_stretches(draft, kept, lambda stretch: self._told(stretch, len(stretch.gone) / gone))
 
     def _told(self, stretch: Stretch, share: float) -> str:
         lines = [_line(stretch.origin[turn.start : turn.stop]) for turn in turns(stretch.origin)]

@@ -5,7 +5,7 @@ for the CLI.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from proxy.core.agents.tools import listed, offered, tool_names
+from proxy.core.agents.tools import matches_any, tool_names, without_pruned
 from proxy.core.pipeline import Draft
 
 
@@ -23,5 +23,5 @@ class PruneTools:
 
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}
-        spare = [name for name in tool_names(draft.tools) if name not in used and not listed(name, self.keep)]
-        return replace(draft, tools=offered(draft.tools, spare))
+        spare = [name for name in tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
+        return replace(draft, tools=without_pruned(draft.tools, spare))

@@ -29,7 +29,7 @@ class StripAttachments:
 
     def __call__(self, draft: Draft) -> Draft:
         chosen = {id(message) for message in self._old(draft)}
-        return draft.rewritten(lambda message, _: self._labelled(message) if id(message) in chosen else message)
+        return draft.rewrite(lambda message, _: self._labelled(message) if id(message) in chosen else message)
 
     def _old(self, draft: Draft) -> list[Message]:
         attached = [message for message in draft.middle + draft.after if message.attached]
@@ -41,7 +41,7 @@ class StripAttachments:
         parts = (_label(message.content[start:stop]) for start, stop in splice.elements(message.content))
         # Read back from a block, an observation must not pass for the words of a user.
         made = f"{self.name} of an observation" if message.observed else self.name
-        return message.holding(b"[" + b", ".join(parts) + b"]", made)
+        return message.with_content(b"[" + b", ".join(parts) + b"]", made)
 
 
 def _label(part: bytes) -> bytes:

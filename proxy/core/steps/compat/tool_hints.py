@@ -8,13 +8,13 @@ counts. What it leaves open, and tools without a hint, follow the step's own `re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.core.agents.tools import EXEMPT, listed
+from proxy.core.agents.tools import EXEMPT, matches_any
 from proxy.core.calls import without
 from proxy.core.model.messages import Call, Message
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
 from proxy.core.steps.clear_arguments import ClearArguments
-from proxy.core.steps.clear_results import TEMPLATE, foldable, folded
+from proxy.core.steps.clear_results import TEMPLATE, foldable, outline_results
 
 Hint = tuple[str, str, str]
 """A tool (glob), then `keep`, `strip`, `remove` or "" (as the step says) for its request and for its response."""
@@ -65,15 +65,15 @@ class ToolHints:
         if not self.reach(draft):
             return draft
         left = self._removed(draft)
-        answers = [pair for pair in left.answered() if self._response_goes(*pair, left)]
+        answers = [pair for pair in left.pair_with_calls() if self._response_goes(*pair, left)]
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        left = left.replaced(folded(answers, left, outlines, self.template, self.name) if answers else {})
+        left = left.exchange(outline_results(answers, left, outlines, self.template, self.name) if answers else {})
         asking = [message for message in left.middle if self._request_goes(message, left)]
         arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
-        return left.replaced(arguments.shortened(asking, left, self._request_stripped) if asking else {})
+        return left.exchange(arguments.shortened(asking, left, self._request_stripped) if asking else {})
 
     def _modes(self, call: Call) -> tuple[str, str]:
-        _, request, response = next((hint for hint in self.hints if listed(call.name, hint[:1])), ("", "", ""))
+        _, request, response = next((hint for hint in self.hints if matches_any(call.name, hint[:1])), ("", "", ""))
         return request or self.request, response or self.response
 
     def _response_goes(self, message: Message, call: Call | None, draft: Draft) -> bool:
@@ -90,7 +90,7 @@ class ToolHints:
 
     def _removed(self, draft: Draft) -> Draft:
         """Whole pairs taken away, where both the call and its result may be touched."""
-        answers = {id(call): message for message, call in draft.answered() if call is not None}
+        answers = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
         gone = {
             id(call)
             for message in draft.middle
