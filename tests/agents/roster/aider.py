@@ -63,11 +63,11 @@ def _next_step(body: dict[str, Any]) -> int | None:
 AGENT = Agent(
     "aider",
     "aider-chat",
-    "What commands print is sent as messages of the user; these are known by their first words (`observations` in a "
-    "policy). For a commit message it sends the whole chat within one message, which nobody can shorten: once that is "
-    "longer than the window it commits without one.",
+    "Command output is sent as user messages, which the proxy recognises by their first words (`observations` in a "
+    "policy). For a commit message aider sends the whole chat within one message, which cannot be shortened: once that "
+    "is longer than the window, it commits without a message.",
     _start,
     Habits(_next_step, _act, says),
-    # For its commit message it sends the whole chat within one message, which nobody can shorten: it does without.
+    # For its commit message it sends the whole chat within one message, which cannot be shortened: it does without.
     varies=r"Tokens: .*|Commit .*|litellm\.ContextWindowExceededError.*|Failed to generate commit message!",
 )

@@ -2,4 +2,4 @@
 
 from agents.library import library
 
-AGENT = library("langgraph", "langgraph", "langgraph_loop.py", "`ChatOpenAI` reads both variables by itself.")
+AGENT = library("langgraph", "langgraph", "langgraph_loop.py", "`ChatOpenAI` reads both variables from the environment.")

@@ -6,6 +6,6 @@ AGENT = library(
     "openai-node",
     "openai",
     "openai_node_loop.js",
-    "Reads both variables by itself.",
+    "Reads both variables from the environment.",
     varies=r"\(node:\d+\)",
 )

@@ -2,4 +2,4 @@
 
 from agents.library import library
 
-AGENT = library("openai-python", "openai", "openai_loop.py", "Reads both variables by itself.")
+AGENT = library("openai-python", "openai", "openai_loop.py", "Reads both variables from the environment.")

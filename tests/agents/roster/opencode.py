@@ -41,7 +41,7 @@ def _act(action: Action) -> Turn:
 AGENT = Agent(
     "opencode",
     "opencode-ai",
-    "It takes its base URL from a file, as a provider of its own. A `limit` of the model is not needed here.",
+    "The base URL is set in a file, as a custom provider. The model needs no `limit` here.",
     _start,
     Habits(step_after_the_last, _act, says),
 )

@@ -33,7 +33,7 @@ def _act(action: Action) -> Turn:
 AGENT = Agent(
     "pi",
     "@mariozechner/pi-coding-agent",
-    "Its own compaction goes by `contextWindow` (128,000 where none is told): tell it more, it is not needed here.",
+    "Its own compaction starts near `contextWindow` (default 128,000). Set a high value: it is not needed here.",
     _start,
     Habits(step_after_the_last, _act, says),
 )

@@ -28,7 +28,7 @@ def _act(action: Action) -> Turn:
 AGENT = Agent(
     "qwen-code",
     "@qwen-code/qwen-code",
-    "Its own compaction goes by the usage it is told, so that behind the proxy it hardly ever has to.",
+    "Its own compaction depends on the reported usage, which is that of the shortened history, so it rarely starts.",
     _start,
     Habits(step_after_the_last, _act, says),
 )
