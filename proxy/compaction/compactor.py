@@ -20,7 +20,7 @@ from proxy.compaction.request_options import RequestOptions
 from proxy.compaction.session import OutgoingRequest, Services, Session
 from proxy.compaction.tenants import tenant_of
 from proxy.core.agents import asides
-from proxy.core.conversation import Answer, Decision
+from proxy.core.conversation import AnswerReport, Decision
 from proxy.core.model.messages import Request
 from proxy.core.recovery import Refusal
 from proxy.store.contract import Store
@@ -117,7 +117,10 @@ class Compactor:
     async def on_completed(self, outgoing: OutgoingRequest, tail: usage.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
         if outgoing.session is not None:
-            session, answer = outgoing.session, Answer(usage.read(tail.usage()), truncation.says_truncated(tail.end))
+            session, answer = (
+                outgoing.session,
+                AnswerReport(usage.read(tail.usage()), truncation.says_truncated(tail.end)),
+            )
             await session.run(session.exchange.complete(answer, time.time()))
 
     async def on_aborted(self, outgoing: OutgoingRequest, tail: usage.Tail) -> None:

@@ -40,7 +40,7 @@ from proxy.core.conversation import (
     Steps,
     StoreBlock,
     StoreFact,
-    Turn,
+    TurnReport,
 )
 from proxy.core.memory import Found, Identity, LookUp
 from proxy.core.model.messages import Request
@@ -429,7 +429,7 @@ class Session:
             is_observed = decision.outcome == "observed"
             self._services.emit(events.CompactionEnded(*described, found.after, steps, rehearsed=is_observed))
 
-    def _report(self, turn: Turn) -> None:
+    def _report(self, turn: TurnReport) -> None:
         decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
         emit = self._services.emit
         if turn.silently_cut is not None:

@@ -132,7 +132,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerReport:
     """What an answer says about its prompt."""
 
     usage: Usage = NOT_REPORTED
@@ -241,7 +241,7 @@ class RecountByProbe:
 class Report:
     """Tell listeners what became of the request."""
 
-    turn: "Turn"
+    turn: "TurnReport"
 
 
 Action = (
@@ -295,7 +295,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnReport:
     """One request of a conversation, once its answer is through."""
 
     decision: Decision
@@ -587,7 +587,7 @@ class Exchange:
 
     # After the answer
 
-    def complete(self, answer: Answer, now: float) -> Steps[None]:
+    def complete(self, answer: AnswerReport, now: float) -> Steps[None]:
         """The answer is through: remember what the upstream counted, and ask ahead for the next summary."""
         if self.identity is None:
             return
@@ -652,12 +652,12 @@ class Exchange:
         helps = size <= limits[0][0] * (1 + rules.target) / 2 and since >= LASTING_REQUESTS
         return 0 if helps else useless + 1, 0
 
-    def _account(self, usage: Usage, now: float) -> Turn:
+    def _account(self, usage: Usage, now: float) -> TurnReport:
         found, window = self._plan, self.window
         forwarded = found.before if self._is_observed else found.after
         paid = None if usage.cached is None or not usage.prompt else dollars(window, usage.prompt, usage.cached)
         is_changed = paid is not None and forwarded != found.before
-        return Turn(
+        return TurnReport(
             decision=self.decision,
             tenant=self.identified.tenant,
             link=self.identified.links[-1].hex(),
@@ -794,7 +794,7 @@ def forwarded_pieces(found: Ready) -> list[bytes]:
     return [message.raw for message in found.view] + [found.tools or b""]
 
 
-def is_silently_cut(counted: int, answer: Answer) -> bool:
+def is_silently_cut(counted: int, answer: AnswerReport) -> bool:
     """Whether the upstream answered without having read all of its prompt (some servers cut and do not say so)."""
     if answer.says_truncated:
         return True

@@ -11,7 +11,7 @@ from chat import KEY, TENANT, body, parsed
 
 from proxy.core import planning
 from proxy.core.conversation import (
-    Answer,
+    AnswerReport,
     AwaitSummary,
     CanSummarize,
     Context,
@@ -60,7 +60,7 @@ class Worker:
         """A request that the upstream accepts."""
         sent, driver = self._prepare(messages, **more)
         run(driver.exchange.accept(), driver.perform)
-        run(driver.exchange.complete(Answer(), NOW), driver.perform)
+        run(driver.exchange.complete(AnswerReport(), NOW), driver.perform)
         return sent
 
     def decides(self, messages, **more):

@@ -12,7 +12,7 @@ from typing import Any
 from proxy.core.accounting import NOT_REPORTED
 from proxy.core.conversation import (
     Action,
-    Answer,
+    AnswerReport,
     AwaitSummary,
     CanSummarize,
     Context,
@@ -130,7 +130,7 @@ class Simulation:
         decision = run(driver.exchange.prepare(), driver.perform)
         before, driver.calls = tuple(driver.calls), []
         run(driver.exchange.accept(), driver.perform)
-        run(driver.exchange.complete(Answer(NOT_REPORTED), driver.now), driver.perform)
+        run(driver.exchange.complete(AnswerReport(NOT_REPORTED), driver.now), driver.perform)
         found = decision.plan
         if found is None:
             return Sent(turn.request.messages, turn.request.tools, after=(*before, *driver.calls))
