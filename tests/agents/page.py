@@ -10,6 +10,7 @@ this time stays as it was.
 import json
 import re
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "clients.md"
 README = ROOT / "README.md"
 FIGURES = ENVIRONMENTS / "figures"
+LINE_LENGTH = 120
 BASE_URL = "http://127.0.0.1:8800/v1"
 # What stands in a command is told by its name in the page.
 NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KEY"'}
@@ -124,7 +126,7 @@ def main() -> None:
 def _recipe(agent: Agent) -> Iterator[str]:
     start = agent.start(BASE_URL)
     yield f"### {agent.name}"
-    yield f"\n{agent.about}\n"
+    yield f"\n{textwrap.fill(agent.about, LINE_LENGTH, break_long_words=False, break_on_hyphens=False)}\n"
     for name, text in start.files.items():
         yield f"`~/{name}`:\n\n```\n{text.strip()}\n```\n"
     yield f"```sh\n{_command(start)}\n```"

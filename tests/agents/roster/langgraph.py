@@ -2,4 +2,6 @@
 
 from agents.library import library
 
-AGENT = library("langgraph", "langgraph", "langgraph_loop.py", "`ChatOpenAI` reads both variables from the environment.")
+AGENT = library(
+    "langgraph", "langgraph", "langgraph_loop.py", "`ChatOpenAI` reads both variables from the environment."
+)

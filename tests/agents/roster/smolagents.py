@@ -31,7 +31,7 @@ AGENT = library(
     "smolagents",
     "smolagents",
     "smolagents_loop.py",
-    "Tool output arrives as user messages, which the proxy recognises by their first words (`observations` in a policy).",
+    "Tool output arrives as user messages, recognised by their first words (`observations` in a policy).",
     habits=Habits(lambda body: last_step(body) + 1, _act, _closes),
     varies=r"[\d.]+ seconds|(?:Input|Output) tokens: [\d,]+|Duration",
 )
