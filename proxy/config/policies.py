@@ -281,6 +281,14 @@ class Policy(ConfigModel):
             "below clear_at_least."
         ),
     )
+    always_at_least: int = Field(
+        _R.always_at_least,
+        ge=0,
+        description=(
+            "Size of a history, in tokens, from which the steps of `always` act. 0: from clear_at_least on."
+            " Set it where clear_at_least is so high that nothing is ever cleared."
+        ),
+    )
     horizon: float = Field(
         _R.horizon,
         ge=0,
@@ -373,6 +381,7 @@ class Policy(ConfigModel):
 _FIGURES = (
     "clear_at_least",
     "clear_cold_at_least",
+    "always_at_least",
     "horizon",
     "trigger",
     "trigger_tokens",

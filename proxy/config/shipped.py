@@ -94,6 +94,7 @@ _SHIPPED = {
         "min_groups": 12,
         "keep": {"tokens": 0, "groups": 10, "first": 2},
         "always": [{"clip_output": {"lines": 50}}],
+        "always_at_least": 1,
         "when_full": [],
         "fold": [{"one_liners": {"tokens": 2_000}}],
     },

@@ -81,7 +81,10 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
     """Whether a history of about this size needs no look: nothing is looked up and the client's bytes go out."""
     limits = rules.limits(facts.usable_tokens, facts.prices)
     soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
-    return not facts.force and size < min([rules.clear_at_least, *(limit * soon for limit, _ in limits)])
+    least = [rules.clear_at_least, *(limit * soon for limit, _ in limits)]
+    if rules.always and rules.always_at_least:
+        least.append(rules.always_at_least)
+    return not facts.force and size < min(least)
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:

@@ -51,6 +51,8 @@ class Rules:
     """Old results are cleared once this many tokens can go; a history shorter than this is left alone."""
     clear_cold_at_least: int = 4_000
     """The same while the prompt cache of the conversation is cold."""
+    always_at_least: int = 0
+    """Tokens of a history from which the always-steps act (0: from `clear_at_least`)."""
     horizon: float = 60.0
     """The number of requests within which a rewrite must have paid for itself."""
     trigger: float = 0.8

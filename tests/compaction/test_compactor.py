@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from agent_talk import reading, turns
-from chat import body, says, system, user
+from chat import body, call, history, says, system, user
 
 from proxy import events
 from proxy.compaction import history_threads
@@ -17,6 +17,7 @@ from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
 from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
+from proxy.config.shipped import policies
 from proxy.core import planning
 from proxy.errors import BadRequest
 from proxy.gateway import render_decision
@@ -141,6 +142,14 @@ async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_rem
     assert prepared.call.body == body(reading(3))
     assert prepared.decision.plan is None
     assert [act for act, *_ in house.store.asked] == ["find_first"]
+
+
+async def test_steps_that_always_act_need_no_stride(house):
+    """The design with blocks never clears, but cuts each output to fifty lines from the first."""
+    long = call("Bash", command="make", out="\n".join(f"line {number} of the build" for number in range(2_000)))
+    prepared = await house.sends(history(user("Build it."), long), policy=policies()["blocks"])
+    assert action(prepared) == "created"
+    assert b"line 700 of" not in prepared.call.body
 
 
 async def test_a_block_stands_where_a_reload_has_raised_every_threshold(house):
