@@ -354,7 +354,7 @@ def _told_enough(said: bytes) -> bool:
 
 
 def _too_long(said: bytes) -> bool:
-    return len(said) > refusals.LARGEST
+    return len(said) > refusals.BODY_MAX_BYTES
 
 
 async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:

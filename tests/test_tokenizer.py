@@ -14,7 +14,7 @@ from proxy import tokenizer as counting
 from proxy.core.calibration import Calibration, is_plausible, prompt_tokens_of
 from proxy.model_names import model_family
 from proxy.tokenizer import Tokenizers, prior_calibration, ranks
-from proxy.wire.chat.weight import MESSAGE
+from proxy.wire.chat.weight import MESSAGE_TOKENS
 
 SHA256 = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
@@ -57,11 +57,11 @@ async def test_counting_never_goes_to_the_network(monkeypatch, tokenizers):
     counting._encoding.cache_clear()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked for an address"))
     await tokenizers.load()
-    assert tokenizers.of("gpt-5").count(user("Hello, world!")) == 4 + MESSAGE
+    assert tokenizers.of("gpt-5").count(user("Hello, world!")) == 4 + MESSAGE_TOKENS
 
 
 def test_special_tokens_in_a_text_are_only_text(gpt):
-    assert gpt.count(user("<|endoftext|>")) > 1 + MESSAGE
+    assert gpt.count(user("<|endoftext|>")) > 1 + MESSAGE_TOKENS
 
 
 def test_old_openai_models_have_the_old_encoding_and_everyone_else_the_new(tokenizers):
@@ -79,17 +79,17 @@ def test_a_million_blanks_are_counted_like_any_text(gpt):
 
 def test_a_text_cut_in_pieces_counts_within_a_token_or_two_per_cut(gpt):
     text = "the quick brown fox jumps over the lazy dog. " * 9_000
-    whole = sum(gpt.count(user(text[at : at + 45_000])) - MESSAGE for at in range(0, len(text), 45_000))
-    assert gpt.count(user(text)) - MESSAGE == pytest.approx(whole, abs=16)
+    whole = sum(gpt.count(user(text[at : at + 45_000])) - MESSAGE_TOKENS for at in range(0, len(text), 45_000))
+    assert gpt.count(user(text)) - MESSAGE_TOKENS == pytest.approx(whole, abs=16)
 
 
 def test_what_the_encoder_gives_up_on_is_estimated(gpt, monkeypatch):
     monkeypatch.setattr(counting, "PIECE_CHARS", 2_000_000)
-    assert gpt.count(user(" " * 999_999 + "x")) == 250_000 + MESSAGE
+    assert gpt.count(user(" " * 999_999 + "x")) == 250_000 + MESSAGE_TOKENS
 
 
 def test_half_a_surrogate_pair_counts(gpt):
-    assert gpt.count(rb'{"role":"user","content":"\ud83d"}') > MESSAGE
+    assert gpt.count(rb'{"role":"user","content":"\ud83d"}') > MESSAGE_TOKENS
 
 
 # --- counting whole requests ---
@@ -102,7 +102,12 @@ def test_models_of_one_encoding_share_what_was_counted(tokenizers):
 
 async def test_all_messages_are_counted_in_their_order(gpt):
     messages = [user("one"), user("two words"), user("three little words"), user("one")]
-    assert await gpt.count_all(messages) == [1 + MESSAGE, 2 + MESSAGE, 3 + MESSAGE, 1 + MESSAGE]
+    assert await gpt.count_all(messages) == [
+        1 + MESSAGE_TOKENS,
+        2 + MESSAGE_TOKENS,
+        3 + MESSAGE_TOKENS,
+        1 + MESSAGE_TOKENS,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Any
 
 from proxy.access.keys import TeamKey
 
-FORMAT = 1
+FORMAT_VERSION = 1
 EVERYBODY = ""
-SESSIONS_REMEMBERED = 500
+ENDED_SESSIONS_MAX = 500
 _LATER_BY_SECONDS = 0.001
 NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at": 0.0, "by": ""}
 """Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
@@ -72,7 +72,7 @@ class Registry:
 
     def to_bytes(self) -> bytes:
         value = {
-            "format": FORMAT,
+            "format": FORMAT_VERSION,
             "keys": [asdict(self.keys[name]) for name in sorted(self.keys)],
             "switches": {name: asdict(self.switches[name]) for name in sorted(self.switches)},
             "published": NOTHING_PUBLISHED,
@@ -84,8 +84,8 @@ class Registry:
     def from_bytes(cls, data: bytes) -> "Registry":
         """ValueError: it is none, or one of a later release."""
         value = json.loads(data)
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise ValueError(f"not a registry of format {FORMAT}")
+        if not isinstance(value, dict) or value.get("format") != FORMAT_VERSION:
+            raise ValueError(f"not a registry of format {FORMAT_VERSION}")
         try:
             keys = [TeamKey(**key) for key in value["keys"]]
             return cls(
@@ -103,7 +103,7 @@ def _later_than(before: float, now: float) -> float:
 
 def _keep_newest(sessions: Iterable[str]) -> frozenset[str]:
     """Those that would be open longest, as many as are remembered. No clock: replicas that merge must agree."""
-    return frozenset(sorted(sessions, key=_ends_at)[-SESSIONS_REMEMBERED:])
+    return frozenset(sorted(sessions, key=_ends_at)[-ENDED_SESSIONS_MAX:])
 
 
 def _ends_at(session: str) -> tuple[int, str]:

@@ -16,11 +16,11 @@ from proxy.errors import Overloaded
 
 BYTES_PER_ELEMENT = 100
 """What one more element of JSON costs, in bytes of plain text that cost as much."""
-LARGE_WORK = 256 * 1024
+LARGE_WORK_BYTES = 256 * 1024
 """More than this, in bytes of plain text, is done in a thread: 250 kB of text, or a thousand short messages."""
-HUGE_WORK = 8 * 1024 * 1024
+HUGE_WORK_BYTES = 8 * 1024 * 1024
 """More than this is done in the thread for huge histories: 3 MB of ordinary messages, or 40,000 empty ones."""
-MOST_WAITING = 256
+WAITING_MAX = 256
 """Pieces of work that may wait for a thread; each request has one at a time."""
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def estimate_work(source: bytes) -> int:
 class Lane:
     """Threads with one queue, bounded."""
 
-    def __init__(self, name: str, threads: int, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, name: str, threads: int, most_waiting: int = WAITING_MAX) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._most_unfinished = threads + most_waiting
         self._unfinished = 0
@@ -65,6 +65,6 @@ _HUGE = Lane("huge-histories", threads=1)
 
 async def run_apart(work: int, act: Callable[[], T]) -> T:
     """Do this much work (`estimate_work`) where it holds up nobody else."""
-    if work <= LARGE_WORK:
+    if work <= LARGE_WORK_BYTES:
         return act()
-    return await (_LARGE if work <= HUGE_WORK else _HUGE).run(act)
+    return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)

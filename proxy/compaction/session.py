@@ -413,7 +413,7 @@ class Session:
 
     async def _recount(self) -> int:
         """What the upstream counts for the shortened history, asked with hardly any answer."""
-        body = chat.answer_within(chat.unstreamed(self._body), RECOUNT_ANSWER_TOKENS)
+        body = chat.answer_within(chat.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
         try:
             answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:

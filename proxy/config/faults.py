@@ -18,7 +18,7 @@ Place = tuple[str | int, ...]
 _SECRET_SETTINGS = frozenset({"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"})
 # Words without digits: keys and passwords that are any good hold some.
 _QUOTABLE_TEXT = re.compile(r"[A-Za-z_ -]{1,24}")
-_LEAST_SIMILARITY = 0.6
+_SIMILARITY_MIN_RATIO = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, where one of the known names is like the wrong one; else nothing."""
-    close = get_close_matches(wrong, list(known), n=1, cutoff=_LEAST_SIMILARITY)
+    close = get_close_matches(wrong, list(known), n=1, cutoff=_SIMILARITY_MIN_RATIO)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

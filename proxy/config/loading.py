@@ -21,9 +21,9 @@ from proxy.config.settings import Config
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
 
-MOST_PASSES = 4
+PASSES_MAX = 4
 _NAMING = {"upstreams": "upstream", "policies": "policy"}
-_DEPTH_OF_NAME = 2
+_ENTRY_MAX_LEVELS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ
     looked at again.
     """
     found: dict[Place, str] = {}
-    for _ in range(MOST_PASSES):
+    for _ in range(PASSES_MAX):
         try:
             Config.model_validate(without_places(values, found), context=environ)
             break
@@ -118,7 +118,7 @@ def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ
 
 def _hides_names(place: Place, group: str) -> bool:
     """Whether taking this fault out may have removed a name that other settings refer to."""
-    return place[0] == group and (len(place) <= _DEPTH_OF_NAME or place[-1] in ("name", "inherit"))
+    return place[0] == group and (len(place) <= _ENTRY_MAX_LEVELS or place[-1] in ("name", "inherit"))
 
 
 def _sort_by_line(faults: list[Fault], file: Path | None) -> list[Fault]:

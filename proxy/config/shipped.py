@@ -14,8 +14,10 @@ def policies() -> Mapping[str, Policy]:
     return {name: Policy.model_validate(values) for name, values in _SHIPPED.items()}
 
 
-# No stride ever comes together.
-_NEVER = 1_000_000_000
+# More than any history holds: its results are never cleared in bulk.
+_UNREACHABLE_TOKENS = 1_000_000_000
+# More than any conversation has: every rewrite pays for itself.
+_ENDLESS_REQUESTS = 1_000_000_000
 
 _SHIPPED = {
     "observe": {"mode": "observe"},
@@ -34,7 +36,7 @@ _SHIPPED = {
         "estimator": "chars",
         "clear_at_least": 1,
         "clear_cold_at_least": 1,
-        "horizon": _NEVER,
+        "horizon": _ENDLESS_REQUESTS,
         "trigger": 0,
         "trigger_tokens": 204_800,
         "min_progress": 0,
@@ -57,8 +59,8 @@ _SHIPPED = {
     # Nothing until 200,000 tokens by the provider's own count; then everything becomes one message.
     "middleware": {
         "summary": {"prepare": 1.0, "wait": 60, "shape": "single", "ledger": 0},
-        "clear_at_least": _NEVER,
-        "clear_cold_at_least": _NEVER,
+        "clear_at_least": _UNREACHABLE_TOKENS,
+        "clear_cold_at_least": _UNREACHABLE_TOKENS,
         "trigger": 0,
         "trigger_tokens": 200_000,
         "target": 0.1,
@@ -71,8 +73,8 @@ _SHIPPED = {
     "jp": {
         "summary": {"prepare": 1.0, "call": "transcript", "wait": 60},
         "estimator": "chars",
-        "clear_at_least": _NEVER,
-        "clear_cold_at_least": _NEVER,
+        "clear_at_least": _UNREACHABLE_TOKENS,
+        "clear_cold_at_least": _UNREACHABLE_TOKENS,
         "trigger": 0.75,
         "target": 0.66,
         "min_groups": 5,
@@ -88,8 +90,8 @@ _SHIPPED = {
     # The first two and the last ten groups stay, their outputs cut to fifty lines; the rest becomes one line a turn.
     "blocks": {
         "summary": {"enabled": False},
-        "clear_at_least": _NEVER,
-        "clear_cold_at_least": _NEVER,
+        "clear_at_least": _UNREACHABLE_TOKENS,
+        "clear_cold_at_least": _UNREACHABLE_TOKENS,
         "trigger": 0.9,
         "min_groups": 12,
         "keep": {"tokens": 0, "groups": 10, "first": 2},

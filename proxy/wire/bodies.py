@@ -16,14 +16,12 @@ MOST_GROWTH_RATIO = 200
 ALWAYS_ALLOWED_BYTES = 64 * 1024
 # Encoders that write in members (bgzip, pigz, one zstd frame per flush) write some KiB into each. An empty member is 2
 # to 20 bytes long and still needs a decompressor of its own, so their number is bounded, not only their bytes.
-MOST_MEMBERS = 10_000
-_PIECE = 64 * 1024
+MEMBERS_MAX = 10_000
+_PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
 # once would be copied for every piece that comes out. Zstandard has no bound for its output: from so little input, even
 # a bomb's next piece stays small.
 _FEED_BYTES = 512
-# The only method a zlib header ever names.
-_ZLIB_METHOD = 8
 
 
 class TooLarge(ValueError):
@@ -74,7 +72,7 @@ def _zlib(window: int) -> Callable[[bytes], Iterator[bytes]]:
             opener = zlib.decompressobj(window)
             while not opener.eof:
                 fed = body[at : at + _FEED_BYTES]
-                piece = opener.decompress(fed, _PIECE)
+                piece = opener.decompress(fed, _PIECE_MAX_BYTES)
                 if not (fed or piece):
                     raise EOFError("it ends too early")
                 at += len(fed) - len(opener.unconsumed_tail) - len(opener.unused_data)
@@ -84,14 +82,15 @@ def _zlib(window: int) -> Callable[[bytes], Iterator[bytes]]:
 
 
 def _count_member(members: int) -> int:
-    if members >= MOST_MEMBERS:
-        raise EOFError(f"it has more than {MOST_MEMBERS} members")
+    if members >= MEMBERS_MAX:
+        raise EOFError(f"it has more than {MEMBERS_MAX} members")
     return members + 1
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
     """`deflate` means zlib; some clients send it without its header, and everybody accepts that."""
-    wrapped = len(body) > 1 and body[0] & 0x0F == _ZLIB_METHOD and int.from_bytes(body[:2], "big") % 31 == 0
+    # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
+    wrapped = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
     return _zlib(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)(body)
 
 
@@ -113,7 +112,7 @@ def _brotli(body: bytes) -> Iterator[bytes]:
     at = 0
     while not opener.is_finished():
         fed = body[at : at + _FEED_BYTES] if opener.can_accept_more_data() else b""
-        piece = opener.process(fed, output_buffer_limit=_PIECE)
+        piece = opener.process(fed, output_buffer_limit=_PIECE_MAX_BYTES)
         if not (fed or piece) and opener.can_accept_more_data() and not opener.is_finished():
             raise EOFError("it ends too early")
         at += len(fed)

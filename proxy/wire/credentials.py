@@ -20,7 +20,7 @@ _NAMED_LIKE_ONE = re.compile(
 # These protect a form against another site, and change with every page or request.
 _NO_CREDENTIAL = re.compile(r"(?:^|.*[-_])(?:csrf|xsrf|continuation|next|page|sync)-?token", re.IGNORECASE)
 _QUERY_ONLY = frozenset({"key", "sig", "signature", "code", "subscription-key"})
-_LONGEST_NAME = 64
+_NAME_MAX_CHARACTERS = 64
 # Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. Where one
 # of them counted, a client that stores cookies would be somebody else with each request.
 _INFRASTRUCTURE_COOKIE = re.compile(
@@ -37,7 +37,7 @@ def is_credential(name: str) -> bool:
     name = name.lower()
     if name in CREDENTIALS:
         return True
-    return len(name) <= _LONGEST_NAME and _is_named_like_one(name)
+    return len(name) <= _NAME_MAX_CHARACTERS and _is_named_like_one(name)
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:

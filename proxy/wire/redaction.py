@@ -15,9 +15,9 @@ from proxy.core.model import splice
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
-_SHORTEST = 12
+_STRING_MIN_BYTES = 12
 """Nothing in fewer bytes than these is worth a look."""
-_REACH = 512
+_REACH_CHARACTERS = 512
 _LETTERS = r"A-Za-z0-9"
 _ALONE = rf"(?<![{_LETTERS}])"
 _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
@@ -31,7 +31,7 @@ class Rule:
     name: str
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
-    reach: int = _REACH
+    reach: int = _REACH_CHARACTERS
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
@@ -70,7 +70,7 @@ class Redaction:
         names: list[str] = []
         at = 0
         for token in _STRING.finditer(raw):
-            if token.end() - token.start() < _SHORTEST or _MEDIA.match(token[0]):
+            if token.end() - token.start() < _STRING_MIN_BYTES or _MEDIA.match(token[0]):
                 continue
             clean, kinds = self.of_text(_text(token[0]))
             if kinds:
@@ -127,7 +127,7 @@ def _rule(name: str, marks: str, rest: str) -> Rule:
     return Rule(name, words, re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, words))}){rest}"))
 
 
-def _led(name: str, marks: tuple[str, ...], rest: str) -> Rule:
+def _rule_after_label(name: str, marks: tuple[str, ...], rest: str) -> Rule:
     """A secret that a word leads to; the word itself stays."""
     return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"))
 
@@ -150,12 +150,12 @@ SHIPPED = (
     _rule("google-key", "AIza", r"[A-Za-z0-9_-]{35}"),
     _rule("google-key", "GOCSPX- ya29.", r"[A-Za-z0-9_-]{20,250}"),
     _rule("aws-key", "AKIA ASIA", rf"[A-Z0-9]{{16}}(?![{_LETTERS}])"),
-    _led(
+    _rule_after_label(
         "aws-secret",
         ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey", "secretAccessKey"),
         _QUOTED + r"([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
     ),
-    _led("azure-key", ("AccountKey=", "SharedAccessKey="), r"([A-Za-z0-9+/]{40,100}={0,2})"),
+    _rule_after_label("azure-key", ("AccountKey=", "SharedAccessKey="), r"([A-Za-z0-9+/]{40,100}={0,2})"),
     _rule("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{30,255}"),
     _rule("github-token", "github_pat_", r"[A-Za-z0-9_]{22,255}"),
     _rule("gitlab-token", "glpat- gldt- glrt-", r"[A-Za-z0-9_-]{18,250}(?:\.[A-Za-z0-9_-]{2,40}){0,3}"),
@@ -164,12 +164,14 @@ SHIPPED = (
     _rule("package-token", "npm_ dop_v1_ pypi-AgEI", r"[A-Za-z0-9_-]{30,500}"),
     _rule("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
     Rule("web-token", ("eyJ",), _WEB_TOKEN, reach=16 * 1024),
-    _led("bearer-token", ("Bearer ", "bearer ", "BEARER "), rf"{_HAS_DIGIT}({_TOKEN}{{16,500}}={{0,2}})"),
-    _led("basic-credentials", ("uthorization: Basic ", "uthorization: basic "), r"([A-Za-z0-9+/]{8,500}={0,2})"),
-    _led(
+    _rule_after_label("bearer-token", ("Bearer ", "bearer ", "BEARER "), rf"{_HAS_DIGIT}({_TOKEN}{{16,500}}={{0,2}})"),
+    _rule_after_label(
+        "basic-credentials", ("uthorization: Basic ", "uthorization: basic "), r"([A-Za-z0-9+/]{8,500}={0,2})"
+    ),
+    _rule_after_label(
         "api-key",
         ("api-key", "api_key", "Api-Key", "API_KEY", "apiKey"),
         rf"{_QUOTED}{_HAS_DIGIT}([A-Za-z0-9_-]{{16,250}})",
     ),
-    _led("password-in-url", ("://",), r"[^\s/@:\"'<>]{0,100}:(?![${<%]|\*\*)([^\s/@\"'<>]{1,200})@"),
+    _rule_after_label("password-in-url", ("://",), r"[^\s/@:\"'<>]{0,100}:(?![${<%]|\*\*)([^\s/@\"'<>]{1,200})@"),
 )

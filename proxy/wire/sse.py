@@ -17,13 +17,13 @@ HEARTBEAT = b": keep-alive\n\n"
 HEARTBEAT_WITHIN = b": keep-alive\n"
 
 # A line longer than this is passed on in pieces: a media delta must not pile up here.
-LONGEST_HELD = 64 * 1024
+HELD_MAX_BYTES = 64 * 1024
 
 # Two expressions, for each begins with letters: as one with an `|` they cost ten times as much, for every chunk.
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
 _DONE = re.compile(rb"[\r\n]data:\s*\[DONE\]")
 # A long line leaves in pieces, and what tells the finish may be cut in two: this many bytes are remembered.
-_REMEMBERED = 32
+_REMEMBERED_BYTES = 32
 _SAYS_ERROR = b'"error"'
 
 ErrorObject = dict[str, Any]
@@ -59,7 +59,7 @@ class StreamWatch:
             self._held = b""
             return self._leaving(data)
         end = _last_line_end(data)
-        if len(data) - end > LONGEST_HELD or (not end and not self.at_boundary):
+        if len(data) - end > HELD_MAX_BYTES or (not end and not self.at_boundary):
             end = len(data)
         self._held = data[end:]
         return self._leaving(data[:end])
@@ -77,7 +77,7 @@ class StreamWatch:
                 self.finished = True
             if _SAYS_ERROR in ready:
                 ready = self._up_to_error(ready)
-        self._left = (self._left + ready)[-_REMEMBERED:]
+        self._left = (self._left + ready)[-_REMEMBERED_BYTES:]
         return ready
 
     def _up_to_error(self, ready: bytes) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.access.keys import TeamKey
-from proxy.access.registry import EVERYBODY, SESSIONS_REMEMBERED, Registry
+from proxy.access.registry import ENDED_SESSIONS_MAX, EVERYBODY, Registry
 
 TIMES = st.integers(0, 5).map(float)
 KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), st.just(1.0), st.just(0.0), TIMES)
@@ -46,13 +46,13 @@ def test_a_revocation_is_for_ever(one, other):
 
 def test_of_ended_sessions_those_are_remembered_that_would_be_open_longest():
     one, other = Registry(), Registry()
-    for until in range(2 * SESSIONS_REMEMBERED):
+    for until in range(2 * ENDED_SESSIONS_MAX):
         one = one.with_session_ended(f"{until}.one")
         other = other.with_session_ended(f"{until}.other")
     merged = one.merge(other)
-    assert len(merged.ended_sessions) == SESSIONS_REMEMBERED
+    assert len(merged.ended_sessions) == ENDED_SESSIONS_MAX
     assert merged == other.merge(one) == merged.merge(one)
-    assert f"{2 * SESSIONS_REMEMBERED - 1}.one" in merged.ended_sessions
+    assert f"{2 * ENDED_SESSIONS_MAX - 1}.one" in merged.ended_sessions
 
 
 def test_a_registry_of_version_0_1_has_no_ended_sessions():

@@ -235,7 +235,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(hou
         return decide(*grounds, **more)
 
     monkeypatch.setattr(planning, "decide", watched)
-    monkeypatch.setattr(history_threads, "LARGE_WORK", 1_000)
+    monkeypatch.setattr(history_threads, "LARGE_WORK_BYTES", 1_000)
     assert (await house.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads

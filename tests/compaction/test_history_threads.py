@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from proxy.compaction.history_threads import HUGE_WORK, LARGE_WORK, Lane, estimate_work, run_apart
+from proxy.compaction.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from proxy.errors import Overloaded
 
 
@@ -19,24 +19,24 @@ def gate():
 
 async def test_small_work_is_done_at_once_and_large_work_in_a_thread():
     here = threading.current_thread()
-    assert await run_apart(LARGE_WORK, threading.current_thread) is here
-    assert await run_apart(LARGE_WORK + 1, threading.current_thread) is not here
+    assert await run_apart(LARGE_WORK_BYTES, threading.current_thread) is here
+    assert await run_apart(LARGE_WORK_BYTES + 1, threading.current_thread) is not here
 
 
 async def test_one_history_holds_up_no_other(gate):
-    held = asyncio.create_task(run_apart(LARGE_WORK + 1, gate.wait))
+    held = asyncio.create_task(run_apart(LARGE_WORK_BYTES + 1, gate.wait))
     await asyncio.sleep(0)
     async with asyncio.timeout(5):
-        assert await run_apart(LARGE_WORK + 1, lambda: "done") == "done"
+        assert await run_apart(LARGE_WORK_BYTES + 1, lambda: "done") == "done"
     gate.set()
     assert await held
 
 
 async def test_huge_histories_hold_up_only_huge_ones(gate):
-    held = [asyncio.create_task(run_apart(HUGE_WORK + 1, gate.wait)) for _ in range(5)]
+    held = [asyncio.create_task(run_apart(HUGE_WORK_BYTES + 1, gate.wait)) for _ in range(5)]
     await asyncio.sleep(0)
     async with asyncio.timeout(5):
-        assert await run_apart(HUGE_WORK, lambda: "done") == "done"
+        assert await run_apart(HUGE_WORK_BYTES, lambda: "done") == "done"
     gate.set()
     assert all(await asyncio.gather(*held))
 
@@ -67,6 +67,6 @@ async def test_what_waits_is_forgotten_when_its_client_leaves(gate):
 
 
 def test_many_short_messages_are_large_work_too():
-    assert estimate_work(b"x" * LARGE_WORK) == LARGE_WORK
-    assert estimate_work(b'{"messages":[' + b"{}," * 3_000 + b"{}]}") > LARGE_WORK
-    assert estimate_work(b'{"messages":[' + b"{}," * 84_000 + b"{}]}") > HUGE_WORK
+    assert estimate_work(b"x" * LARGE_WORK_BYTES) == LARGE_WORK_BYTES
+    assert estimate_work(b'{"messages":[' + b"{}," * 3_000 + b"{}]}") > LARGE_WORK_BYTES
+    assert estimate_work(b'{"messages":[' + b"{}," * 84_000 + b"{}]}") > HUGE_WORK_BYTES

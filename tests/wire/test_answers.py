@@ -10,7 +10,7 @@ from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.chat.answers import LONGEST_EVENT, NOTHING, Assembly
+from proxy.wire.chat.answers import EVENT_MAX_BYTES, NOTHING, Assembly
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 
@@ -285,7 +285,7 @@ def test_an_event_of_many_lines_is_bounded():
         assembly.feed(b"data: " + b"%d" % number * 200 + b"\n")
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 2 * LONGEST_EVENT
+    assert held < 2 * EVENT_MAX_BYTES
     assert not assembly.answer(ended=True).whole
 
 

@@ -120,7 +120,7 @@ def test_a_very_small_body_may_still_be_a_plausible_one():
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
 def test_the_cost_of_many_members_grows_with_their_number(name, monkeypatch):
-    monkeypatch.setattr(bodies, "MOST_MEMBERS", 1_000_000)
+    monkeypatch.setattr(bodies, "MEMBERS_MAX", 1_000_000)
     empty = PACKERS[name](b"")
     assert_grows_in_proportion(lambda body: bodies.decode(body, name, MIB), lambda n: empty * n, 10_000)
 
@@ -128,9 +128,9 @@ def test_the_cost_of_many_members_grows_with_their_number(name, monkeypatch):
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
 def test_a_body_of_too_many_members_is_unreadable(name):
     empty = PACKERS[name](b"")
-    assert bodies.decode(empty * bodies.MOST_MEMBERS, name, MIB) == b""
+    assert bodies.decode(empty * bodies.MEMBERS_MAX, name, MIB) == b""
     with pytest.raises(bodies.Unreadable, match="members"):
-        bodies.decode(empty * (bodies.MOST_MEMBERS + 1), name, MIB)
+        bodies.decode(empty * (bodies.MEMBERS_MAX + 1), name, MIB)
 
 
 @pytest.mark.parametrize("name", PACKED)

@@ -11,7 +11,7 @@ from sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 from proxy.core.conversation import AnswerReport, is_silently_cut
 from proxy.core.recovery import Refusal
 from proxy.wire.chat import usage as chat_usage
-from proxy.wire.chat.refusals import LARGEST, classify
+from proxy.wire.chat.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.chat.truncation import says_truncated
 
 KINDS = {"tpm": "tpm-hard", "silent": None}
@@ -173,7 +173,7 @@ def test_reading_takes_no_time_however_hostile_the_body():
 
 
 def test_a_body_too_long_for_an_error_is_none():
-    assert said("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * LARGEST) is None
+    assert said("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * BODY_MAX_BYTES) is None
 
 
 # --- what is not said at all ---------------------------------------------------------------------

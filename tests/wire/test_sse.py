@@ -147,7 +147,7 @@ def test_a_last_line_without_its_end_leaves_when_the_stream_ends():
 
 def test_a_line_too_long_to_hold_leaves_in_pieces():
     watch = watching()
-    half = b"x" * (sse.LONGEST_HELD // 2 + 1)
+    half = b"x" * (sse.HELD_MAX_BYTES // 2 + 1)
     assert watch.feed(b"data: " + half) == b""
     assert watch.feed(half) == b"data: " + half + half
     assert watch.feed(b"yy") == b"yy"
@@ -156,7 +156,7 @@ def test_a_line_too_long_to_hold_leaves_in_pieces():
 
 def test_within_a_line_that_leaves_in_pieces_nothing_of_ours_is_written():
     watch = watching()
-    watch.feed(b"data: " + b"x" * (sse.LONGEST_HELD + 1))
+    watch.feed(b"data: " + b"x" * (sse.HELD_MAX_BYTES + 1))
     assert not watch.at_boundary
     assert watch.heartbeat == b""
     watch.feed(b"\n\n")
@@ -165,7 +165,7 @@ def test_within_a_line_that_leaves_in_pieces_nothing_of_ours_is_written():
 
 @given(st.integers(0, 40))
 def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
-    filler = b"x" * (sse.LONGEST_HELD + 1)
+    filler = b"x" * (sse.HELD_MAX_BYTES + 1)
     end = b'","finish_reason" : "stop"}]}\n\n'
     watch = watching()
     read(watch, b'data: {"choices":[{"audio":"' + filler + end[:at], end[at:])

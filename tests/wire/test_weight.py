@@ -6,7 +6,15 @@ import struct
 
 import pytest
 
-from proxy.wire.chat.weight import AUDIO, FILE, MESSAGE, TOOL_CALL, Vision, picture_size, weigh
+from proxy.wire.chat.weight import (
+    AUDIO_TOKENS,
+    FILE_TOKENS,
+    MESSAGE_TOKENS,
+    TOOL_CALL_TOKENS,
+    Vision,
+    picture_size,
+    weigh,
+)
 
 
 def weight_of(message):
@@ -32,7 +40,7 @@ def test_the_texts_of_a_message_are_its_content_name_and_calls_but_no_ids():
     call = {"id": "call_9f8e7d", "type": "function", "function": {"name": "Read", "arguments": '{"path":"a.py"}'}}
     weight = weight_of({"role": "assistant", "content": "Let me look.", "tool_calls": [call]})
     assert weight.texts == ["Let me look.", "Read", '{"path":"a.py"}']
-    assert weight.markup == MESSAGE + TOOL_CALL
+    assert weight.markup == MESSAGE_TOKENS + TOOL_CALL_TOKENS
 
 
 def test_content_in_parts_weighs_what_the_same_text_weighs():
@@ -96,8 +104,8 @@ def test_pictures_are_known_in_every_dialect(part):
 def test_audio_and_files_have_a_fixed_price():
     heard = {"type": "input_audio", "input_audio": {"data": "A" * 90_000, "format": "wav"}}
     paper = {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}}
-    assert weight_of({"role": "user", "content": [heard, paper]}).media == AUDIO + FILE
-    assert weight_of({"role": "assistant", "audio": {"id": "audio_1"}}).media == AUDIO
+    assert weight_of({"role": "user", "content": [heard, paper]}).media == AUDIO_TOKENS + FILE_TOKENS
+    assert weight_of({"role": "assistant", "audio": {"id": "audio_1"}}).media == AUDIO_TOKENS
 
 
 def test_encrypted_thoughts_and_signatures_are_not_counted():

@@ -21,13 +21,13 @@ import msgspec
 from proxy.core.model import splice
 from proxy.wire import bodies
 
-ROOM = 16 * 1024 * 1024
+ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _KEPT = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
 _TEXTS = frozenset({"type", "text", "thinking"})
-LONGEST_EVENT = 1024 * 1024
-_DEEPEST = 64
+EVENT_MAX_BYTES = 1024 * 1024
+_NESTING_MAX_LEVELS = 64
 # Calls of one message whose pieces may still come, mixed with each other: a piece looks for its like among them.
-MOST_OPEN = 500
+OPEN_CALLS_MAX = 500
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _EVENTS = "text/event-stream"
 
@@ -58,7 +58,7 @@ NOTHING = Answer()
 class Assembly:
     """One answer as it comes: `feed` it all, then ask for the answer."""
 
-    def __init__(self, content_type: str, encoding: str = "", room: int = ROOM) -> None:
+    def __init__(self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES) -> None:
         self._encoding = encoding
         self._room = room
         self._is_stream = content_type.strip().lower().startswith(_EVENTS)
@@ -151,7 +151,7 @@ class _Stream:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._longest_event = min(room, LONGEST_EVENT)
+        self._longest_event = min(room, EVENT_MAX_BYTES)
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._data: list[bytes] = []
@@ -272,7 +272,7 @@ def _like(grown: list[Any], new: Any) -> dict[str, Any] | None:  # noqa: ANN401 
     if "index" not in new:
         last = grown[-1] if grown and isinstance(grown[-1], dict) else None
         return last if last is not None and _goes_on(last, new) else None
-    newest = islice(reversed(grown), MOST_OPEN)
+    newest = islice(reversed(grown), OPEN_CALLS_MAX)
     same = (one for one in newest if isinstance(one, dict) and one.get("index") == new["index"])
     like = next(same, None)
     return None if like and new.get("id") and like.get("id") and like["id"] != new["id"] else like
@@ -296,8 +296,8 @@ def _plain(grown: Any) -> Any:  # noqa: ANN401 (any JSON)
 
 def _weights(value: Any, depth: int = 0) -> Iterator[int]:  # noqa: ANN401 (any JSON)
     """Bytes that a piece adds, near enough; what is nested without end weighs more than anything."""
-    yield (len(value) if isinstance(value, str) else 8) if depth < _DEEPEST else ROOM
-    if depth < _DEEPEST and isinstance(value, dict | list):
+    yield (len(value) if isinstance(value, str) else 8) if depth < _NESTING_MAX_LEVELS else ANSWER_MAX_BYTES
+    if depth < _NESTING_MAX_LEVELS and isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _weights(each, depth + 1)
 

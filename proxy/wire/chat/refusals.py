@@ -22,31 +22,31 @@ from proxy.wire import bodies
 from proxy.wire.headers import Headers, find
 
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature"})  # time or the client must help the others
-LARGEST = 64 * 1024  # a longer body is no error message
-LONGEST_TEXT = 4_096
-LEAST_FIGURE = 256  # smaller numbers count messages, images, status codes
-LEAST_LIMIT = 2_048  # no model reads less; servers put their own error codes where others put a limit
+BODY_MAX_BYTES = 64 * 1024  # a longer body is no error message
+TEXT_MAX_CHARACTERS = 4_096
+FIGURE_MIN = 256  # smaller numbers count messages, images, status codes
+LIMIT_MIN_TOKENS = 2_048  # no model reads less; servers put their own error codes where others put a limit
 OK, TOO_LARGE, TOO_MANY = 200, 413, 429
 SPEAKING = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})  # 200 and 502: routers that wrap what they heard
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
     """Which kind of refusal this answer is; None: none that can be helped."""
-    if status not in SPEAKING or len(body) > LARGEST:
+    if status not in SPEAKING or len(body) > BODY_MAX_BYTES:
         return None
     if not body:
         return Refusal("input") if status in (400, TOO_LARGE) else None  # Cerebras says it without a word
-    said = _said(status, headers, body)
-    return None if said is None else _judged(status, said, figures_of(said))
+    said = _extract_text(status, headers, body)
+    return None if said is None else _classify_text(status, said, figures_of(said))
 
 
-def _judged(status: int, said: str, figures: "Figures") -> Refusal | None:
+def _classify_text(status: int, said: str, figures: "Figures") -> Refusal | None:
     if all(idea.search(said) for idea in SIGNATURE):
         return Refusal("signature")
     if status == TOO_MANY or RATE.search(said):
         hard = figures.over and "token" in said
         return Refusal("tpm-hard", figures.limit, figures.whole) if hard else Refusal("rate")
-    if likeness(said, figures) >= CERTAIN:
+    if likeness(said, figures) >= OVERFLOW_MIN_WEIGHT:
         return _overflow(said, figures)
     return Refusal("bytes") if status == TOO_LARGE or BYTES.search(said) else None
 
@@ -83,8 +83,8 @@ ANSWER_TOO_LONG = re.compile(
 
 # --- the idea -------------------------------------------------------------------------------------
 
-CERTAIN = 5
-FIGURES_AGREE = 2
+OVERFLOW_MIN_WEIGHT = 5
+FIGURES_WEIGHT = 2
 _TALK = r"prompt|input|message|conversation|history|thread"
 _TOO_MUCH = (
     r"exceed|overflow|too (?:long|large|many)|(?:long|larg|great|bigg)er than|more than|over the\b|beyond|at most"
@@ -114,7 +114,7 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 def likeness(said: str, figures: "Figures") -> int:
     """How much this sounds like something that has outgrown a model's window."""
     words = sum(weight for weight, pattern in IDEA if pattern.search(said))
-    return words + (FIGURES_AGREE if figures.over else 0)
+    return words + (FIGURES_WEIGHT if figures.over else 0)
 
 
 RATE = re.compile(
@@ -162,25 +162,25 @@ class Figures:
 
     limits: tuple[int, ...] = ()
     size: int | None = None
-    told_prompt: int | None = None
+    stated_prompt: int | None = None
     answer: int | None = None
     longest_answer: int | None = None
 
     @property
     def limit(self) -> int | None:
         """A prompt's share of the window may stand beside the window itself, which is larger."""
-        return max((limit for limit in self.limits if limit >= LEAST_LIMIT), default=None)
+        return max((limit for limit in self.limits if limit >= LIMIT_MIN_TOKENS), default=None)
 
     @property
     def stopped(self) -> bool:
         """One more than the limit: whoever counted stopped there, and the number says nothing."""
-        return any(limit + 1 in (self.told_prompt, self.size) for limit in self.limits)
+        return any(limit + 1 in (self.stated_prompt, self.size) for limit in self.limits)
 
     @property
     def prompt(self) -> int | None:
-        if self.told_prompt is None and self.size and self.answer:
+        if self.stated_prompt is None and self.size and self.answer:
             return self.size - self.answer
-        return self.told_prompt
+        return self.stated_prompt
 
     @property
     def room(self) -> int | None:
@@ -188,7 +188,7 @@ class Figures:
 
     @property
     def whole(self) -> int:
-        return max(self.size or 0, (self.told_prompt or 0) + (self.answer or 0))
+        return max(self.size or 0, (self.stated_prompt or 0) + (self.answer or 0))
 
     @property
     def over(self) -> bool:
@@ -203,24 +203,24 @@ def figures_of(said: str) -> Figures:
         found.setdefault(role, []).append(number)
     found.pop("other", None)
     if len(found) == 1:
-        found = _parted(*found.popitem())
+        found = _split_by_size(*found.popitem())
     return Figures(
         limits=tuple(found.get("limit", ())),
         size=max(found.get("size", ()), default=None),
-        told_prompt=sum(found["prompt"]) if "prompt" in found else None,
+        stated_prompt=sum(found["prompt"]) if "prompt" in found else None,
         answer=max(found.get("answer", ()), default=None),
         longest_answer=min(found.get("longest answer", ()), default=None),
     )
 
 
-def _parted(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
+def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
     """Two numbers of a refusal that seem to mean the same: the larger one is what was too much."""
     low, high = min(numbers), max(numbers)
     return {"limit": [low], "size": [high]} if low < high else {role: numbers}
 
 
 def _read(said: str) -> Iterator[tuple[Role, int]]:
-    found = [match for match in NUMBER.finditer(said) if _value(match) >= LEAST_FIGURE]
+    found = [match for match in NUMBER.finditer(said) if _value(match) >= FIGURE_MIN]
     ends = [0, *(match.end() for match in found)]
     starts = [*(match.start() for match in found[1:]), len(said)]
     for match, earlier, later in zip(found, ends, starts, strict=False):
@@ -236,18 +236,18 @@ def _value(match: re.Match[str]) -> int:
 
 SENTENCES = frozenset({"message", "msg", "detail", "error", "reason", "description", "title", "raw", "error_msg"})
 NAMES = frozenset({"code", "type", "error_type", "status"})
-DEEPEST = 8
+NESTING_MAX_LEVELS = 8
 
 
-def _said(status: int, headers: Headers, body: bytes) -> str | None:
+def _extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     """What the body says, in small letters: its own words only, for some servers quote the request in full."""
     try:
-        text = bodies.decode(body, find(headers, "content-encoding") or "", LARGEST).decode(errors="replace")
+        text = bodies.decode(body, find(headers, "content-encoding") or "", BODY_MAX_BYTES).decode(errors="replace")
     except (KeyError, ValueError):
         return None
     if status == OK and not begins_as_error(text.encode()):
         return None
-    return "\n".join(_words(_parsed(text))).lower()[:LONGEST_TEXT]
+    return "\n".join(_words(_parse_json(text))).lower()[:TEXT_MAX_CHARACTERS]
 
 
 _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
@@ -263,19 +263,19 @@ def _words(value: Any, name: str = "message", depth: int = 0) -> Iterator[str]: 
         case str() if name in NAMES:
             yield value.replace("_", " ")
         case str() if name in SENTENCES:
-            inner = _parsed(value)
+            inner = _parse_json(value)
             yield from [value] if isinstance(inner, str) else _words(inner, name, depth + 1)
         case int() if "token" in name or "ctx" in name:
             yield f"{name}={value}"
-        case list() if depth < DEEPEST:
+        case list() if depth < NESTING_MAX_LEVELS:
             for each in value:
                 yield from _words(each, name, depth + 1)
-        case dict() if depth < DEEPEST:
+        case dict() if depth < NESTING_MAX_LEVELS:
             for key, each in value.items():
                 yield from _words(each, key, depth + 1)
 
 
-def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON
+def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Routers wrap what they heard as text within their own error. What is no JSON speaks for itself."""
     try:
         return json.loads(text) if text.lstrip().startswith(("{", "[")) else text

@@ -260,7 +260,7 @@ def _is_over(bound: object, most: int) -> bool:
     return bound is None or (isinstance(bound, int | float) and bound > most)
 
 
-def unstreamed(source: bytes) -> bytes:
+def disable_streaming(source: bytes) -> bytes:
     """The same request for an answer that comes whole."""
     return splice.without(source, frozenset({"stream", "stream_options"}))
 

@@ -13,7 +13,7 @@ from proxy.core.accounting import LARGEST_COUNT, Usage
 
 TAIL_BYTES = 64 * 1024
 LONGEST_OBJECT_BYTES = 16 * 1024
-MOST_TRIED = 16
+OBJECTS_TRIED_MAX = 16
 """Objects that are tried, from the last on: each costs up to `LONGEST` bytes of parsing, in the event loop."""
 # Not those that are `null`: a stream may say so in each of its events.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
@@ -42,7 +42,7 @@ class Tail:
     def usage(self) -> dict[str, Any] | None:
         """The last usage object. A name within a text is escaped there, and so is never taken for one."""
         text = self.end
-        objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -MOST_TRIED - 1 : -1])
+        objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
         return next((found for found in objects if found is not None), None)
 
 

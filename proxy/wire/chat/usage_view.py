@@ -84,21 +84,21 @@ class StreamRewriter:
             return self._release() if self._passes else b""
         ready = self._release() + data[:end]
         self._held += data[end:]
-        return self._told(ready)
+        return self._rewrite_lines(ready)
 
     def close(self) -> bytes:
-        return self._told(self._release())
+        return self._rewrite_lines(self._release())
 
     def _release(self) -> bytes:
         held, self._held = bytes(self._held), bytearray()
         return held
 
-    def _told(self, data: bytes) -> bytes:
+    def _rewrite_lines(self, data: bytes) -> bytes:
         if not self._swallows and _SPEAKS not in data:
             return data
-        return b"".join(map(self._line, _LINES.findall(data)))
+        return b"".join(map(self._rewrite_line, _LINES.findall(data)))
 
-    def _line(self, line: bytes) -> bytes:
+    def _rewrite_line(self, line: bytes) -> bytes:
         if self._swallows and not line.strip():
             self._swallows = False  # the end of the event that went
             return b""

@@ -15,14 +15,20 @@ import msgspec
 
 from proxy.core.calls import strings
 
-MESSAGE = 3  # tokens of the markup around each message
-TOOL_CALL = 8  # and around each tool call
-AUDIO = 600
-FILE = 3_000
-VIDEO = 10_000
+MESSAGE_TOKENS = 3  # the markup around each message
+TOOL_CALL_TOKENS = 8  # the markup around each tool call
+AUDIO_TOKENS = 600
+FILE_TOKENS = 3_000
+VIDEO_TOKENS = 10_000
 
 _IMAGES = frozenset({"image_url", "input_image", "image"})
-_OTHER_MEDIA = {"input_audio": AUDIO, "file": FILE, "input_file": FILE, "document": FILE, "video_url": VIDEO}
+_OTHER_MEDIA = {
+    "input_audio": AUDIO_TOKENS,
+    "file": FILE_TOKENS,
+    "input_file": FILE_TOKENS,
+    "document": FILE_TOKENS,
+    "video_url": VIDEO_TOKENS,
+}
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 _MARKS = frozenset(  # what the model never sees as text, though it is short
     {
@@ -64,15 +70,15 @@ class Weight:
     unread: int = 0
 
     def of_message(self, message: Mapping[str, object]) -> "Weight":
-        self.markup += MESSAGE
-        self.media += AUDIO if message.get("audio") else 0  # an earlier spoken answer, by its id
+        self.markup += MESSAGE_TOKENS
+        self.media += AUDIO_TOKENS if message.get("audio") else 0  # an earlier spoken answer, by its id
         for name, value in message.items():
             if name not in _REASONING:
-                self._member(name, value)
-        self._thought(message)
+                self._add_member(name, value)
+        self._add_reasoning(message)
         return self
 
-    def _thought(self, message: Mapping[str, object]) -> None:
+    def _add_reasoning(self, message: Mapping[str, object]) -> None:
         """Dialects repeat one thought under two names; the model reads it once."""
         told = [(Weight(self.vision).of(message[name]), message[name]) for name in _REASONING if message.get(name)]
         longest = max((weight for weight, _ in told), key=Weight.length, default=Weight())
@@ -82,70 +88,70 @@ class Weight:
     def of(self, value: object) -> "Weight":
         match value:
             case str():
-                self._text(value)
+                self._add_text(value)
             case list():
                 for item in value:
                     self.of(item)
             case dict():
-                self._part(value)
+                self._add_part(value)
         return self
 
     def length(self) -> int:
         return sum(map(len, self.texts))
 
-    def _part(self, part: Mapping[str, object]) -> None:
+    def _add_part(self, part: Mapping[str, object]) -> None:
         kind = part.get("type")
         if kind in _IMAGES:
-            self._picture(part)
+            self._add_picture(part)
         elif kind in _OTHER_MEDIA:
-            self._fixed(_OTHER_MEDIA[str(kind)], part)
+            self._add_unread(_OTHER_MEDIA[str(kind)], part)
         else:
-            self.markup += TOOL_CALL if kind in ("function", "custom") else 0
+            self.markup += TOOL_CALL_TOKENS if kind in ("function", "custom") else 0
             for name, item in part.items():
-                self._member(name, item)
+                self._add_member(name, item)
 
-    def _member(self, name: str, value: object) -> None:
+    def _add_member(self, name: str, value: object) -> None:
         if name in _MARKS:
             return
         if name in _SEALED:
-            self._fixed(0, value)
+            self._add_unread(0, value)
         elif name in ("arguments", "input") and not isinstance(value, str):
             self.texts.append(json.dumps(value))  # an object where a string belongs: the model reads its JSON
         else:
             self.of(value)
 
-    def _text(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if text.startswith("data:") and ";base64," in text[:200]:
-            self._fixed(self.vision.cost(text, None) if text.startswith("data:image/") else FILE, text)
+            self._add_unread(self.vision.cost(text, None) if text.startswith("data:image/") else FILE_TOKENS, text)
         else:
             self.texts.append(text)
 
-    def _picture(self, part: Mapping[str, object]) -> None:
+    def _add_picture(self, part: Mapping[str, object]) -> None:
         told = part.get("image_url")
         url, detail = (told.get("url"), told.get("detail")) if isinstance(told, dict) else (told, part.get("detail"))
-        self._fixed(self.vision.cost(url, detail), part)
+        self._add_unread(self.vision.cost(url, detail), part)
 
-    def _fixed(self, tokens: int, value: object) -> None:
+    def _add_unread(self, tokens: int, value: object) -> None:
         self.media += tokens
         self.unread += _letters(value)
 
 
 def weigh(raw: bytes, vision: Vision = TILES) -> Weight:
     """A thing with a role is a message. Anything else (a tool, a list of tools, a schema) the model reads as JSON."""
-    value = _parsed(raw)
+    value = _parse(raw)
     if isinstance(value, dict) and "role" in value:
         return Weight(vision).of_message(value)
     return Weight(vision, [raw.decode(errors="replace")])
 
 
-def _parsed(raw: bytes) -> object:
+def _parse(raw: bytes) -> object:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _leniently_parsed(raw)
+        return _parse_leniently(raw)
 
 
-def _leniently_parsed(raw: bytes) -> object:
+def _parse_leniently(raw: bytes) -> object:
     """Half a surrogate pair, or NaN: clients send both, and only the standard library reads them."""
     try:
         return json.loads(raw)
