@@ -19,15 +19,15 @@ ROOT = Path(__file__).parent.parent
 
 # Findings when each number was last lowered; beside it the goal, and what is counted.
 MOST = {
-    "participles": 42,  # goal 11: functions named by a bare past participle (0.5 % of all)
+    "participles": 32,  # goal 11: functions named by a bare past participle (0.5 % of all)
     "shared names": 18,  # goal 3: public class names in more than one file
-    "bare units": 75,  # goal 10: numeric constants whose name says no unit
+    "bare units": 44,  # goal 10: numeric constants whose name says no unit
     "riddles": 178,  # goal 16: docstrings that have to be guessed at (1 % of all)
-    "words in documents": 139,  # goal 0
+    "words in documents": 106,  # goal 0
     "words in proxy.yaml": 2,  # goal 0
     "words in help": 2,  # goal 0: help texts of commands, descriptions of settings
     "words in messages": 5,  # goal 0: what is raised or printed
-    "long lines": 227,  # goal 0: lines of documents over 120 characters, tables and code aside
+    "long lines": 179,  # goal 0: lines of documents over 120 characters, tables and code aside
 }
 
 PARTICIPLE = re.compile(

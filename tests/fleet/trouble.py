@@ -72,7 +72,7 @@ class Trouble:
                 await replica.start()
 
     async def bad_config(self) -> None:
-        """a configuration with a fault is pushed to every replica, and put right again"""
+        """a faulty configuration is written to every replica, and then corrected"""
         async with self._one_at_a_time:
             for replica in self.replicas:
                 replica.write("policies: {default: {trigger: 7}}\nno_such_setting: 1\n")
@@ -83,7 +83,7 @@ class Trouble:
             await asyncio.sleep(1)
 
     async def new_policy(self) -> None:
-        """a policy is changed in every replica's file"""
+        """a policy is changed in the file of every replica"""
         async with self._one_at_a_time:
             self.config["policies"]["default"]["keep"] = {"tokens": 1_500}
             heard = [len(replica.said("config-reloaded")) for replica in self.replicas]
@@ -97,7 +97,7 @@ class Trouble:
                 self.noticed.append(asyncio.get_running_loop().time() - began)
 
     async def redis_stops(self) -> None:
-        """Redis is stopped, and comes back with nothing in it"""
+        """Redis is stopped, and restarted empty"""
         await asyncio.to_thread(self.redis.stop)
         await asyncio.sleep(max(self.seconds * REDIS_AWAY, 3))
         await asyncio.to_thread(self.redis.start)
@@ -113,14 +113,14 @@ class Trouble:
         await asyncio.to_thread(self.redis.flush)
 
     async def store_is_away(self) -> None:
-        """the object store is away"""
+        """the object store goes down"""
         self.sky.now = down
         await asyncio.sleep(self.seconds * STORE_AWAY)
         self.sky.now = clear
         self._tell("the object store is back")
 
     async def rolling_restart(self) -> None:
-        """a rolling restart: one replica after the other leaves politely"""
+        """a rolling restart: one replica after the other is stopped by SIGTERM"""
         for replica in self.replicas:
             async with self._one_at_a_time:
                 code = await replica.leave()
