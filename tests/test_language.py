@@ -22,7 +22,7 @@ MOST = {
     "participles": 32,  # goal 11: functions named by a bare past participle (0.5 % of all)
     "shared names": 18,  # goal 3: public class names in more than one file
     "bare units": 44,  # goal 10: numeric constants whose name says no unit
-    "riddles": 178,  # goal 16: docstrings that have to be guessed at (1 % of all)
+    "riddles": 125,  # goal 16: docstrings that have to be guessed at (1 % of all)
     "words in documents": 106,  # goal 0
     "words in proxy.yaml": 2,  # goal 0
     "words in help": 2,  # goal 0: help texts of commands, descriptions of settings

@@ -38,7 +38,7 @@ def read_key(config: Config) -> str | None:
 
 
 def is_key(key: str | None, shown: str | None) -> bool:
-    """Whether this is the key, compared in constant time."""
+    """True for the admin key, compared in constant time."""
     if key is None or shown is None:
         return False
     return hmac.compare_digest(key.encode("utf-8", "surrogatepass"), shown.encode("utf-8", "surrogatepass"))

@@ -120,7 +120,7 @@ def _keys_in(headers: Headers) -> Iterator[str]:
 
 
 def _holds_team_key(headers: Headers, registry: Registry) -> bool:
-    """Whether a request carries a team key of this registry."""
+    """True for requests that carry a team key of this registry."""
     return bool(registry.keys) and any(keys.public_id(text) in registry.keys for text in _keys_in(headers))
 
 

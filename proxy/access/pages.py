@@ -56,7 +56,7 @@ def lower_case(hosts: Iterable[str]) -> frozenset[str]:
 
 
 def is_private(host: str) -> bool:
-    """Whether no attacker's DNS can point this name here: an address, a name without dots, or one of a private zone."""
+    """True for hosts that an attacker's DNS cannot point here: addresses, names without dots, private zones."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -65,7 +65,7 @@ def is_private(host: str) -> bool:
 
 
 def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
-    """Whether a page of another site sent it. Apps and browser extensions have origins of schemes of their own."""
+    """True for requests sent by a page of another site; apps and browser extensions have other schemes."""
     origin = find(headers, "origin")
     if origin is None:
         return (find(headers, "sec-fetch-site") or "").lower() == "cross-site"

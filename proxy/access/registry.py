@@ -23,7 +23,7 @@ NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at":
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Whether compaction is on, since when."""
+    """State of compaction, on or off, and the time of its last change."""
 
     on: bool
     at: float
@@ -38,7 +38,7 @@ class Registry:
     """Sessions of the admin pages that were logged out: `<until>.<id>`, without the signature that opens."""
 
     def is_halted(self, team: str) -> bool:
-        """Is compaction switched off for this team, or for all?"""
+        """True where compaction is switched off for this team or for all."""
         return bool(self.switches) and any(
             name in self.switches and not self.switches[name].on for name in {EVERYBODY, team}
         )
@@ -47,7 +47,7 @@ class Registry:
         return replace(self, keys={**self.keys, key.id: key})
 
     def with_key_revoked(self, key_id: str, now: float) -> "Registry":
-        """KeyError: there is no such key."""
+        """The registry with this key revoked. KeyError: there is no such key."""
         key = self.keys[key_id]
         return self if key.revoked else self.with_key(replace(key, revoked=now))
 
@@ -60,7 +60,7 @@ class Registry:
         return replace(self, ended_sessions=_keep_newest({*self.ended_sessions, session}))
 
     def merge(self, other: "Registry") -> "Registry":
-        """Everything that either of them knows. The order does not matter, and twice is as good as once."""
+        """Both registries as one. The order does not matter, and merging twice changes nothing."""
         return Registry(
             keys={name: _merge_keys(self.keys.get(name), other.keys.get(name)) for name in {*self.keys, *other.keys}},
             switches={
@@ -82,7 +82,7 @@ class Registry:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """ValueError: it is none, or one of a later release."""
+        """Read a registry. ValueError: not a registry, or one of a later release."""
         value = json.loads(data)
         if not isinstance(value, dict) or value.get("format") != FORMAT_VERSION:
             raise ValueError(f"not a registry of format {FORMAT_VERSION}")
@@ -102,7 +102,7 @@ def _later_than(before: float, now: float) -> float:
 
 
 def _keep_newest(sessions: Iterable[str]) -> frozenset[str]:
-    """Those that would be open longest, as many as are remembered. No clock: replicas that merge must agree."""
+    """The sessions that would expire last, at most `ENDED_SESSIONS_MAX`. No clock: replicas that merge must agree."""
     return frozenset(sorted(sessions, key=_ends_at)[-ENDED_SESSIONS_MAX:])
 
 
@@ -122,5 +122,5 @@ def _order(key: TeamKey) -> str:
 
 
 def _merge_switches(one: Switch | None, other: Switch | None) -> Switch:
-    """Of two at the same moment the one that is off: it was pulled for a reason."""
+    """The later of two settings; of two at the same moment, the one that is off."""
     return max((switch for switch in (one, other) if switch is not None), key=lambda switch: (switch.at, not switch.on))

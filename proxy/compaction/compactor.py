@@ -47,7 +47,7 @@ class Compactor:
     # Before the upstream is asked
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """What leaves in place of a chat request."""
+        """The outgoing request in place of a chat request."""
         if choice.only is not None:
             return await self._prepare(call, body, client, choice.only)
         request = await run_apart(estimate_work(body), partial(chat.parse, body))
@@ -98,7 +98,7 @@ class Compactor:
     # After the upstream has answered
 
     async def recover(self, outgoing: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
-        """What to send once more after this refusal; None where nothing would help."""
+        """The request to send once more after this refusal; None where nothing would help."""
         return None if outgoing.session is None else await outgoing.session.recover(outgoing, refusal)
 
     async def on_accepted(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:

@@ -1,4 +1,4 @@
-"""What a client asks of compaction by name, and the answers that are ours to give.
+"""Compaction on request, by command or by endpoint, answered by the proxy itself.
 
 `/compact` as the last message is answered here: the model never sees it, the block is kept at once, and the client's
 next request finds it. `POST /v1/chat/completions/compact` gives the shortened messages back and keeps nothing.

@@ -39,7 +39,7 @@ class Keeper:
 
     @property
     def is_writable(self) -> bool:
-        """Whether originals can be written now, as far as is known."""
+        """True where originals can be written now, as far as is known."""
         return self.originals is None or not self.originals.problem
 
     def keep(self, identity: Identity, request: Request, policy: str) -> Kept | None:

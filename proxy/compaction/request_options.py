@@ -1,4 +1,4 @@
-"""What a request asks of this proxy, in headers that go no further."""
+"""Options of one request, read from headers that are not forwarded."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """What the client wants; by default, what its policy says."""
+    """Options that a client sets for one request; the defaults leave everything to its policy."""
 
     mode: Mode = "auto"
     focus: str = ""

@@ -153,7 +153,7 @@ class BlockCache:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the sessions of a worker share."""
+    """Services that the sessions of a worker share."""
 
     store: Store
     keeper: Keeper
@@ -306,7 +306,7 @@ class Session:
         )
 
     def _asks_usage(self, decision: Decision) -> bool:
-        """Whether a stream that would not tell its usage is asked to, because the next requests need it."""
+        """True where a stream without usage is asked for it, because the next requests need it."""
         found, exchange = decision.plan, self.exchange
         if found is None or exchange.observes or not (self._request.stream and self.policy.policy.ask_usage):
             return False
@@ -392,7 +392,7 @@ class Session:
         return await summarizer.await_new(self._order(question), seconds)
 
     def _order(self, question: Question) -> SummaryOrder:
-        """Whom to ask for a summary, and how."""
+        """The order for a summary: which upstream and model to ask, and how."""
         exchange, rules = self.exchange, self.policy.policy.summary
         window = resolve_window(rules.model) if rules.model else exchange.window
         client = self.policy.summary_client or self._client
@@ -412,7 +412,7 @@ class Session:
         return SummaryOrder(call, self._identity, self.policy.rules.policy, rules.seconds, failures)
 
     async def _recount(self) -> int:
-        """What the upstream counts for the shortened history, asked with hardly any answer."""
+        """The upstream's token count of the shortened history, from a request for a minimal answer."""
         body = chat.answer_within(chat.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
         try:
             answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)

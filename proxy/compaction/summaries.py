@@ -236,7 +236,7 @@ class Summarizer:
         self._resting = ByteBoundedCache[SummaryScope, float](RESTING_MAX_BYTES, owner_of=lambda scope: scope[0])
 
     def is_resting(self, scope: SummaryScope) -> bool:
-        """Whether that upstream is not asked for now, shortly after a fault of it."""
+        """True shortly after a fault of that upstream: it is not asked for now."""
         return self._resting.get(scope, 0.0) > time.monotonic()
 
     def start(self, order: SummaryOrder) -> None:
@@ -333,7 +333,7 @@ class Summarizer:
         self._resting[scope] = time.monotonic() + seconds
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """Whether this worker is the one to ask. Without a store each worker asks for itself."""
+        """Claim the question for this worker; True where it may ask. Without a store, each worker asks for itself."""
         try:
             # The claim outlives the work, so that no other worker starts it again.
             return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
@@ -355,7 +355,7 @@ class Summarizer:
 
 
 def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
-    """What to store, and for how long; None after a fault of the upstream, which says nothing about the question."""
+    """The candidate to store and its lifetime; None after a fault of the upstream (the question may be good)."""
     if verdict.text:
         return SummaryCandidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in REST_SECONDS:

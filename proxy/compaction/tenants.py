@@ -1,6 +1,6 @@
-"""What `decide()` must know beside the history itself: whose it is, when it was last forwarded, what its tokens cost.
+"""Tenants: the owner of a conversation, from its team or a keyed hash of its credentials.
 
-Keys of the store begin with the tenant. Every fact may be lost: then it is unknown, and that is all.
+Every key of the store begins with the tenant.
 """
 
 from hashlib import blake2b

@@ -1,7 +1,7 @@
-"""What this worker knows of windows: what overflows taught, what upstreams said when probed, and which callers count.
+"""Context windows that this worker knows, learned from overflows and probes, and the callers that may teach it.
 
-The store has the last word: what it says is used for every decision but one. A history so short that nothing would be
-looked up may still be too long for a small window; for that each worker remembers a little of its own.
+The windows in the store are used for every decision but one. A history so short that the store is not asked may still
+be too long for a small window; for that case each worker keeps a few windows in memory.
 """
 
 import ipaddress
@@ -68,7 +68,7 @@ def caller_fingerprint(call: Call) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """What is known of a model at an upstream before it has answered: the same for all requests."""
+    """Facts about a model at an upstream before its first answer, the same for all requests."""
 
     window: Window
     prices: Prices
@@ -102,7 +102,7 @@ class ModelProfiles:
 
 
 class LearnedWindows:
-    """What overflows and probes taught this worker. The store keeps the same for a day, per credential."""
+    """Windows learned from overflows and probes. The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
         self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
@@ -123,7 +123,7 @@ class LearnedWindows:
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:
-        """What is still to be stored. Else a block would hold for this worker and not for the next one."""
+        """Remove and return the probed window that is still to be stored, so that other workers decide alike."""
         return self._probed.pop(scope)
 
 

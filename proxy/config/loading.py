@@ -117,7 +117,7 @@ def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ
 
 
 def _hides_names(place: Place, group: str) -> bool:
-    """Whether taking this fault out may have removed a name that other settings refer to."""
+    """True where removing this fault may have removed a name that other settings refer to."""
     return place[0] == group and (len(place) <= _ENTRY_MAX_LEVELS or place[-1] in ("name", "inherit"))
 
 

@@ -215,7 +215,7 @@ class Summary(ConfigModel):
 
 
 class Policy(ConfigModel):
-    """What is compacted, when, and how much."""
+    """Rules of compaction: when a conversation is compacted, what is shortened, and by how much."""
 
     inherit: str = Field(DEFAULT, description="Policy to take all values from that are not set here.")
     mode: Literal["auto", "observe", "off"] = Field(

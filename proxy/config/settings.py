@@ -292,7 +292,7 @@ class Upstream(ConfigModel):
 
     @property
     def holds_secret(self) -> bool:
-        """Whether it is called with a credential of the configuration, whoever asks."""
+        """True where every request carries a credential of the configuration, independent of the client."""
         return self.key is not None or any(isinstance(value, Secret) for value in self.headers.values())
 
     def serves(self, model: str) -> bool:
@@ -300,7 +300,7 @@ class Upstream(ConfigModel):
 
 
 class State(ConfigModel):
-    """What the proxy remembers between requests and restarts: blocks, usage and windows it has learned."""
+    """State that the proxy keeps between requests and restarts: blocks, usage and windows it has learned."""
 
     dir: str = Field("./state", min_length=1, description="Directory for everything that the proxy writes.")
     url: StateUrl = Field(
@@ -414,7 +414,7 @@ class Transcripts(ConfigModel):
 
     @property
     def is_remote(self) -> bool:
-        """Whether they are kept in an object store."""
+        """True where transcripts are kept in an object store."""
         return (self.dir or "").startswith(_REMOTE)
 
     @model_validator(mode="before")
@@ -474,7 +474,7 @@ class Config(ConfigModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
-        """What is wrong between settings, all of it at once: a line for each, and each begins with its place."""
+        """Report all contradictions between settings at once, one line each that begins with its place."""
         if faults := [*self._check_upstreams(), *self._check_policies(), *self._check_teams()]:
             raise ValueError("\n".join(faults))
         return self
@@ -515,7 +515,7 @@ class Config(ConfigModel):
 
     @property
     def originals(self) -> Path:
-        """Where the transcripts are, or where they wait for the object store."""
+        """Directory of the transcripts, or of those that wait for the object store."""
         if self.transcripts.is_remote:
             return Path(self.state.dir) / "spool"
         return Path(self.transcripts.dir or Path(self.state.dir) / "originals")

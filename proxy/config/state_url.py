@@ -68,7 +68,7 @@ _POSITIVE = {"max_connections", "socket_connect_timeout", "socket_timeout"}
 
 @dataclass(frozen=True, slots=True)
 class StateUrl:
-    """Where shared state is. As text it shows no credential and no option."""
+    """Address of the shared state. As text it shows no credential and no option."""
 
     topology: Topology
     tls: bool

@@ -46,7 +46,7 @@ AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
 
 class Access(ConfigModel):
-    """Who may use the proxy. With `teams`, only clients with a team key; without, every client that reaches it."""
+    """Access to the proxy: with `teams`, for clients with a team key only; without, for every client that reaches it."""
 
     team_header: str = Field(
         "",
@@ -85,8 +85,9 @@ class Team(ConfigModel):
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
-    """Whether a team is known. If a gateway names teams and none are listed, every valid name is: it becomes part of
-    store keys and folder names.
+    """True for known teams. If a gateway names teams and none are listed, every valid name is known.
+
+    A valid name can become part of store keys and folder names.
     """
     return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
 
@@ -119,14 +120,14 @@ class Attachment(ConfigModel):
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
 
     def covers(self, other: "Attachment") -> bool:
-        """Whether this one decides every request that the other one matches."""
+        """True where this attachment decides every request that the other one matches."""
         return self.rollout >= other.rollout and all(
             _covers(getattr(self, name), getattr(other, name)) for name in _GLOBS
         )
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """Whether everything that matches `narrow` matches `wide`; False where that is hard to tell."""
+    """True where everything that matches `narrow` matches `wide`; False where that is hard to tell."""
     if wide in ("*", narrow):
         return True
     return "*" in wide and "?" not in wide and "[" not in wide and fnmatchcase(_WILD.sub("\0", narrow), wide)

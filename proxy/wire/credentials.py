@@ -33,7 +33,7 @@ _INFRASTRUCTURE_COOKIE = re.compile(
 
 @lru_cache(maxsize=512)
 def is_credential(name: str) -> bool:
-    """Whether a header of this name carries a credential."""
+    """True for the name of a header that carries a credential."""
     name = name.lower()
     if name in CREDENTIALS:
         return True
@@ -62,7 +62,7 @@ def _parameters(query: str) -> list[tuple[str, str]]:
 
 
 def _significant(name: str, value: str) -> str:
-    """What of a header's value tells clients apart: of cookies, those that are about the client."""
+    """The part of a header's value that tells clients apart: all of it; of cookies, those about the client."""
     if name.lower() != "cookie":
         return value
     cookies = (cookie.strip() for cookie in value.split(";"))

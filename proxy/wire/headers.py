@@ -85,7 +85,7 @@ def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
 
 
 def are_text(headers: Headers) -> bool:
-    """Whether they can be written again. Bytes that are no UTF-8 were read as lone surrogates, which cannot."""
+    """True where all headers can be written again: bytes that are not UTF-8 were read as lone surrogates."""
     return "".join(chain.from_iterable(headers)).isascii() or all(map(_is_text, headers))
 
 

@@ -72,7 +72,7 @@ def below_v1(path: str) -> str | None:
 
 
 def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
-    """Whether a path may be called with a key that the client does not own. What is escaped twice never may."""
+    """True for paths that may be called with a key that the client does not own; never for one escaped twice."""
     spelled = unquote(path).rstrip("/")
     if ".." in spelled or "%" in spelled:
         return False

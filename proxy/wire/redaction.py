@@ -1,4 +1,4 @@
-"""Secrets inside messages: known by what they look like, and taken out before anything is written down. Best effort.
+"""Secrets inside messages: recognised by their form and removed before anything is written down. Best effort.
 
 Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). Only where a mark stands is the
 rule's pattern tried, and over a bounded stretch, so no text can make this slow, and a text without marks costs a few
@@ -16,7 +16,7 @@ from proxy.core.model import splice
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
 _STRING_MIN_BYTES = 12
-"""Nothing in fewer bytes than these is worth a look."""
+"""A shorter JSON string is not searched."""
 _REACH_CHARACTERS = 512
 _LETTERS = r"A-Za-z0-9"
 _ALONE = rf"(?<![{_LETTERS}])"
@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """All the rules there are; none: everything stays."""
+    """Rules of redaction; without any, everything stays."""
 
     rules: tuple[Rule, ...] = ()
 
@@ -81,7 +81,7 @@ class Redaction:
 
 
 def redaction(patterns: Iterable[str] = ()) -> Redaction:
-    """What is shipped, and these patterns of the operator's own beside it (see `fault`)."""
+    """The shipped rules and the operator's own patterns (see `fault`)."""
     own = [Rule("own-pattern", (_literal(pattern),), re.compile(pattern)) for pattern in patterns]
     return Redaction((*SHIPPED, *own))
 
@@ -122,13 +122,13 @@ def _outside_groups(pattern: str) -> str:
 
 
 def _rule(name: str, marks: str, rest: str) -> Rule:
-    """A secret that begins with one of these marks (a space between them) and goes on like this."""
+    """A rule for secrets that begin with one of these marks (separated by spaces)."""
     words = tuple(marks.split())
     return Rule(name, words, re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, words))}){rest}"))
 
 
 def _rule_after_label(name: str, marks: tuple[str, ...], rest: str) -> Rule:
-    """A secret that a word leads to; the word itself stays."""
+    """A rule for secrets after a label such as `AccountKey=`; the label itself stays."""
     return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"))
 
 

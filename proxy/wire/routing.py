@@ -1,4 +1,4 @@
-"""The one thing about a body that decides where it goes: the model it names."""
+"""Model of a request: the one value in a body that decides which upstream it goes to."""
 
 import json
 
@@ -21,7 +21,7 @@ def model_of(body: bytes) -> str | None:
 
 
 def _model_of_oddity(body: bytes) -> str | None:
-    """What the strict parser refuses (lone surrogates, NaN, a byte order mark) clients send all the same."""
+    """The model in JSON that the strict parser rejects: clients send lone surrogates, NaN and byte order marks."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,10 +1,9 @@
-"""Event streams: what has been said so far, and where it is safe to cut in.
+"""Event streams: their line ends, their finish and their errors, observed while they are relayed.
 
-A stream is relayed as it comes. Three things must be known about it all the same. Where a line ends,
-because a heartbeat or an error of ours may only stand between lines: the unfinished end of a chunk
-waits for its newline (no client can read half a line, so nobody waits longer). Whether the answer was
-finished, because most client libraries take a clean end of file for success. And whether a server wrote
-its error as a bare object, which those libraries skip in silence.
+Three things must be known about a stream. Its line ends, because the proxy may write a heartbeat or an error only
+between lines: the unfinished end of a chunk waits for its newline (no client can use half a line, so no client waits
+longer). Its finish, because most client libraries take a clean end of file for success. And an error that a server
+wrote as a bare object, because those libraries skip it silently.
 """
 
 import json
@@ -30,7 +29,7 @@ ErrorObject = dict[str, Any]
 
 
 class StreamWatch:
-    """Reads along. `feed` answers the bytes that may leave now, up to the end of a line."""
+    """Observer of one stream: `feed` returns the bytes that may leave now, up to the end of a line."""
 
     __slots__ = ("_held", "_left", "_must_finish", "error", "finished")
 
@@ -43,7 +42,7 @@ class StreamWatch:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether a line of ours may be written now. After a lone CR its LF may still be under way."""
+        """True where the proxy may write a line of its own now; not after a lone CR, whose LF may still come."""
         return self._left.endswith(b"\n")
 
     @property
@@ -81,7 +80,7 @@ class StreamWatch:
         return ready
 
     def _up_to_error(self, ready: bytes) -> bytes:
-        """Up to a bare error object nothing changes; it and all after it is held back: some clients stumble over it."""
+        """The bytes before a bare error object; it and all after it are held back, because some clients fail on it."""
         at = 0
         for line in ready.splitlines(keepends=True):
             said = _error_in(line)
@@ -125,12 +124,12 @@ def _error_in(line: bytes) -> _FoundError | None:
 
 
 def _as_error(said: object) -> ErrorObject:
-    """What a server said in a form of its own, in the form that clients know."""
+    """The error of a server in the form that clients know."""
     told = said if isinstance(said, dict) else {"message": str(said)}
     return {name: told.get(name) for name in ("message", "type", "param", "code")}
 
 
 def error_frame(error: ErrorObject, *, at_boundary: bool) -> bytes:
-    """The form of error that every client library raises on. It stands on a line of its own."""
+    """An error event that every client library raises on, on a line of its own."""
     lead = "\n" if at_boundary else "\n\n"
     return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()

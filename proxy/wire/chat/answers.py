@@ -1,12 +1,12 @@
-"""What a model answered, put together from the pieces of a stream or taken from one body.
+"""A model's answer, assembled from the pieces of a stream or read from one body.
 
 Servers send an answer in many dialects: reasoning under three names, tool calls by index, without one, or all at
-index 0, several choices interleaved, keys that nobody has heard of. So nothing here knows a dialect. A text grows by
-what comes after it, an object takes each key of the next, the members of a list that carry an `index` meet their
-like; what identifies (`id`, `type`, `role`, `name`) stays as it first came.
+index 0, several choices interleaved, unknown keys. So nothing here knows a dialect. A text grows by the text that comes
+after it, an object takes each key of the next one, members of a list with the same `index` are joined; a key that
+identifies (`id`, `type`, `role`, `name`) keeps its first value.
 
-It is fed what passes by, piece by piece, and holds no more than `room`: what goes beyond is left out, and the answer
-counts as cut.
+`Assembly` is fed the bytes as they pass, and holds at most `room` of them: the rest is left out, and the answer counts
+as cut.
 """
 
 import json
@@ -76,12 +76,12 @@ class Assembly:
             self._lost = True
 
     def lose(self) -> bool:
-        """Something of it will never be fed."""
+        """Mark the answer as incomplete: some bytes of it will never be fed."""
         self._lost = True
         return True
 
     def answer(self, *, ended: bool) -> Answer:
-        """What came of it; `ended`: the upstream has said it all."""
+        """The answer so far; `ended`: the upstream has sent all of it."""
         body = bytes(self._body)
         if self._encoding and body:
             try:

@@ -1,13 +1,13 @@
-"""What an upstream means when it refuses a request: too long, too long an answer, too fast, too many bytes?
+"""Refusals of an upstream, classified: prompt too long, answer too long, rate limit, body too large, bad signature.
 
-Every server says it in words of its own, and the next one will too; so no sentence is looked up here. Three readings
-of a refusal are weighed instead: its figures, each by the words around it (`ROLES`); the idea of something that
-outgrows a model's window (`IDEA`); and what only sounds alike (`RATE`, `BYTES`, `SIGNATURE`). What is not clearly an
-overflow is none: a miss costs an error that the client can read, a false alarm costs history.
+Every server words its errors differently, so no whole sentence is looked up here. Three readings of a refusal are
+weighed instead: its figures, each by the words around it (`ROLES`); words that speak of a full context window (`IDEA`);
+and words of other errors that sound similar (`RATE`, `BYTES`, `SIGNATURE`). A refusal that is not clearly an overflow
+counts as none: a missed overflow costs an error that the client can read, a false alarm costs history.
 
-Traps that are minded: a throttle that speaks of too many tokens; a 429 that waiting cannot help, because the request
-alone is over the minute's budget; vLLM, which stops counting one past its limit; servers that count characters or
-bytes, that quote the request back, that wrap another server's error in their own, or that say nothing at all.
+Cases that look like another kind: a rate limit that speaks of too many tokens; a 429 that waiting cannot help, because
+the request alone is over the minute's budget; vLLM, which stops counting one past its limit; servers that count
+characters or bytes, quote the request back, wrap another server's error in their own, or send an empty body.
 """
 
 import json
@@ -31,7 +31,7 @@ SPEAKING = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})  # 200 and 5
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
-    """Which kind of refusal this answer is; None: none that can be helped."""
+    """The kind of refusal; None: no refusal, or one that a changed request cannot help."""
     if status not in SPEAKING or len(body) > BODY_MAX_BYTES:
         return None
     if not body:
@@ -52,7 +52,7 @@ def _classify_text(status: int, said: str, figures: "Figures") -> Refusal | None
 
 
 def _overflow(said: str, figures: "Figures") -> Refusal:
-    """Would a shorter history help, or a shorter answer?"""
+    """The overflow, by what helps: a shorter history (`input`) or a shorter answer (`output`)."""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _covers(said)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
@@ -112,7 +112,7 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 
 
 def likeness(said: str, figures: "Figures") -> int:
-    """How much this sounds like something that has outgrown a model's window."""
+    """The weight of words and figures that speak of a full context window."""
     words = sum(weight for weight, pattern in IDEA if pattern.search(said))
     return words + (FIGURES_WEIGHT if figures.over else 0)
 
@@ -168,12 +168,12 @@ class Figures:
 
     @property
     def limit(self) -> int | None:
-        """A prompt's share of the window may stand beside the window itself, which is larger."""
+        """The largest limit: some servers name the prompt's share of the window beside the window itself."""
         return max((limit for limit in self.limits if limit >= LIMIT_MIN_TOKENS), default=None)
 
     @property
     def stopped(self) -> bool:
-        """One more than the limit: whoever counted stopped there, and the number says nothing."""
+        """The size is limit + 1: the server stopped counting there, so the number says nothing."""
         return any(limit + 1 in (self.stated_prompt, self.size) for limit in self.limits)
 
     @property
@@ -192,7 +192,7 @@ class Figures:
 
     @property
     def over(self) -> bool:
-        """Do the figures alone say that something is larger than what is allowed?"""
+        """True where the figures alone show a size above its limit."""
         allowed = self.limit or self.longest_answer
         return allowed is not None and self.whole > allowed
 
@@ -214,7 +214,7 @@ def figures_of(said: str) -> Figures:
 
 
 def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
-    """Two numbers of a refusal that seem to mean the same: the larger one is what was too much."""
+    """Tell two numbers of one role apart: the smaller one is the limit, the larger one the size."""
     low, high = min(numbers), max(numbers)
     return {"limit": [low], "size": [high]} if low < high else {role: numbers}
 
@@ -240,7 +240,7 @@ NESTING_MAX_LEVELS = 8
 
 
 def _extract_text(status: int, headers: Headers, body: bytes) -> str | None:
-    """What the body says, in small letters: its own words only, for some servers quote the request in full."""
+    """The error's own words in lower case; a quoted request is left out. None: not readable, or no error."""
     try:
         text = bodies.decode(body, find(headers, "content-encoding") or "", BODY_MAX_BYTES).decode(errors="replace")
     except (KeyError, ValueError):
@@ -254,7 +254,7 @@ _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
 def begins_as_error(said: bytes) -> bool:
-    """Whether a good answer's first bytes are those of an error all the same."""
+    """True where an answer of status 200 begins as an error object."""
     return _ERROR.match(said) is not None
 
 
@@ -276,7 +276,7 @@ def _words(value: Any, name: str = "message", depth: int = 0) -> Iterator[str]: 
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Routers wrap what they heard as text within their own error. What is no JSON speaks for itself."""
+    """Read JSON within a text, as routers wrap another server's error; other text is returned as it is."""
     try:
         return json.loads(text) if text.lstrip().startswith(("{", "[")) else text
     except (ValueError, RecursionError):

@@ -126,7 +126,7 @@ def _is_same(one: Message, other: Message) -> bool:
 
 
 def _find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Where each top-level value starts and stops."""
+    """Start and end of each top-level value, by key."""
     try:
         places = _walk(source, _outline.decode(source))
     except msgspec.MsgspecError:
@@ -261,7 +261,7 @@ def _is_over(bound: object, most: int) -> bool:
 
 
 def disable_streaming(source: bytes) -> bytes:
-    """The same request for an answer that comes whole."""
+    """The same request without streaming: its answer comes as one body."""
     return splice.without(source, frozenset({"stream", "stream_options"}))
 
 

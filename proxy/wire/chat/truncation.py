@@ -10,5 +10,5 @@ _CONTEXT_EXCEEDED = re.compile(rb'"finish_reason"\s*:\s*"model_context_window_ex
 
 
 def says_truncated(tail: bytes) -> bool:
-    """Whether the end of this answer says so: by its finish reason, or by holding no answer at all."""
+    """True where the end of an answer shows a cut prompt: by its finish reason, or by a stream without choices."""
     return _CONTEXT_EXCEEDED.search(tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)

@@ -1,6 +1,6 @@
-"""What an answer says about its own cost: the last `usage` object in it, whole answer or stream of events.
+"""Token counts of an answer, from the last `usage` object in it, be it one body or a stream of events.
 
-Only the end of an answer is kept for this, because that is where servers write it; the rest passes by.
+Only the end of an answer is kept for this, because that is where servers write the object.
 """
 
 import json
@@ -14,8 +14,8 @@ from proxy.core.accounting import LARGEST_COUNT, Usage
 TAIL_BYTES = 64 * 1024
 LONGEST_OBJECT_BYTES = 16 * 1024
 OBJECTS_TRIED_MAX = 16
-"""Objects that are tried, from the last on: each costs up to `LONGEST` bytes of parsing, in the event loop."""
-# Not those that are `null`: a stream may say so in each of its events.
+"""Objects that are tried, from the last on: each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
+# `null` does not match: a stream may repeat it in each of its events.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 

@@ -94,6 +94,7 @@ class StreamRewriter:
         return held
 
     def _rewrite_lines(self, data: bytes) -> bytes:
+        """Rewrite whole lines; without the word `usage` in them they pass as they are."""
         if not self._swallows and _SPEAKS not in data:
             return data
         return b"".join(map(self._rewrite_line, _LINES.findall(data)))

@@ -1,7 +1,7 @@
-"""What of a message a model reads, and so what it weighs: dialects in, texts and fixed prices out.
+"""Weight of a message: the texts that a model reads in it, and fixed token prices for markup and media.
 
-Counting a message's JSON is wrong: a picture is 500 times lighter than its base64, an encrypted thought weighs nothing
-that we could know, escapes and ids are not what the model sees. Encoding the texts is the tokenizer's part.
+Counting a message's JSON is wrong: a picture costs 500 times fewer tokens than its base64, the cost of encrypted
+reasoning is unknown, and the model sees neither escapes nor ids. Encoding the texts is the tokenizer's part.
 """
 
 import base64
@@ -79,7 +79,7 @@ class Weight:
         return self
 
     def _add_reasoning(self, message: Mapping[str, object]) -> None:
-        """Dialects repeat one thought under two names; the model reads it once."""
+        """Add the reasoning once: dialects repeat the same text under two names, and the model reads one of them."""
         told = [(Weight(self.vision).of(message[name]), message[name]) for name in _REASONING if message.get(name)]
         longest = max((weight for weight, _ in told), key=Weight.length, default=Weight())
         self.texts += longest.texts
@@ -132,12 +132,13 @@ class Weight:
         self._add_unread(self.vision.cost(url, detail), part)
 
     def _add_unread(self, tokens: int, value: object) -> None:
+        """Add a value of a fixed price whose letters the model does not read as text."""
         self.media += tokens
         self.unread += _letters(value)
 
 
 def weigh(raw: bytes, vision: Vision = TILES) -> Weight:
-    """A thing with a role is a message. Anything else (a tool, a list of tools, a schema) the model reads as JSON."""
+    """The weight of a message (it has a role), or of a tool, a list of tools or a schema, which are read as JSON."""
     value = _parse(raw)
     if isinstance(value, dict) and "role" in value:
         return Weight(vision).of_message(value)
@@ -152,7 +153,7 @@ def _parse(raw: bytes) -> object:
 
 
 def _parse_leniently(raw: bytes) -> object:
-    """Half a surrogate pair, or NaN: clients send both, and only the standard library reads them."""
+    """Parse JSON with half a surrogate pair or NaN: clients send both, and only the standard library reads them."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
