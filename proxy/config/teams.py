@@ -46,7 +46,7 @@ AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
 
 class Access(ConfigModel):
-    """Access to the proxy: with `teams`, for clients with a team key only; without, for every client that reaches it."""
+    """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
 
     team_header: str = Field(
         "",
