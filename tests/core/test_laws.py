@@ -85,7 +85,10 @@ def replay(messages, worker):
 
 
 def before(sent):
-    return mark_observations(parsed(sent.came).body, OBSERVATIONS)
+    """The messages as they were read: a block of a text-style history stays what it was after the first tool call."""
+    blocks = (sent.driver.exchange.memory.block, sent.plan.block)
+    text_style = any(block is not None and block.text_style for block in blocks)
+    return mark_observations(parsed(sent.came).body, OBSERVATIONS, text_style=text_style)
 
 
 @given(any_history, st.sampled_from([None, 1, "\t"]), st.booleans())

@@ -7,7 +7,7 @@ a log around five words of their own.
 
 import pytest
 
-from proxy.config.prompts import prompt
+from proxy.config.prompts import read_prompt
 from proxy.core.pipeline import quarter
 from proxy.core.summaries.verdict import Said, judge_answer
 
@@ -136,7 +136,7 @@ FORMS = {"prose": TOLD, "code": IN_CODE}
 
 
 def why(text, words):
-    headings = prompt("structured").headings
+    headings = read_prompt("structured").headings
     return judge_answer(Said(text), weight=100_000, most=4_000, headings=headings, words=words, count=quarter).why
 
 
@@ -175,7 +175,7 @@ def test_f23_a_summary_in_the_letters_of_another_language_is_none(said, told):
     ids=["greek", "hebrew", "arabic", "hindi", "thai", "korean"],
 )
 def test_f23_each_script_is_known(words, text):
-    whole = "\n\n".join(f"## {heading}\n{text}" for heading in prompt("structured").headings)
+    whole = "\n\n".join(f"## {heading}\n{text}" for heading in read_prompt("structured").headings)
     assert why(whole, words) == ""
     assert why(whole, SAID["english"]) == why(ENGLISH, words) == "language"
 
