@@ -1,0 +1,399 @@
+"""One exchange of the orchestration, step by step: what it asks its driver for, and what it remembers of the outcome."""
+
+from dataclasses import replace
+
+import pytest
+from agent_talk import reading
+from chat import body, parsed, user
+
+from proxy.core.accounting import Usage
+from proxy.core.conversation import (
+    AnswerReport,
+    AwaitSummary,
+    CanSummarize,
+    Context,
+    CountTokens,
+    Exchange,
+    Identify,
+    KeepOriginals,
+    NoteLocalWindow,
+    Owner,
+    ProbeWindow,
+    RecountByProbe,
+    Report,
+    ShareProbedWindow,
+    StartSummary,
+    StoreBlock,
+    StoreFact,
+    is_silently_cut,
+    run,
+)
+from proxy.core.memory import MOST_FAILURES, Identity, LookUp, SummaryCandidate
+from proxy.core.recovery import REASON, Refusal
+from proxy.core.rules import Keep, Rules
+from proxy.core.summaries.summary import Summaries, Summary
+from proxy.core.window import PriceCliff, TokenPrices, Window, window_from_bytes
+
+WORK = reading(16)
+LONGER = reading(24)
+SHORT = user("Hello?")
+RULES = Rules(policy="small", clear_at_least=3_000, keep=Keep(tokens=1_000))
+FOLDING = replace(RULES, when_full=(), clear_at_least=10**9, summary=Summaries(prompt="Summarise.", max_tokens=200))
+TEXT = "The user reads files one after the other; nothing has failed, and nothing is decided yet."
+NOW = 1_000_000.0
+
+
+def quarter(raw):
+    return len(raw) // 4
+
+
+class Found:
+    def __init__(self, key, value):
+        self.key, self.value = key, value
+
+
+class Driver:
+    """Performs actions at once and remembers them. Two that share `stored` are two requests to one proxy."""
+
+    def __init__(self, stored=None, *, summary=None, recounted=0, answers=True):
+        self.stored = {} if stored is None else stored
+        self.actions = []
+        self._summary, self._recounted, self._answers = summary, recounted, answers
+
+    def __call__(self, action):
+        self.actions.append(action)
+        match action:
+            case CountTokens(pieces):
+                return [quarter(piece) for piece in pieces]
+            case Identify():
+                return Owner("team", b"k" * 32)
+            case LookUp(blocks, facts, windows, summaries) if self._answers:
+                return tuple(map(self._first, (blocks, facts, windows, summaries)))
+            case CanSummarize():
+                return True
+            case AwaitSummary(_, covers, _):
+                return self._summary(covers) if self._summary is not None else None
+            case StoreBlock(key, block, replaces):
+                if self.stored.get(key, replaces) == replaces:
+                    self.stored[key] = block
+                return self.stored[key]
+            case StoreFact(key, value):
+                self.stored[key] = value
+            case KeepOriginals():
+                return True
+            case RecountByProbe():
+                return self._recounted
+        return None
+
+    def _first(self, keys):
+        return next((Found(key, self.stored[key]) for key in keys if key in self.stored), None)
+
+    def kinds(self):
+        return [type(action) for action in self.actions]
+
+    def of(self, kind):
+        return [action for action in self.actions if isinstance(action, kind)]
+
+
+def exchange(messages, rules=RULES, **context):
+    context = {"window": Window(total=1_000_000, origin="config"), "now": NOW, **context}
+    return Exchange(Context(request=parsed(body(messages)), rules=rules, count=quarter, **context))
+
+
+def accepted(messages, driver, rules=RULES, usage=Usage(), now=NOW, **context):
+    """An exchange that the upstream accepted and answered."""
+    made = exchange(messages, rules, **context)
+    run(made.prepare(), driver)
+    run(made.accept(), driver)
+    run(made.complete(AnswerReport(usage), now), driver)
+    return made
+
+
+# --- before the upstream is asked ------------------------------------------------------------------------------------
+
+
+def test_a_short_history_asks_for_nothing():
+    driver = Driver()
+    decision = run(exchange(SHORT).prepare(), driver)
+    assert (decision.outcome, decision.plan, decision.tokens_before) == ("none", None, 0)
+    assert driver.actions == []
+
+
+def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored_once_it_is_accepted():
+    driver = Driver()
+    made = exchange(WORK, keeps_originals=True)
+    decision = run(made.prepare(), driver)
+    assert decision.outcome == "created"
+    assert decision.rewrites
+    assert driver.kinds() == [CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, KeepOriginals]
+    assert driver.stored == {}
+    run(made.accept(), driver)
+    assert driver.kinds()[-2:] == [StoreBlock, ShareProbedWindow]
+    assert len(driver.of(KeepOriginals)) == 1
+
+
+def test_the_next_request_finds_the_block():
+    driver = Driver()
+    first = accepted(WORK, driver)
+    second = run(exchange(WORK).prepare(), Driver(driver.stored))
+    assert [message.raw for message in second.plan.view] == [message.raw for message in first.decision.plan.view]
+    assert second.outcome == "applied"
+
+
+def test_while_the_store_does_not_answer_the_request_is_one_of_a_stranger():
+    driver = Driver(answers=False)
+    decision = run(exchange(WORK).prepare(), driver)
+    assert decision.outcome == "created"
+    assert driver.of(NoteLocalWindow) == []
+
+
+def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
+    driver = Driver()
+    made = exchange(WORK, keeps_originals=True, is_known=False)
+    run(made.prepare(), driver)
+    assert driver.of(KeepOriginals) == []
+    run(made.accept(), driver)
+    assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
+
+
+@pytest.mark.parametrize(("context", "reason"), [({"mode": "off"}, ""), ({"is_halted": True}, "switched-off")])
+def test_switched_off_no_new_block_is_made_and_a_standing_one_stays(context, reason):
+    driver = Driver()
+    decision = run(exchange(WORK, **context).prepare(), driver)
+    assert (decision.outcome, decision.reason) == ("off", reason)
+    accepted(WORK, driver)
+    assert run(exchange(WORK, **context).prepare(), Driver(driver.stored)).outcome == "applied"
+
+
+def test_an_unknown_window_is_said():
+    made = exchange(LONGER, replace(RULES, clear_at_least=10**9, trigger_tokens=100_000), window=Window())
+    small = run(made.prepare(), Driver())
+    assert (small.outcome, small.plan) == ("none", None)
+    rules = replace(RULES, horizon=0.0)
+    assert run(exchange(LONGER, rules, window=Window()).prepare(), Driver()).reason == "window-unknown"
+
+
+# --- observing -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_observed_is_stored_apart_and_is_in_force_for_nobody():
+    driver = Driver()
+    seen = accepted(WORK, driver, mode="observe")
+    assert seen.decision.outcome == "observed"
+    assert not seen.decision.rewrites
+    assert [key for key in driver.stored if "/block/" in key] == [
+        key for key in driver.stored if key.startswith("team/observed/block/")
+    ]
+    again = Driver(driver.stored)
+    assert accepted(WORK, again, mode="observe").memory.observed
+    assert again.of(StartSummary) == []
+    assert run(exchange(WORK).prepare(), Driver(driver.stored)).outcome == "created"
+
+
+def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
+    driver = Driver()
+    accepted(WORK, driver)
+    assert run(exchange(reading(40), mode="observe").prepare(), Driver(driver.stored)).outcome == "applied"
+
+
+# --- summaries -------------------------------------------------------------------------------------------------------
+
+
+def write(covers):
+    """A model that answers every question."""
+    return Summary(covers, TEXT)
+
+
+def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
+    driver = Driver(summary=write)
+    made = exchange(LONGER, FOLDING, mode="force", wait_seconds=7.0)
+    decision = run(made.prepare(), driver)
+    (waited,) = driver.of(AwaitSummary)
+    assert waited.seconds == 7.0
+    assert decision.plan.block.summary.text == TEXT
+
+
+def test_a_request_that_gets_no_summary_in_time_goes_without():
+    driver = Driver()
+    decision = run(exchange(LONGER, FOLDING, mode="force").prepare(), driver)
+    assert len(driver.of(AwaitSummary)) == 1
+    assert decision.outcome == "created"
+    assert decision.plan.block.summary is None
+
+
+def test_a_summary_whose_request_was_called_invalid_is_given_up():
+    driver = Driver(summary=write)
+    made = exchange(LONGER, FOLDING, mode="force")
+    run(made.prepare(), driver)
+    run(made.reject(), driver)
+    (fact,) = driver.of(StoreFact)
+    assert SummaryCandidate.from_bytes(fact.value).failures == MOST_FAILURES
+    assert "/summary/" in fact.key
+    assert run(exchange(SHORT).reject(), driver) is None
+
+
+def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
+    for store in (False, True):
+        driver = Driver(summary=write)
+        decision = run(exchange(LONGER, FOLDING, mode="force", keeps_originals=True).compact(store=store), driver)
+        assert decision.outcome == "created"
+        assert (StoreBlock in driver.kinds(), KeepOriginals in driver.kinds()) == (store, store)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_remembered():
+    driver = Driver()
+    made = exchange(LONGER, replace(RULES, clear_at_least=10**6), window=Window())
+    run(made.prepare(), driver)
+    again = run(made.recover(Refusal("input", limit=8_000)), driver)
+    assert (again.outcome, again.plan.reason) == ("created", REASON)
+    assert again.tokens_after < 8_000
+    (fact,) = [fact for fact in driver.of(StoreFact) if "/window/" in fact.key]
+    assert window_from_bytes(fact.value).total == 8_000
+    run(made.accept(), driver)
+    assert len(driver.of(StoreBlock)) == 1
+    assert run(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"
+
+
+def test_a_refusal_of_a_short_history_looks_it_up_after_all():
+    driver = Driver()
+    made = exchange(reading(10), replace(RULES, clear_at_least=10**6), window=Window())
+    assert run(made.prepare(), driver).plan is None
+    again = run(made.recover(Refusal("input", limit=3_000)), driver)
+    assert again is None or again.tokens_after < 3_000
+    assert LookUp in driver.kinds()
+
+
+def test_where_the_second_try_is_refused_as_well_the_first_counts():
+    driver = Driver()
+    made = exchange(LONGER, replace(RULES, clear_at_least=10**6), window=Window())
+    first = run(made.prepare(), driver)
+    assert run(made.recover(Refusal("input", limit=8_000)), driver) is not None
+    made.withdraw()
+    assert made.decision.plan is not None
+    assert made.decision.outcome != "created" or first.outcome == "created"
+
+
+def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
+    driver = Driver()
+    made = exchange(WORK)
+    run(made.prepare(), driver)
+    again = run(made.recover(Refusal("output", answer_room=4_096)), driver)
+    assert (again.max_answer_tokens, again.reason) == (4_096, REASON)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "context"),
+    [
+        (Refusal("rate"), {}),
+        (Refusal("input", limit=8_000), {"mode": "observe"}),
+        (Refusal("input", limit=8_000), {"mode": "off"}),
+        (Refusal("signature"), {}),
+    ],
+)
+def test_where_nothing_would_help_nothing_is_tried(refusal, context):
+    driver = Driver()
+    made = exchange(WORK, **context)
+    run(made.prepare(), driver)
+    assert run(made.recover(refusal), driver) is None
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
+    driver = Driver()
+    made = accepted(WORK, driver)
+    counted = made.decision.tokens_after + 500
+    accepted(WORK, driver, usage=Usage(prompt=counted))
+    assert run(exchange(WORK).prepare(), Driver(driver.stored)).tokens_after == counted
+    assert any("/scale/" in key for key in driver.stored) is False  # learned by a first request only
+
+
+def test_what_a_first_request_teaches_of_counting_the_next_conversation_begins_with():
+    driver = Driver()
+    accepted(WORK, driver, usage=Usage(prompt=quarter(body(WORK))))
+    assert any("/scale/" in key for key in driver.stored)
+
+
+def test_where_no_answer_tells_the_size_the_upstream_may_be_asked():
+    driver = Driver(recounted=4_000)
+    accepted(WORK, driver, recounts=True)
+    assert len(driver.of(RecountByProbe)) == 1
+
+
+def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
+    prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
+    window = Window(total=1_000_000, origin="config", prices=prices, cliffs=(PriceCliff(500_000, prices),))
+    driver = Driver()
+    accepted(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
+    accepted(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
+    first, second = (report.turn for report in driver.of(Report))
+    assert first.dollars_paid == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
+    assert second.dollars_unchanged > second.dollars_paid
+    cold = Driver(driver.stored)
+    accepted(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
+    assert cold.of(Report)[0].turn.dollars_unchanged is not None
+
+
+def test_an_answer_that_broke_off_is_still_a_turn():
+    driver = Driver()
+    made = exchange(WORK)
+    run(made.prepare(), driver)
+    run(made.abort(Usage(prompt=7), NOW), driver)
+    (report,) = driver.of(Report)
+    assert report.turn.usage.prompt == 7
+    short = exchange(SHORT)
+    for steps in (short.prepare(), short.accept(), short.complete(AnswerReport(), NOW), short.abort(Usage(), NOW)):
+        run(steps, driver)
+    assert len(driver.of(Report)) == 1
+
+
+def test_a_prompt_that_was_cut_silently_is_reported():
+    driver = Driver()
+    accepted(WORK, driver, usage=Usage(prompt=1_000))
+    (report,) = driver.of(Report)
+    assert report.turn.silently_cut is not None
+    assert is_silently_cut(10, AnswerReport(says_truncated=True))
+    assert not is_silently_cut(9_000, AnswerReport(Usage(prompt=100, cached=8_900)))
+    assert not is_silently_cut(1_000, AnswerReport(Usage(prompt=100)))
+
+
+def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
+    driver = Driver()
+    rules = replace(RULES, clear_at_least=10**6, trigger=0, trigger_tokens=6_000, min_progress=0.0, min_groups=0)
+    opened = []
+    for steps in range(12, 60, 2):
+        made = accepted(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())
+        opened += [report.turn.breaker_opened for report in driver.of(Report)[-1:]]
+        if made.decision.reason == "breaker-open":
+            break
+    assert opened.count(True) <= 1
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_of_another_head_is_passed_over_and_this_heads_block_stands_beside_it():
+    one = [{"role": "system", "content": "You help ALICE."}, *LONGER]
+    other = [{"role": "system", "content": "You help BOB."}, *LONGER]
+    driver = Driver(summary=write)
+    accepted(one, driver, FOLDING, mode="force")
+    bob = accepted(other, driver, FOLDING, mode="force")
+    assert bob.memory.block is None
+    keys = [key for key in driver.stored if "/block/" in key]
+    assert len(keys) == 2
+    assert keys[1] == f"{keys[0]}.{bob.identified.head}"
+    again = Driver(driver.stored)
+    assert accepted(other, again, FOLDING).memory.block_key == keys[1]
+    assert Identity.of(bob.context.request, "team", b"k" * 32, "", "").head == bob.identified.head
+
+
+def test_before_the_look_up_there_is_neither_identity_nor_plan():
+    made = exchange(WORK)
+    with pytest.raises(ValueError, match="identified"):
+        _ = made.identified
+    with pytest.raises(ValueError, match="decided"):
+        _ = made._plan
