@@ -28,7 +28,7 @@ class RegistryUnreadable(Exception):
 
 
 class Records:
-    """One file. `current` is what was read last; whoever wants to know what stands there now calls `look`."""
+    """A registry in one file: `current` is the content read last, `look` reads a changed file again."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE

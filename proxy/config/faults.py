@@ -23,7 +23,7 @@ _SIMILARITY_MIN_RATIO = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong, and where."""
+    """A fault of the configuration and its place."""
 
     path: str
     origin: str
@@ -85,7 +85,7 @@ def _quote(place: Place, value: object) -> str:
 
 
 def _suggest_value(value: object, expected: object) -> str:
-    """Of a setting with a few possible values, the one that is most like what stands there."""
+    """The possible value of a setting that is most similar to the given one."""
     if not isinstance(value, str) or not isinstance(expected, str):
         return ""
     return suggest(value, re.findall(r"'([^']*)'", expected))

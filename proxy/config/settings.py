@@ -420,7 +420,7 @@ class Transcripts(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_aws_variables(cls, values: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 (whatever a file holds)
-        """For s3://: what is not set is taken from where AWS's own tools look."""
+        """Fill settings of s3:// that are not set from the variables that AWS's own tools read."""
         if not isinstance(values, Mapping) or not str(values.get("dir") or "").startswith("s3://"):
             return values
         environ = info.context or {}

@@ -25,11 +25,11 @@ _FEED_BYTES = 512
 
 
 class TooLarge(ValueError):
-    """It grew beyond its limit."""
+    """A body that grew beyond its limit."""
 
 
 class Unreadable(ValueError):
-    """It is not what its Content-Encoding says."""
+    """A body that is not what its Content-Encoding says."""
 
 
 def decode(body: bytes, encoding: str, limit: int) -> bytes:

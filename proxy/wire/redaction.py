@@ -63,7 +63,7 @@ class Redaction:
         return "".join([*pieces, text[at:]]) if pieces else text, tuple(dict.fromkeys(names))
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
-        """The same for JSON bytes, string by string."""
+        """JSON bytes without their secrets, string by string, and which kinds there were."""
         if not self.rules:
             return raw, ()
         pieces: list[bytes] = []

@@ -34,7 +34,7 @@ _EVENTS = "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the answers that were asked for; `message` is JSON."""
+    """A choice of the answer, complete; `message` is JSON."""
 
     index: int
     message: bytes
@@ -56,7 +56,7 @@ NOTHING = Answer()
 
 
 class Assembly:
-    """One answer as it comes: `feed` it all, then ask for the answer."""
+    """Collector of one answer: `feed` it every piece, then call `answer`."""
 
     def __init__(self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES) -> None:
         self._encoding = encoding
@@ -99,7 +99,7 @@ class Assembly:
 
 
 def _whole(body: bytes) -> Answer:
-    """Each message keeps its bytes."""
+    """Read an answer that is one body; each message keeps its bytes."""
     try:
         told = json.loads(body)
         if not isinstance(told, dict):
@@ -140,7 +140,7 @@ class _Grown:
 
 @dataclass(slots=True)
 class _Said:
-    """One choice so far."""
+    """A choice of a stream, as far as it has come."""
 
     message: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
@@ -279,14 +279,14 @@ def _like(grown: list[Any], new: Any) -> dict[str, Any] | None:  # noqa: ANN401 
 
 
 def _goes_on(last: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Without an index: a part of the same kind goes on, and so does a call whose next piece names nothing."""
+    """True where a piece without an index continues the last: a part of the same kind, or a call without a name."""
     if "function" in new and not new.get("id"):
         return not (_object(new["function"]) or {}).get("name")
     return new.keys() <= _TEXTS and new.keys() == last.keys() and new.get("type") == last.get("type")
 
 
 def _plain(grown: Any) -> Any:  # noqa: ANN401 (any JSON)
-    """The same with its texts whole."""
+    """A plain JSON value: the pieces of its texts are joined."""
     if isinstance(grown, _Grown):
         return "".join(grown.pieces)
     if isinstance(grown, dict):

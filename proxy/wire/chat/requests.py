@@ -152,7 +152,7 @@ def _decode_key(key: bytes) -> str:
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """The same by reading every byte. Where `messages` stands there twice, who knows which of them counts."""
+    """Find the top-level values by reading every byte; `messages` or `tools` given twice are rejected."""
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}

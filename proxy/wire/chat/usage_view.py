@@ -45,9 +45,9 @@ class UsageView:
     """How a client is to see the figures of one answer."""
 
     hides_usage: bool = False
-    """It did not ask for them: what our asking brought into its stream is taken out again."""
+    """The client did not ask for usage: the usage that the proxy asked for is removed from its stream."""
     extra_tokens: int = 0
-    """By how many tokens its own history is longer."""
+    """Tokens by which the client's own history is longer than the forwarded one."""
 
     @property
     def is_plain(self) -> bool:
@@ -155,7 +155,7 @@ def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
 
 
 def _longer(usage: bytes, more: int) -> bytes:
-    """The same figures for a prompt that is longer by `more` tokens."""
+    """The usage object of a prompt that is longer by `more` tokens."""
     for name in ("prompt_tokens", "total_tokens"):
         place = splice.member(usage, name)
         value: Any = None if place is None else json.loads(usage[place.start : place.stop])
