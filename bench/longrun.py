@@ -28,7 +28,7 @@ from tables import provenance, table
 from proxy.lab.demo.agent import Agent, AgentTurn
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
 from proxy.lab.demo.run import TURNS, sample
-from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer
@@ -45,7 +45,7 @@ class Outcome:
 
     name: str
     tally: Tally
-    untouched: list[Usage]
+    untouched: list[DemoUsage]
     turns: list[AgentTurn]
 
     @property

@@ -117,7 +117,7 @@ class IncomingRequest(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class UpstreamRoute:
     """Where a call goes: the upstream that serves its model. `model` is None where nothing depends on it."""
 
     client: Client
@@ -128,7 +128,7 @@ class Route:
 class UpstreamCalls:
     """The calls of one request to its upstream. Their replies are closed when `owned` is."""
 
-    route: Route
+    route: UpstreamRoute
     owned: AsyncExitStack
 
     async def send(self, call: Call) -> Reply:
@@ -214,7 +214,7 @@ class Gateway:
             headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
         return Call(request.method, path, query, headers, body, caller, team.key if team is not None else None)
 
-    def _route(self, call: Call, record: RequestRecord) -> Route:
+    def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
         model = routing.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self.config.upstream_for(model, call.caller.team)
@@ -226,9 +226,9 @@ class Gateway:
             )
         self._authenticator.check_spending(settings, call.caller, call.headers)
         record.upstream = settings.name
-        return Route(self.clients[settings.name], model)
+        return UpstreamRoute(self.clients[settings.name], model)
 
-    async def _prepare(self, call: Call, route: Route, record: RequestRecord) -> OutgoingRequest:
+    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestRecord) -> OutgoingRequest:
         """What leaves in place of the call: a shortened history, or the client's own bytes."""
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
@@ -251,7 +251,7 @@ class Gateway:
 
     @asynccontextmanager
     async def _send(
-        self, outgoing: OutgoingRequest, route: Route, record: RequestRecord
+        self, outgoing: OutgoingRequest, route: UpstreamRoute, record: RequestRecord
     ) -> AsyncGenerator[RelayedAnswer]:
         """The answer to a request, for as long as the block lasts.
 

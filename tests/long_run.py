@@ -12,7 +12,7 @@ from serving import serving
 from proxy.lab.demo.agent import Agent, AgentTurn
 from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.demo.run import SEED, sample
-from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
@@ -24,7 +24,7 @@ class Played:
 
     turns: list[AgentTurn]
     tally: Tally
-    untouched: list[Usage]
+    untouched: list[DemoUsage]
     output: str
 
     @property

@@ -10,7 +10,7 @@ from recordings import conversation, recorded
 
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.history import encode
-from proxy.lab.replay.values import Kept, Scores, Tokens
+from proxy.lab.replay.values import RecallCount, Scores, Tokens
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "bench"))
@@ -180,7 +180,7 @@ async def test_a_turn_is_answered_as_it_was_recorded():
 
 def scores(cost, kept, **more):
     """`cost`: tokens forwarded, of 1,000 that were sent; `kept`: of 1,000 terms."""
-    found = {f"{age} path": Kept(1_000, kept, kept, kept) for age in ("fresh", "old")}
+    found = {f"{age} path": RecallCount(1_000, kept, kept, kept) for age in ("fresh", "old")}
     return Scores(requests=10, raw=Tokens(fresh=1_000), forwarded=Tokens(fresh=cost), kept=found, **more)
 
 

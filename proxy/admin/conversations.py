@@ -15,7 +15,7 @@ from msgspec import Meta
 from proxy.admin import transcript_search
 from proxy.admin.activity import event_of
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.admin.history import History, open_history
+from proxy.admin.history import ConversationBranch, open_history
 from proxy.admin.overview import OPEN_SECONDS
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
@@ -130,7 +130,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
     }
 
 
-def _messages(history: History | str) -> Json:
+def _messages(history: ConversationBranch | str) -> Json:
     """Messages of the requested history from the kept originals; a text says why there are none."""
     if isinstance(history, str):
         nothing: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
@@ -149,7 +149,7 @@ def _messages(history: History | str) -> Json:
 
 async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     _, history = await _look_up(context, request)
-    if not isinstance(history, History):
+    if not isinstance(history, ConversationBranch):
         raise NotFound(history)
     index = request.names["place"]
     if not (index.isascii() and index.isdigit() and len(index) < INDEX_DIGITS_LIMIT):
@@ -159,7 +159,9 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
     return await asyncio.to_thread(history.message, int(index))
 
 
-async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[dict[str, Any]], History | str]:
+async def _look_up(
+    context: AdminContext, request: AdminRequest
+) -> tuple[list[dict[str, Any]], ConversationBranch | str]:
     """The requests of a conversation, and its history as of the one that was asked for, or else the newest."""
     values = [request.names["conversation"], TURNS_LIMIT]
     turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)

@@ -35,7 +35,7 @@ FORKS_LIMIT = 50
 
 
 @dataclass(frozen=True)
-class History:
+class ConversationBranch:
     """One branch of a conversation, up to one message."""
 
     transcript: Transcript
@@ -120,7 +120,7 @@ class History:
         return self.redaction.of_text(text)[0]
 
 
-async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> History | str:
+async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch | str:
     """The history of one of these requests, as it was then; or why it cannot be shown."""
     config, tenant = context.config(), turn["tenant"]
     found = await asyncio.to_thread(find_transcript, context.archive, turn["conversation"], tenant)
@@ -136,7 +136,7 @@ async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn])
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
     view = await asyncio.to_thread(_build_view, config, request, path, block)
-    return History(found, path, request, view, rehearsed, assembly.build_redaction(config))
+    return ConversationBranch(found, path, request, view, rehearsed, assembly.build_redaction(config))
 
 
 def _why_no_messages(config: Config) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from proxy.access.keys import public_id_or_text
 from proxy.cli import options
 from proxy.cli.output import print_error
-from proxy.config import Choice, Loaded, Occasion, Upstream, find_origins
+from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, find_origins
 from proxy.config.model import ConfigModel
 from proxy.config.teams import ALL_PERCENT
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _choice_rows(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
+def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
     """The policy that applies; several with their shares, while one is being rolled out."""
     taken = 0.0
     for choice in choices:
@@ -60,7 +60,7 @@ def _choice_rows(loaded: Loaded, choices: Sequence[Choice]) -> Iterator[Row]:
 
 
 def _value_rows(
-    loaded: Loaded, choices: Sequence[Choice], team: str, upstream: Upstream, policy: str | None
+    loaded: Loaded, choices: Sequence[RolloutChoice], team: str, upstream: Upstream, policy: str | None
 ) -> Iterator[Row]:
     config = loaded.config
     yield from _block_rows(loaded, upstream, ("upstreams", config.upstreams.index(upstream)))

@@ -24,7 +24,7 @@ from proxy.core.conversation import AnswerReport, Decision
 from proxy.core.model.messages import Request
 from proxy.core.recovery import Refusal
 from proxy.store.contract import Store
-from proxy.store.originals import Kept, Recording
+from proxy.store.originals import Recording, SubmittedHistory
 from proxy.upstream import Call, Client
 from proxy.wire import chat, paths
 from proxy.wire.chat import truncation, usage
@@ -103,7 +103,7 @@ class Compactor:
 
     async def on_accepted(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         """Remember what the upstream has accepted. Where the history is kept, the answer that begins is recorded."""
-        kept: Kept | None = None
+        kept: SubmittedHistory | None = None
         if outgoing.session is not None:
             self._services.accepted.add(outgoing.call)
             await outgoing.session.run(outgoing.session.exchange.accept())
@@ -128,7 +128,7 @@ class Compactor:
             session = outgoing.session
             await session.run(session.exchange.abort(usage.read(tail.usage()), time.time()))
 
-    async def _keep_unchanged(self, outgoing: OutgoingRequest) -> Kept | None:
+    async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away, where every original is kept."""
         body = outgoing.call.body
         if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):

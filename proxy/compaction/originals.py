@@ -16,7 +16,7 @@ from proxy.core.memory import Identity
 from proxy.core.model.identity import chain
 from proxy.core.model.messages import Request
 from proxy.errors import TranscriptsUnavailable
-from proxy.store.originals import History, Kept, Originals, Recording
+from proxy.store.originals import History, Originals, Recording, SubmittedHistory
 from proxy.wire import chat
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.headers import Headers, find
@@ -42,7 +42,7 @@ class Keeper:
         """True where originals can be written now, as far as is known."""
         return self.originals is None or not self.originals.problem
 
-    def keep(self, identity: Identity, request: Request, policy: str) -> Kept | None:
+    def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
         """Hand over what is new of a history. There may be none: a request can be a system prompt alone."""
         if self.originals is None or not request.body:
             return None
@@ -50,7 +50,7 @@ class Keeper:
 
     async def keep_before_loss(
         self, identity: Identity, request: Request, policy: str, *, waits: bool, must: bool
-    ) -> tuple[Kept | None, bool]:
+    ) -> tuple[SubmittedHistory | None, bool]:
         """Hand the history over before anything of it is folded away; the second value: False where that failed."""
         kept = self.keep(identity, request, policy)
         if kept is None or not (waits or must):
@@ -75,13 +75,13 @@ class Keeper:
                 self.originals.note_slow_disk()
             return False
 
-    def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> Kept | None:
+    def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
         """Keeps a history of which nothing was folded away; it is read later, where nobody waits for it."""
         if self.originals is None or not self.everything:
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, kept: Kept | None, answer: Headers) -> Recording | None:
+    def record_answer(self, kept: SubmittedHistory | None, answer: Headers) -> Recording | None:
         """A recording of the answer that now begins."""
         if self.originals is None or kept is None:
             return None

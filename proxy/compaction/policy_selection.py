@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from proxy.config import Choice, Config, Occasion, Policy
+from proxy.config import Config, Occasion, Policy, RolloutChoice
 from proxy.config.teams import ALL_PERCENT
 from proxy.core.model.identity import beginning
 from proxy.core.model.messages import Request
@@ -76,7 +76,7 @@ class PolicySelector:
     def _select(self, occasion: Occasion) -> PolicyChoice:
         return PolicyChoice(tuple((choice.rollout, self._compile(choice)) for choice in self._config.choices(occasion)))
 
-    def _compile(self, choice: Choice) -> CompiledPolicy:
+    def _compile(self, choice: RolloutChoice) -> CompiledPolicy:
         key = choice.policy, choice.mode
         if key not in self._compiled:
             self._compiled[key] = CompiledPolicy.compile(choice.policy, self._config.policy(*key), self._clients)

@@ -52,7 +52,7 @@ from proxy.core.window import LEARNED_SECONDS, window_to_bytes
 from proxy.errors import ProxyError
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
-from proxy.store.originals import Kept
+from proxy.store.originals import SubmittedHistory
 from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
@@ -199,7 +199,7 @@ class Services:
 class Session:
     """One exchange, and what performs its actions."""
 
-    kept: Kept | None = None
+    kept: SubmittedHistory | None = None
     """The history on its way to the transcripts."""
 
     def __init__(
@@ -312,7 +312,7 @@ class Session:
             return False
         return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
 
-    def keep_unchanged(self) -> Kept | None:
+    def keep_unchanged(self) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away. Its identity is known."""
         return self._services.keeper.keep(self._identity, self._request, self.policy.rules.label)
 

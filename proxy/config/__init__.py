@@ -11,23 +11,23 @@ from proxy.config.loading import Loaded, load
 from proxy.config.origins import find_origins
 from proxy.config.policies import Policy
 from proxy.config.secrets import Secret
-from proxy.config.settings import Config, Listen, Log, State, Transcripts, Upstream
-from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team
+from proxy.config.settings import Config, Listen, LogConfig, State, Transcripts, Upstream
+from proxy.config.teams import Access, AdminConfig, Attachment, Occasion, RolloutChoice, Team
 from proxy.config.warnings import find_warnings
 
 __all__ = [
     "Access",
-    "Admin",
+    "AdminConfig",
     "Attachment",
-    "Choice",
     "Config",
     "Fault",
     "InvalidConfig",
     "Listen",
     "Loaded",
-    "Log",
+    "LogConfig",
     "Occasion",
     "Policy",
+    "RolloutChoice",
     "Secret",
     "State",
     "Team",

@@ -10,7 +10,7 @@ from proxy.config.secrets import MaybeSecret, Secret
 EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"]
 
 
-class Hook(ConfigModel):
+class HookConfig(ConfigModel):
     """A command or a URL that is told of events as JSON, never of the words of a conversation."""
 
     events: tuple[EventName, ...] = Field(("compaction-ended",), description="Events to tell it of.")

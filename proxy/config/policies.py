@@ -61,7 +61,7 @@ ObservationPattern = Annotated[str, AfterValidator(_check_observation_pattern)]
 StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps)]
 
 
-class Keep(ConfigModel):
+class KeepConfig(ConfigModel):
     """The newest messages, which are never shortened."""
 
     tokens: int = Field(
@@ -95,7 +95,7 @@ class Keep(ConfigModel):
     )
 
 
-class Pins(ConfigModel):
+class PinsConfig(ConfigModel):
     """Passages that are kept word for word, whatever is compacted. Only users and system messages can pin."""
 
     tags: tuple[str, ...] = Field((), description="Names of tags: everything between <tag> and </tag> is kept.")
@@ -119,7 +119,7 @@ def _read_prompt(told: object) -> Prompt:
 PromptNamed = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str)]
 
 
-class Summary(ConfigModel):
+class SummaryConfig(ConfigModel):
     """Summaries of the old part of a history, written by a model where clearing old results is not enough."""
 
     enabled: bool = Field(
@@ -329,7 +329,7 @@ class Policy(ConfigModel):
     min_groups: int = Field(
         _R.min_groups, ge=0, description="Leave conversations of fewer groups alone, unless they do not fit."
     )
-    keep: Keep = Field(Keep(), description="The newest messages, which are never shortened.")
+    keep: KeepConfig = Field(KeepConfig(), description="The newest messages, which are never shortened.")
     always: StepList = Field(
         _to_settings(_R.always),
         description="Steps for each new message as it arrives. They never change what was forwarded before.",
@@ -354,8 +354,10 @@ class Policy(ConfigModel):
             " no compaction."
         ),
     )
-    summary: Summary = Field(Summary(), description="Summaries by a model, where clearing old results is not enough.")
-    pins: Pins = Field(Pins(), description="Passages that are kept word for word.")
+    summary: SummaryConfig = Field(
+        SummaryConfig(), description="Summaries by a model, where clearing old results is not enough."
+    )
+    pins: PinsConfig = Field(PinsConfig(), description="Passages that are kept word for word.")
 
     @property
     def version(self) -> str:

@@ -15,12 +15,22 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from proxy.config import shipped
 from proxy.config.faults import suggest
-from proxy.config.hooks import Hook
+from proxy.config.hooks import HookConfig
 from proxy.config.model import ConfigModel
 from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy
 from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
 from proxy.config.state_url import parse_state_url
-from proxy.config.teams import Access, Admin, Attachment, Choice, Occasion, Team, TeamName, choices, is_team
+from proxy.config.teams import (
+    Access,
+    AdminConfig,
+    Attachment,
+    Occasion,
+    RolloutChoice,
+    Team,
+    TeamName,
+    choices,
+    is_team,
+)
 from proxy.wire import redaction
 
 _REMOTE = ("s3://", "gs://", "az://")
@@ -440,7 +450,7 @@ class Transcripts(ConfigModel):
         return self
 
 
-class Log(ConfigModel):
+class LogConfig(ConfigModel):
     """The log on standard output. It never holds bodies, headers or queries of requests."""
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level to write.")
@@ -466,11 +476,11 @@ class Config(ConfigModel):
     teams: Mapping[TeamName, Team] = Field(
         {}, description="Teams by name. As soon as there is one, clients need a team key."
     )
-    admin: Admin = Admin()
+    admin: AdminConfig = AdminConfig()
     state: State = State()
     transcripts: Transcripts = Transcripts()
-    log: Log = Log()
-    hooks: tuple[Hook, ...] = Field((), description="Commands to run and URLs to call when something happens.")
+    log: LogConfig = LogConfig()
+    hooks: tuple[HookConfig, ...] = Field((), description="Commands to run and URLs to call when something happens.")
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -536,10 +546,10 @@ class Config(ConfigModel):
     def knows_team(self, name: str) -> bool:
         return is_team(name, self.teams, self.access)
 
-    def choices(self, occasion: Occasion) -> tuple[Choice, ...]:
+    def choices(self, occasion: Occasion) -> tuple[RolloutChoice, ...]:
         """The policies that may apply, in the order in which they are asked."""
         upstream = next(each for each in self.upstreams if each.name == occasion.upstream)
-        fallback = Choice(upstream.policy, place=("upstreams", self.upstreams.index(upstream), "policy"))
+        fallback = RolloutChoice(upstream.policy, place=("upstreams", self.upstreams.index(upstream), "policy"))
         return tuple(choices(self.attachments, occasion, self.teams.get(occasion.team), fallback))
 
     def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:

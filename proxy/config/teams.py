@@ -133,7 +133,7 @@ def _covers(wide: str, narrow: str) -> bool:
     return "*" in wide and "?" not in wide and "[" not in wide and fnmatchcase(_WILD.sub("\0", narrow), wide)
 
 
-class Admin(ConfigModel):
+class AdminConfig(ConfigModel):
     """The admin pages below /admin/ and their API."""
 
     enabled: bool = Field(default=True, description="Serve them.")
@@ -160,7 +160,7 @@ class Occasion:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RolloutChoice:
     """A policy for conversations whose position is below `rollout`, and the setting that names it."""
 
     policy: str
@@ -175,18 +175,18 @@ def sort_by_priority(attachments: Sequence[Attachment]) -> list[tuple[int, Attac
 
 
 def choices(
-    attachments: Sequence[Attachment], occasion: Occasion, team: Team | None, fallback: Choice
-) -> Iterator[Choice]:
+    attachments: Sequence[Attachment], occasion: Occasion, team: Team | None, fallback: RolloutChoice
+) -> Iterator[RolloutChoice]:
     """List the policies that may apply, up to the first that applies to all conversations."""
     taken = 0.0
     for place, attachment in sort_by_priority(attachments):
         if attachment.rollout > taken and attachment.fits(occasion):
             taken = attachment.rollout
-            yield Choice(attachment.policy, attachment.mode, taken, ("attachments", place))
+            yield RolloutChoice(attachment.policy, attachment.mode, taken, ("attachments", place))
             if taken == ALL_PERCENT:
                 return
     if team is not None and team.policy:
-        yield Choice(team.policy, place=("teams", occasion.team, "policy"))
+        yield RolloutChoice(team.policy, place=("teams", occasion.team, "policy"))
     else:
         yield fallback
 

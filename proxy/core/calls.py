@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterator
 
 from proxy.core.model import splice
-from proxy.core.model.messages import Call, Message, literal
+from proxy.core.model.messages import Message, ToolCall, literal
 
 _SPOKEN = {"function": "arguments", "custom": "input"}
 
 
-def with_arguments(message: Message, change: Callable[[Call], str], made: str) -> Message:
+def with_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
     """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
     changes: list[tuple[int, int, bytes]] = []
     for call, (start, stop) in zip(message.calls, _places(message.raw), strict=False):
@@ -33,7 +33,7 @@ def without(message: Message, gone: Collection[int], made: str) -> Message | Non
     return left if left.calls or left.text.strip() else None
 
 
-def argument_texts(call: Call) -> Iterator[str]:
+def argument_texts(call: ToolCall) -> Iterator[str]:
     """The texts inside the arguments; the arguments as one text where they are not JSON."""
     value = call.value
     yield from (call.arguments,) if value is None else strings(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from proxy.core.model.groups import callers, flaws
-from proxy.core.model.messages import Call, Message
+from proxy.core.model.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]
@@ -54,12 +54,12 @@ class Draft:
         """May a step touch this message of the middle?"""
         return message.literal or message.start not in self.fixed
 
-    def pair_with_calls(self) -> tuple[tuple[Message, Call | None], ...]:
+    def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
         """Each message of the middle, with the call it answers."""
         calls = callers(self.before + self.middle)[len(self.before) :]
         return tuple(zip(self.middle, calls, strict=True))
 
-    def rewrite(self, change: Callable[[Message, Call | None], Message]) -> "Draft":
+    def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
         """The draft with each free message of the middle changed by itself; one that would not get shorter stays."""
         return self.with_middle(
             self._shorter(message, change(message, call)) if self.free(message) else message

@@ -8,7 +8,7 @@ clock or a counter: the same result gets the same words every time.
 import re
 from collections.abc import Sequence
 
-from proxy.core.model.messages import Call
+from proxy.core.model.messages import ToolCall
 
 _WORD = re.compile(r"\{(\w+)\}")
 _KEYS = (
@@ -50,7 +50,13 @@ _KEY_LENGTH = 40
 
 
 def words(
-    template: str, text: str, call: Call | None, handle: int, *, names: Sequence[str] = (), lines: Sequence[str] = ()
+    template: str,
+    text: str,
+    call: ToolCall | None,
+    handle: int,
+    *,
+    names: Sequence[str] = (),
+    lines: Sequence[str] = (),
 ) -> str:
     """The template with its words filled in."""
     known = {
@@ -66,7 +72,7 @@ def words(
     return _WORD.sub(lambda found: known.get(found[1], found[0]), template)
 
 
-def argument(call: Call | None) -> str:
+def argument(call: ToolCall | None) -> str:
     """The one argument a person would name the call by."""
     if call is None:
         return ""

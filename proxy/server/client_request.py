@@ -128,7 +128,7 @@ async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
         return await asyncio.to_thread(bodies.decode, body, encoding, limit)
     except bodies.TooLarge:
         raise _too_large(limit) from None
-    except bodies.Unreadable:
+    except bodies.UndecodableBody:
         raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
 

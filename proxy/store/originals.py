@@ -24,12 +24,12 @@ from pathlib import Path
 
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.folder import MEBIBYTE, MakeLines, Sync, TranscriptFolder
-from proxy.store.transcripts.lines import History, Part, answer_lines
+from proxy.store.transcripts.lines import History, HistoryPart, answer_lines
 from proxy.store.transcripts.uploads import Uploads, ignore
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import Redaction
 
-__all__ = ["History", "Kept", "Originals", "OriginalsSettings", "Recording", "Retention"]
+__all__ = ["History", "Originals", "OriginalsSettings", "Recording", "Retention", "SubmittedHistory"]
 
 QUEUE_BYTES = 64 * MEBIBYTE
 JOB_BYTES = 500  # of a history that has nothing new
@@ -68,7 +68,7 @@ class _Receipt:
 
 
 @dataclass(slots=True)
-class Kept:
+class SubmittedHistory:
     """A history that was handed over. It holds on to the whole of it, for as long as its request lives."""
 
     receipt: _Receipt = field(default_factory=_Receipt)
@@ -119,9 +119,9 @@ class Originals:
         self._unswept = 0
         self._thread = self._start()
 
-    def keep(self, history: History) -> Kept:
+    def keep(self, history: History) -> SubmittedHistory:
         """Hand a history over. Most requests go on at once."""
-        kept = Kept(history=history)
+        kept = SubmittedHistory(history=history)
         part = self._new_part(history)
         # The job must not hold the whole history: many of them may wait for a slow disk.
         whole = weakref.ref(history)
@@ -130,9 +130,9 @@ class Originals:
             self._forget(history.tenant, history.conversation)
         return kept
 
-    def keep_later(self, size: int, read: Callable[[], History | None]) -> Kept:
+    def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """The same where the thread is to read the history, out of so many bytes; None: there is none."""
-        kept = Kept()
+        kept = SubmittedHistory()
 
         def write() -> bool:
             history = read()
@@ -141,7 +141,7 @@ class Originals:
         self.hand_over(size, write, kept.done)
         return kept
 
-    def record(self, kept: Kept, assembly: Assembly) -> "Recording":
+    def record(self, kept: SubmittedHistory, assembly: Assembly) -> "Recording":
         """Collect the answer to a history that was handed over."""
         return Recording(self, kept.receipt, assembly)
 
@@ -183,7 +183,7 @@ class Originals:
             self._uploads.close(seconds)
         return not self._thread.is_alive()
 
-    def _new_part(self, history: History) -> Part:
+    def _new_part(self, history: History) -> HistoryPart:
         """The part of a history that was not handed over before."""
         with self._lock:
             before = self._handed_over.setdefault((history.tenant, history.conversation), _HandedOver())
@@ -276,7 +276,7 @@ class Originals:
         except OSError as fault:
             self._warn(f"old originals could not be removed: {fault}")
 
-    def _write(self, receipt: _Receipt, part: Part, whole: Callable[[], History | None]) -> bool:
+    def _write(self, receipt: _Receipt, part: HistoryPart, whole: Callable[[], History | None]) -> bool:
         written = False
         try:
             written = self._append_part(part)
@@ -289,7 +289,7 @@ class Originals:
             receipt.place = _Place(part.tenant, part.conversation, part.links[-1] if part.links else part.after)
         return written
 
-    def _append_part(self, part: Part) -> bool:
+    def _append_part(self, part: HistoryPart) -> bool:
         """False: what it follows is not there."""
         make_lines = partial(part.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
         return self._append(part.tenant, part.conversation, make_lines) is not None

@@ -28,7 +28,7 @@ class TooLarge(ValueError):
     """A body that grew beyond its limit."""
 
 
-class Unreadable(ValueError):
+class UndecodableBody(ValueError):
     """A body that is not what its Content-Encoding says."""
 
 
@@ -60,7 +60,7 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
                 raise TooLarge
             kept.append(piece)
     except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as fault:
-        raise Unreadable(str(fault)) from fault
+        raise UndecodableBody(str(fault)) from fault
     return b"".join(kept)
 
 

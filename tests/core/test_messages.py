@@ -7,7 +7,7 @@ import pytest
 from chat import parsed, request, says, system, user
 
 from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import Call, literal, text_of, understood
+from proxy.core.model.messages import ToolCall, literal, text_of, understood
 
 
 def message(value):
@@ -42,11 +42,11 @@ def test_calls_of_every_kind_are_told_apart():
         }
     )
     assert made.calls == (
-        Call("a", "Read", "{}"),
-        Call("b", "patch", "free", "custom"),
-        Call("", "", ""),
-        Call("", "", ""),
-        Call("", "old", "{}", "legacy"),
+        ToolCall("a", "Read", "{}"),
+        ToolCall("b", "patch", "free", "custom"),
+        ToolCall("", "", ""),
+        ToolCall("", "", ""),
+        ToolCall("", "old", "{}", "legacy"),
     )
     assert message({"role": "assistant", "tool_calls": "odd"}).calls == ()
     assert message({"role": "user", "tool_calls": [{}]}).calls == ()

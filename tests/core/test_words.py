@@ -7,10 +7,10 @@ import pytest
 from chat import call, request, says, user
 
 from proxy.core import placeholder
-from proxy.core.model.messages import Call
+from proxy.core.model.messages import ToolCall
 from proxy.core.notes import CLOSING, GO_ON, OPENING, frame, notes
 
-READ = Call("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
+READ = ToolCall("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
 
 
 def test_a_template_fills_what_it_knows_and_keeps_what_it_does_not():
@@ -23,10 +23,10 @@ def test_a_template_fills_what_it_knows_and_keeps_what_it_does_not():
 
 def test_a_call_is_named_by_the_argument_a_person_would_name():
     assert placeholder.argument(READ) == "/a/b.py"
-    assert placeholder.argument(Call("c", "X", '{"n": 1, "odd": "value"}')) == "value"
-    assert placeholder.argument(Call("c", "X", '{"n": 1}')) == ""
-    assert placeholder.argument(Call("c", "X", "free words")) == "free words"
-    assert placeholder.argument(Call("c", "X", "[1]")) == "[1]"
+    assert placeholder.argument(ToolCall("c", "X", '{"n": 1, "odd": "value"}')) == "value"
+    assert placeholder.argument(ToolCall("c", "X", '{"n": 1}')) == ""
+    assert placeholder.argument(ToolCall("c", "X", "free words")) == "free words"
+    assert placeholder.argument(ToolCall("c", "X", "[1]")) == "[1]"
     assert placeholder.argument(None) == ""
 
 

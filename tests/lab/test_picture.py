@@ -10,14 +10,14 @@ from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import HeardRequest
 from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.run import sample
-from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Tally
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
 RUN = sample(4)
 SCENERY = Scenery(
     RUN,
-    [Usage(size, size // 2, 10) for size in (10_000, 20_000, 30_000, 40_000)],
+    [DemoUsage(size, size // 2, 10) for size in (10_000, 20_000, 30_000, 40_000)],
     25_000,
     TokenPrices(1.0, 0.1, None, 10.0),
 )
@@ -34,7 +34,7 @@ def moment(*read, notes=()):
     turns = [
         AgentTurn(step, 200, 0, 0, notes if step == len(read) - 1 else (), intact=True) for step in range(len(read))
     ]
-    heard = [HeardRequest("turn", 200, Usage(size, 0, 10), step) for step, size in enumerate(read)]
+    heard = [HeardRequest("turn", 200, DemoUsage(size, 0, 10), step) for step, size in enumerate(read)]
     return Moment(SCENERY, turns, Tally(heard))
 
 

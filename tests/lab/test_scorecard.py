@@ -11,7 +11,7 @@ from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
 from proxy.lab.replay.scorecard import COLUMNS, NONE
 from proxy.lab.replay.validity import find_breaches
-from proxy.lab.replay.values import Estimate, Kept, Recall, Result, Scores, Tokens
+from proxy.lab.replay.values import Estimate, Recall, RecallCount, Result, Scores, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scorecard.md").read_text(encoding="utf-8")
 SCORES = Scores(
@@ -25,7 +25,11 @@ SCORES = Scores(
     summaries=Tokens(fresh=80, cached=500, written=10),
     invalid={"openai": 1, "anthropic": 4},
     recall={"paths": Recall(8, 7), "pins": Recall()},
-    kept={"fresh name": Kept(4, 3, 4, 4), "recent path": Kept(10, 5, 8, 9), "ancient id": Kept(30, 25, 28, 30)},
+    kept={
+        "fresh name": RecallCount(4, 3, 4, 4),
+        "recent path": RecallCount(10, 5, 8, 9),
+        "ancient id": RecallCount(30, 25, 28, 30),
+    },
     raw_bill=10**12,
     bill=6 * 10**11,
     priced=8,

@@ -8,7 +8,7 @@ from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
-from proxy.lab.replay.values import Estimate, Kept, Recall, Scores, Tokens
+from proxy.lab.replay.values import Estimate, Recall, RecallCount, Scores, Tokens
 
 LONG = "x = 1\n" * 400
 PIECES = (user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), says("Done."))
@@ -124,11 +124,11 @@ def test_retention_is_by_age_and_kind_and_recall_is_of_the_last_request():
     case = recorded(*pieces)
     views = [AS_SENT] * len(case.turns)
     told = judged(case, *views).scores
-    assert told.kept == {"recent path": Kept(1, 1, 1, 1)}
+    assert told.kept == {"recent path": RecallCount(1, 1, 1, 1)}
     assert told.recall["paths"] == Recall(1, 1)
     last = history(user("Mend it."), says("I did."), user("Go on."))
     lost = judged(case, *views[:-2], last, last).scores
-    assert lost.kept == {"recent path": Kept(1, 0, 0, 0)}
+    assert lost.kept == {"recent path": RecallCount(1, 0, 0, 0)}
     assert lost.recall == {
         "user messages": Recall(2, 2),
         "pins": Recall(0, 0),

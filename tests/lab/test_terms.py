@@ -5,7 +5,7 @@ from chat import call, history, says, user
 from recordings import view_of
 
 from proxy.lab.replay.terms import Terms, age_of, find_terms, find_wanted, kind_of
-from proxy.lab.replay.values import Kept
+from proxy.lab.replay.values import RecallCount
 
 READ = "def charge(berth):\n    return tariff_of(berth) * 2\n"
 
@@ -78,48 +78,48 @@ def test_a_term_has_an_age_by_the_last_message_that_holds_it(places, age):
 
 def test_a_message_that_stands_whole_has_its_terms_in_context():
     whole = task(last=ACTION)
-    assert kept(whole, whole[:-1]) == {"recent name": Kept(1, 1, 1, 1)}
+    assert kept(whole, whole[:-1]) == {"recent name": RecallCount(1, 1, 1, 1)}
 
 
 def test_a_line_that_stands_in_a_shorter_result_is_in_context():
     whole = task(last=ACTION)
     clipped = [*whole[:2], {**whole[2], "content": "...\n    return tariff_of(berth) * 2"}, *whole[3:-1]]
-    assert kept(whole, clipped) == {"recent name": Kept(1, 1, 1, 1)}
+    assert kept(whole, clipped) == {"recent name": RecallCount(1, 1, 1, 1)}
 
 
 def test_a_name_in_an_index_is_named_and_its_call_points_to_it():
     whole = task(last=ACTION)
     indexed = [*whole[:2], {**whole[2], "content": "[Read, names in it: tariff_of]"}, *whole[3:-1]]
-    assert kept(whole, indexed) == {"recent name": Kept(1, 0, 1, 1)}
+    assert kept(whole, indexed) == {"recent name": RecallCount(1, 0, 1, 1)}
 
 
 def test_a_result_that_is_gone_can_be_had_again_while_its_call_stands():
     whole = task(last=ACTION)
     cleared = [*whole[:2], {**whole[2], "content": "[cleared]"}, *whole[3:-1]]
-    assert kept(whole, cleared) == {"recent name": Kept(1, 0, 0, 1)}
+    assert kept(whole, cleared) == {"recent name": RecallCount(1, 0, 0, 1)}
 
 
 def test_what_is_gone_with_its_call_is_gone():
     whole = task(last=ACTION)
-    assert kept(whole, [whole[0], *says("I read a file."), *whole[3:-1]]) == {"recent name": Kept(1, 0, 0, 0)}
+    assert kept(whole, [whole[0], *says("I read a file."), *whole[3:-1]]) == {"recent name": RecallCount(1, 0, 0, 0)}
 
 
 def test_a_call_with_other_arguments_points_to_nothing():
     whole = task(last=ACTION)
     folded = [whole[0], *call("Read", path="[cut]", out="[cleared]")]
     folded[1]["tool_calls"][0]["id"] = folded[2]["tool_call_id"] = "call_1"
-    assert kept(whole, [*folded, *whole[3:-1]]) == {"recent name": Kept(1, 0, 0, 0)}
+    assert kept(whole, [*folded, *whole[3:-1]]) == {"recent name": RecallCount(1, 0, 0, 0)}
 
 
 def test_what_stands_only_in_the_last_six_messages_is_fresh():
     whole = history(user("Mend it."), call("Read", path="src/a.py", out=READ), ACTION)
-    assert kept(whole, whole[:-1]) == {"fresh name": Kept(1, 1, 1, 1)}
-    assert kept(whole, whole[:1]) == {"fresh name": Kept(1, 0, 0, 0)}
+    assert kept(whole, whole[:-1]) == {"fresh name": RecallCount(1, 1, 1, 1)}
+    assert kept(whole, whole[:1]) == {"fresh name": RecallCount(1, 0, 0, 0)}
 
 
 def test_what_stands_in_the_last_six_too_is_not_asked_for():
     whole = task(user("And tariff_of?"), last=ACTION)
-    assert kept(whole, whole[:1]) == {"recent name": Kept(1, 0, 0, 0)}
+    assert kept(whole, whole[:1]) == {"recent name": RecallCount(1, 0, 0, 0)}
     whole = [*task(last=ACTION)[:-2], *user("And tariff_of?"), *history(ACTION)]
     assert kept(whole, whole[:1]) == {}
 

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from proxy import events
-from proxy.config.hooks import Hook
+from proxy.config.hooks import HookConfig
 from proxy.telemetry.activity import incident_of
 from proxy.telemetry.hooks import payload_of
 from proxy.telemetry.log import line_of
@@ -39,7 +39,9 @@ def test_payloads_of_hooks_are_what_the_documents_say():
 
 
 def test_every_event_that_a_hook_can_ask_for_has_a_payload():
-    names = {name for annotation in get_args(Hook.model_fields["events"].annotation) for name in get_args(annotation)}
+    names = {
+        name for annotation in get_args(HookConfig.model_fields["events"].annotation) for name in get_args(annotation)
+    }
     started = events.CompactionStarted("c", "default", "stride", 100)
     made = {payload_of(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, opened())}
     assert made == names

@@ -75,13 +75,13 @@ def test_a_zstd_stream_of_unknown_size_is_opened():
 def test_a_body_that_ends_too_early_is_unreadable(name):
     packed = PACKERS[name](bytes(range(256)) * 4)
     for end in {1, len(packed) // 2, len(packed) - 1}:
-        with pytest.raises(bodies.Unreadable):
+        with pytest.raises(bodies.UndecodableBody):
             bodies.decode(packed[:end], name, limit=MIB)
 
 
 @given(st.binary(min_size=1, max_size=200), st.sampled_from(PACKED))
 def test_a_body_that_was_never_packed_is_unreadable_or_a_body(garbage, name):
-    with contextlib.suppress(bodies.Unreadable, bodies.TooLarge):
+    with contextlib.suppress(bodies.UndecodableBody, bodies.TooLarge):
         assert len(bodies.decode(garbage, name, limit=MIB)) <= MIB
 
 
@@ -129,7 +129,7 @@ def test_the_cost_of_many_members_grows_with_their_number(name, monkeypatch):
 def test_a_body_of_too_many_members_is_unreadable(name):
     empty = PACKERS[name](b"")
     assert bodies.decode(empty * bodies.MEMBERS_MAX, name, MIB) == b""
-    with pytest.raises(bodies.Unreadable, match="members"):
+    with pytest.raises(bodies.UndecodableBody, match="members"):
         bodies.decode(empty * (bodies.MEMBERS_MAX + 1), name, MIB)
 
 

@@ -10,7 +10,7 @@ import re
 
 from proxy.core.agents.observations import is_text_style, mark_observations
 from proxy.core.agents.tools import tool_names
-from proxy.core.model.messages import Call, Message, Request
+from proxy.core.model.messages import Message, Request, ToolCall
 
 _TALK = "(?:conversation|session|transcript|chat|context|discussion)"
 ASIDES = (
@@ -91,6 +91,6 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
     return any(re.search(pattern, ends) for pattern in patterns)
 
 
-def _focus(call: Call) -> str:
+def _focus(call: ToolCall) -> str:
     focus = call.named.get("focus")
     return focus if isinstance(focus, str) else ""

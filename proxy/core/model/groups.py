@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import is_
 
-from proxy.core.model.messages import Call, Message, literal
+from proxy.core.model.messages import Message, ToolCall, literal
 
 MISSING = "[No result of this call was recorded.]"
 
@@ -63,11 +63,11 @@ def last_user(messages: Sequence[Message]) -> int | None:
     return next((place for place in reversed(range(len(messages))) if messages[place].is_user), None)
 
 
-def callers(messages: Sequence[Message]) -> list[Call | None]:
+def callers(messages: Sequence[Message]) -> list[ToolCall | None]:
     """For each message the call it answers, if any. Ids repeat in real conversations, so only the nearest assistant
     message counts.
     """
-    found: list[Call | None] = []
+    found: list[ToolCall | None] = []
     waiting = _Waiting(())
     for message in messages:
         if message.role == "assistant":
@@ -82,14 +82,14 @@ class _Waiting:
     Looked up by id: a client may send thousands of parallel calls and answer them in any order.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[ToolCall]) -> None:
         self._calls = dict(enumerate(calls))
         self._places: dict[str, deque[int]] = {}
         for place, call in enumerate(calls):
             self._places.setdefault(call.answered_by, deque()).append(place)
         self._first = 0
 
-    def take(self, answers: str) -> Call | None:
+    def take(self, answers: str) -> ToolCall | None:
         """The call that a result with this id answers; one that names none answers the first that waits."""
         place = self._named(answers) if answers else self._oldest()
         return None if place is None else self._calls.pop(place)
@@ -175,7 +175,7 @@ def _stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     return (messages[start:stop] for start, stop in pairwise(bounds))
 
 
-def _missing_result(message: Message, call: Call) -> Message:
+def _missing_result(message: Message, call: ToolCall) -> Message:
     names = (
         {"role": "function", "name": call.name} if call.kind == "legacy" else {"role": "tool", "tool_call_id": call.id}
     )

@@ -25,7 +25,7 @@ _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"')
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """One call of a tool: `arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
 
     id: str
@@ -61,7 +61,7 @@ class Message:
     role: str
     content: bytes = b"null"
     """What it says, as JSON."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     """Of a result: the id, or the name, of the call it answers."""
     start: int = 0
@@ -191,24 +191,24 @@ def text_of(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _calls(value: dict[str, Any]) -> tuple[Call, ...]:
+def _calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:
     listed = value.get("tool_calls")
     calls = [_call(each) for each in listed] if isinstance(listed, list) else []
     legacy = value.get("function_call")
     if isinstance(legacy, dict):
-        calls.append(Call("", _str(legacy.get("name")), _str(legacy.get("arguments")), "legacy"))
+        calls.append(ToolCall("", _str(legacy.get("name")), _str(legacy.get("arguments")), "legacy"))
     return tuple(calls)
 
 
-def _call(value: Any) -> Call:  # noqa: ANN401 - any JSON a client sends
+def _call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
     if not isinstance(value, dict):
-        return Call("", "", "")
+        return ToolCall("", "", "")
     custom = value.get("custom")
     if isinstance(custom, dict):
-        return Call(_str(value.get("id")), _str(custom.get("name")), _str(custom.get("input")), "custom")
+        return ToolCall(_str(value.get("id")), _str(custom.get("name")), _str(custom.get("input")), "custom")
     function = value.get("function")
     function = function if isinstance(function, dict) else {}
-    return Call(_str(value.get("id")), _str(function.get("name")), _str(function.get("arguments")))
+    return ToolCall(_str(value.get("id")), _str(function.get("name")), _str(function.get("arguments")))
 
 
 def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from proxy.core.agents.tools import EXEMPT, matches_any
 from proxy.core.calls import with_arguments
-from proxy.core.model.messages import Call, Message
+from proxy.core.model.messages import Message, ToolCall
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 from proxy.core.placeholder import rows
@@ -43,7 +43,7 @@ class ClearArguments:
         shorter = self.shortened(old, draft, self._meant) if old else {}
         return draft.exchange(shorter)
 
-    def shortened(self, old: list[Message], draft: Draft, meant: Callable[[Call], bool]) -> Mapping[int, Message]:
+    def shortened(self, old: list[Message], draft: Draft, meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
         """These messages with the long texts folded in the calls that are meant; by the identity of the old ones."""
         gone = {id(message) for message in old}
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
@@ -66,10 +66,10 @@ class ClearArguments:
             and not message.signed
         ]
 
-    def _meant(self, call: Call) -> bool:
+    def _meant(self, call: ToolCall) -> bool:
         return len(call.arguments) > self.over and not matches_any(call.name, self.exempt)
 
-    def _told(self, call: Call, outlines: Outlines) -> str:
+    def _told(self, call: ToolCall, outlines: Outlines) -> str:
         if call.kind == "custom":
             return self._text(call.arguments, outlines)
         if not call.named:

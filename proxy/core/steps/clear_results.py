@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from proxy.core import placeholder
 from proxy.core.agents.tools import EXEMPT, matches_any, meaning
-from proxy.core.model.messages import Call, Message
+from proxy.core.model.messages import Message, ToolCall
 from proxy.core.outline import Outlines, texts_of
 from proxy.core.pipeline import Draft
 
@@ -18,7 +18,7 @@ TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes, {outcome}, {han
 REPEATED = "dedup_arrivals"
 A_LOOK = {"path": ".", "command": "view"}
 
-Answer = tuple[Message, Call | None]
+Answer = tuple[Message, ToolCall | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ClearResults:
         return message if copy is None else message.with_text(f"[Cleared too: the same as #{copy} was.]", self.name)
 
 
-def part(call: Call | None) -> float:
+def part(call: ToolCall | None) -> float:
     """How much of an outline a result deserves: an edit quotes what was read, seldom what a command has printed."""
     return 1.0 if call is None or _reads(call.name) else 0.25
 

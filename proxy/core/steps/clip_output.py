@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.core.agents.tools import matches_any
-from proxy.core.model.messages import Call, Message
+from proxy.core.model.messages import Message, ToolCall
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import rows
@@ -57,7 +57,7 @@ class ClipOutput:
             message.is_bulk and not message.literal and len(message.content) > (0 if self.lines else self._limit(draft))
         )
 
-    def _clip(self, message: Message, call: Call | None, draft: Draft) -> Message:
+    def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
         if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
         text = message.text

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from proxy.core import placeholder
 from proxy.core.agents.tools import EXEMPT, matches_any
-from proxy.core.model.messages import Call, Message
+from proxy.core.model.messages import Message, ToolCall
 from proxy.core.pipeline import Draft
 
 Subsumption = tuple[str, str, str, str, str]
@@ -42,12 +42,12 @@ class DedupArrivals:
     def __call__(self, draft: Draft) -> Draft:
         if not self.reach(draft):
             return draft
-        first: dict[bytes, tuple[Message, Call | None]] = {}
+        first: dict[bytes, tuple[Message, ToolCall | None]] = {}
         for message in draft.before:
             if self._long(message):
                 first.setdefault(message.content, (message, None))
 
-        def point(message: Message, call: Call | None) -> Message:
+        def point(message: Message, call: ToolCall | None) -> Message:
             if not self._long(message):
                 return message
             earlier, by = first.setdefault(message.content, (message, call))
@@ -91,7 +91,7 @@ class DedupOld:
                 shorter[id(message)] = message.with_text(told, self.name)
         return draft.exchange(shorter)
 
-    def _meant(self, message: Message, call: Call | None, draft: Draft) -> bool:
+    def _meant(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
             return False
         return len(message.content) > self.over and not matches_any(call.name, self.exempt)
@@ -105,7 +105,7 @@ class _Later:
         self._same: set[tuple[str, str]] = set()
         self._ranges: dict[tuple[str, str], _Ranges] = {}
 
-    def covers(self, call: Call) -> bool:
+    def covers(self, call: ToolCall) -> bool:
         exact = (call.name, call.arguments)
         covered = exact in self._same
         self._same.add(exact)
@@ -115,7 +115,7 @@ class _Later:
         path, start, stop = extent
         return self._ranges.setdefault((call.name, path), _Ranges()).add(start, stop) or covered
 
-    def _extent(self, call: Call) -> tuple[str, float, float] | None:
+    def _extent(self, call: ToolCall) -> tuple[str, float, float] | None:
         """Which lines of which path a call asks for; everything, where it names none."""
         declared = next((each for each in self._subsumes if matches_any(call.name, each[:1])), None)
         named = call.named if declared else {}
@@ -152,10 +152,10 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
-def _pointer(earlier: Message, call: Call | None) -> str:
+def _pointer(earlier: Message, call: ToolCall | None) -> str:
     of = f" of {_named(call)}" if call else ""
     return f"[Word for word the same as the earlier result #{earlier.start}{of}.]"
 
 
-def _named(call: Call) -> str:
+def _named(call: ToolCall) -> str:
     return f"{call.name}({placeholder.argument(call)})"

@@ -26,7 +26,7 @@ from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.run import ResultFile, replay_all
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
-from proxy.lab.replay.summaries import ModelSummarizer, StandIn, Summarizer
+from proxy.lab.replay.summaries import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Conversation, Result, Scores
 from proxy.lab.saved import UnreadableError
@@ -127,7 +127,7 @@ def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     return found[:: max(1, len(found) // args.limit) if args.limit else 1]
 
 
-def _remarks(read: Sequence[sessions.Session]) -> Iterator[str]:
+def _remarks(read: Sequence[sessions.RecordedSession]) -> Iterator[str]:
     """Remarks on what was left out or repaired while reading, with counts."""
     noted = Counter("files of unknown form, skipped" for session in read if not session.format)
     for session in read:
@@ -174,7 +174,7 @@ def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
     )
 
 
-def _build_summarizer(args: argparse.Namespace) -> Summarizer | None:
+def _build_summarizer(args: argparse.Namespace) -> ReplaySummarizer | None:
     if args.summarizer == "none":
         return None
     return (

@@ -16,7 +16,7 @@ from typing import Literal
 
 from proxy.core.model.messages import Message, Request
 from proxy.lab.demo.run import TASK, Run, encode
-from proxy.lab.demo.speech import ModelReply, Usage, refusal
+from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.tokenizer import Tokenizer
 from proxy.wire import chat
@@ -55,7 +55,7 @@ class HeardRequest:
 
     kind: Kind
     status: int
-    usage: Usage
+    usage: DemoUsage
     step: int = 0
     broke: bool = False
     """What the turn before had sent is no prefix of it."""
@@ -115,10 +115,12 @@ class SimulatedModel:
         tokens = sum(counts)
         fault = find_breach(request.messages)
         said = self._refuse(request, fault, tokens) or self._reply(kind, request)
-        usage, broke = Usage(tokens), False
+        usage, broke = DemoUsage(tokens), False
         if not said.is_refusal:
             links = link_prefixes(pieces)
-            usage = Usage(tokens, self._memory.count_cached(links, counts), self._tokenizer.count(encode(said.message)))
+            usage = DemoUsage(
+                tokens, self._memory.count_cached(links, counts), self._tokenizer.count(encode(said.message))
+            )
             broke = kind == "turn" and self._breaks(links)
         too_long = self._needed_tokens(request, tokens) > self.manner.window
         self.heard.append(HeardRequest(kind, said.status, usage, self._step(request), broke, at, too_long, bool(fault)))

@@ -12,7 +12,7 @@ from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import NAME
 from proxy.lab.demo.run import Run
-from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally
 
 TITLE = "compaction-proxy demo"
@@ -46,7 +46,7 @@ class Scenery:
     """Values that are known before the first turn."""
 
     run: Run
-    untouched: Sequence[Usage]
+    untouched: Sequence[DemoUsage]
     window: int
     prices: TokenPrices
 

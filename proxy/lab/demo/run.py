@@ -61,7 +61,7 @@ them needs another's result.
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ScriptedCall:
     """One tool call and its result."""
 
     tool: str
@@ -70,11 +70,11 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptedStep:
     """One answer of the model; the last one has no calls."""
 
     says: str
-    acts: tuple[ToolCall, ...] = ()
+    acts: tuple[ScriptedCall, ...] = ()
 
 
 def _tool(name: str, does: str, **properties: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ TOOLS = (
     _tool("TodoWrite", "Replaces the list of what is to do.", todos="array: every item with its status"),
     _tool("WebFetch", "Reads a page from the web.", url="string: its address", prompt="string: what you want to know"),
 )
-DONE = Step(
+DONE = ScriptedStep(
     "Every module is through: a charge that was made once is not made again, each place has a test, the types hold. "
     "HB-20417 now comes to 642.25."
 )
@@ -130,7 +130,7 @@ DONE = Step(
 class Run:
     """All of a run, from the first word to the last."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptedStep, ...]
     seed: int
 
     def call_id(self, step: int, place: int) -> str:
@@ -138,7 +138,7 @@ class Run:
         return f"call_{blake2b(f'{self.seed}/{step}/{place}'.encode(), digest_size=12).hexdigest()}"
 
     @cached_property
-    def places(self) -> dict[str, tuple[int, ToolCall]]:
+    def places(self) -> dict[str, tuple[int, ScriptedCall]]:
         """By the id of each call: its step, and what it does."""
         return {
             self.call_id(number, place): (number, act)
@@ -185,10 +185,10 @@ def sample(turns: int = TURNS, seed: int = SEED) -> Run:
 
 
 @cache
-def _recorded_steps(seed: int) -> tuple[Step, ...]:
+def _recorded_steps(seed: int) -> tuple[ScriptedStep, ...]:
     packed = resources.files("proxy.lab.demo").joinpath("runs.json.xz").read_bytes()
     steps = json.loads(lzma.decompress(packed))[str(seed)]
-    return tuple(Step(says, tuple(ToolCall(*act) for act in acts)) for says, acts in steps)
+    return tuple(ScriptedStep(says, tuple(ScriptedCall(*act) for act in acts)) for says, acts in steps)
 
 
 def encode_request(messages: tuple[bytes, ...], model: str) -> bytes:

@@ -12,7 +12,7 @@ _CREATED_SECONDS = 1_763_683_200  # no clock: the same run is the same bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DemoUsage:
     """Tokens, as the upstream counts them."""
 
     prompt: int = 0
@@ -36,7 +36,7 @@ class ModelReply:
     message: Mapping[str, Any] = field(default_factory=dict)
     """The model's message; of a refusal, the error."""
     finish: str = "stop"
-    usage: Usage = field(default_factory=Usage)
+    usage: DemoUsage = field(default_factory=DemoUsage)
     seconds: float = 0.0
 
     @property

@@ -7,7 +7,7 @@ from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, HeardRequest
 from proxy.lab.demo.run import TOOLS, Run, encode
-from proxy.lab.demo.speech import Usage
+from proxy.lab.demo.speech import DemoUsage
 from proxy.tokenizer import Tokenizer
 
 MILLION_TOKENS = 1_000_000
@@ -26,7 +26,7 @@ class Bill:
     answer: int = 0
 
     @classmethod
-    def of(cls, usages: Iterable[Usage]) -> "Bill":
+    def of(cls, usages: Iterable[DemoUsage]) -> "Bill":
         bill = cls()
         for each in usages:
             bill = cls(bill.prompt + each.prompt, bill.cached + each.cached, bill.answer + each.answer)
@@ -91,13 +91,13 @@ def measure_waits(turns: Iterable[AgentTurn], heard: Iterable[HeardRequest]) -> 
     return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM_REQUESTS]
 
 
-def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[Usage]:
+def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[DemoUsage]:
     """Usage of each turn without the proxy, for a model with a large enough window."""
     tools = tokenizer.count(encode(TOOLS))
-    usages: list[Usage] = []
+    usages: list[DemoUsage] = []
     for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):
         prompt = tools + sum(map(tokenizer.count, messages))
         before = usages[-1].prompt if usages else 0
         cached = before // CACHED_STEP * CACHED_STEP if before >= CACHED_LEAST else 0
-        usages.append(Usage(prompt, cached, tokenizer.count(encode(run.answer(step)))))
+        usages.append(DemoUsage(prompt, cached, tokenizer.count(encode(run.answer(step)))))
     return usages

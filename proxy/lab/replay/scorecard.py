@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.lab.replay.prices import PRICES, share, summaries_share
 from proxy.lab.replay.scoring import sum_scores
-from proxy.lab.replay.values import AGES, DIALECTS, KINDS, PICO, RECALLED, Kept, Result, Scores
+from proxy.lab.replay.values import AGES, DIALECTS, KINDS, PICO, RECALLED, RecallCount, Result, Scores
 
 Cell = Decimal | int | str
 NONE = "-"
@@ -89,15 +89,15 @@ COLUMNS = (*COST, *SHAPE, *KEPT)
 TABLES = {"What it costs": COST, "What is sent": SHAPE, "What is kept": KEPT}
 
 
-def _in_context_share(kept: Kept) -> Cell:
+def _in_context_share(kept: RecallCount) -> Cell:
     return _share(kept.in_context, kept.asked)
 
 
-def _named_share(kept: Kept) -> Cell:
+def _named_share(kept: RecallCount) -> Cell:
     return _share(kept.named, kept.asked)
 
 
-def _pointed_share(kept: Kept) -> Cell:
+def _pointed_share(kept: RecallCount) -> Cell:
     return _share(kept.pointed, kept.asked)
 
 

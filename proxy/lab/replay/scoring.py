@@ -22,7 +22,7 @@ from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.terms import Terms
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
-from proxy.lab.replay.values import RECALLED, Estimate, Kept, Point, Recall, Result, Scores, Tokens
+from proxy.lab.replay.values import RECALLED, Estimate, Point, Recall, RecallCount, Result, Scores, Tokens
 from proxy.tokenizer import Tokenizers, prior_calibration
 from proxy.windows import resolve_window
 
@@ -204,11 +204,11 @@ def _sum_recall(rows: Sequence[Scores]) -> dict[str, Recall]:
     return {name: found[name] for name in RECALLED if name in found}
 
 
-def _sum_kept(rows: Sequence[Scores]) -> dict[str, Kept]:
-    found: dict[str, Kept] = {}
+def _sum_kept(rows: Sequence[Scores]) -> dict[str, RecallCount]:
+    found: dict[str, RecallCount] = {}
     for row in rows:
         for name, kept in row.kept.items():
-            found[name] = found.get(name, Kept()).plus(kept)
+            found[name] = found.get(name, RecallCount()).plus(kept)
     return dict(sorted(found.items()))
 
 

@@ -33,7 +33,7 @@ from proxy.core.summaries.question import Question
 from proxy.core.summaries.summary import Summary
 from proxy.core.window import Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
-from proxy.lab.replay.summaries import Summarizer, SummaryRequest
+from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
 
 WAIT_SECONDS = 8.0
 """How long a request that may not fit waits for its summary: the default of policies."""
@@ -62,7 +62,7 @@ class Trial:
     window: int
     prices: Prices | None = None
     """None: the model's own, as in production."""
-    summarizer: Summarizer | None = None
+    summarizer: ReplaySummarizer | None = None
     patience: float = WAIT_SECONDS
     times: bool = True
     """Whether it is told how long a conversation has been idle."""
@@ -102,7 +102,7 @@ class SimulatedStore:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingSummary:
+class SimulatedSummary:
     """A summary that is being written: when it will be ready, and what it will be."""
 
     key: str
@@ -120,7 +120,7 @@ class Simulation:
         self._history = history
         self._prices = trial.prices or prices
         self._store = SimulatedStore()
-        self._pending: PendingSummary | None = None
+        self._pending: SimulatedSummary | None = None
 
     def forward(self, turn: RequestTurn) -> Sent:
         """Drive one request through the orchestration, as if the upstream accepted it."""
@@ -168,7 +168,7 @@ class Simulation:
         room = Window(total=self._trial.window).usable_tokens(question.rules.max_tokens)
         answer = summarizer.answer(question, turn, self._history, room)
         key = identity.summary_key(question.covers)
-        self._pending = PendingSummary(key, question.covers, turn.seconds + answer.seconds, answer.text, failures)
+        self._pending = SimulatedSummary(key, question.covers, turn.seconds + answer.seconds, answer.text, failures)
         self._store.note(key, SummaryCandidate.claim("simulated").to_bytes(), DAY_SECONDS)
         return answer.calls
 

@@ -44,7 +44,7 @@ class SummaryAnswer:
     seconds: float
 
 
-class Summarizer(Protocol):
+class ReplaySummarizer(Protocol):
     def answer(
         self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None
     ) -> SummaryAnswer: ...

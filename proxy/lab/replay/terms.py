@@ -23,7 +23,7 @@ from typing import Any
 from proxy.core.calls import strings
 from proxy.core.model.groups import callers
 from proxy.core.model.messages import Message, text_of
-from proxy.lab.replay.values import Kept
+from proxy.lab.replay.values import RecallCount
 
 FRESH_MESSAGES = 6
 REASONING = ("reasoning_content", "reasoning")
@@ -47,29 +47,29 @@ class Terms:
         self._callers = callers(messages)
         self._where: dict[str, list[int]] = {}
 
-    def measure(self, place: int, view: Sequence[Message]) -> Mapping[str, Kept]:
+    def measure(self, place: int, view: Sequence[Message]) -> Mapping[str, RecallCount]:
         """Terms the action at this place used, by age and kind, and how many of them the view still held."""
         asked = [
             (term, places, age)
             for term in find_wanted(self._messages[place])
             if (places := self._before(term, place)) and (age := age_of(places, place))
         ]
-        found: dict[str, Kept] = {}
+        found: dict[str, RecallCount] = {}
         if asked:
             seen = _Seen(view, self._places)
             for term, places, age in asked:
                 name = f"{age} {kind_of(term)}"
-                found[name] = found.get(name, Kept()).plus(self._of(term, places, seen))
+                found[name] = found.get(name, RecallCount()).plus(self._of(term, places, seen))
         return found
 
-    def _of(self, term: str, places: list[int], seen: "_Seen") -> Kept:
+    def _of(self, term: str, places: list[int], seen: "_Seen") -> RecallCount:
         stands = not seen.whole.isdisjoint(places) or self._line_stands(term, places, seen)
         named = stands or any(term in texts_of(message.raw) for message in seen.ours)
         pointed = stands or any(
             call is not None and (call.name, call.arguments) in seen.calls
             for call in (self._callers[place] for place in places)
         )
-        return Kept(1, int(stands), int(named), int(pointed))
+        return RecallCount(1, int(stands), int(named), int(pointed))
 
     def _before(self, term: str, place: int) -> list[int]:
         if term not in self._where:

@@ -21,7 +21,7 @@ from proxy.config import Upstream as Address
 from proxy.core.model.messages import Message, Request, understood
 from proxy.core.pipeline import quarter
 from proxy.errors import ProxyError
-from proxy.lab.demo.speech import ModelReply, Usage, refusal
+from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache
 from proxy.lab.replay.history import ReplayHistory, RequestTurn, encode
@@ -126,7 +126,7 @@ class Recorder:
             message = self.summary(request, stage)
             stage.charge_summary(SummaryRequest(pieces, quarter(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = Usage(tokens, cached, quarter(encode(message)))
+        usage = DemoUsage(tokens, cached, quarter(encode(message)))
         return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
     def is_turn(self, request: Request, stage: PlayedTurn) -> bool:

@@ -94,7 +94,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecallCount:
     """How many terms an action reached for, and how many of them the view still had."""
 
     asked: int = 0
@@ -105,8 +105,8 @@ class Kept:
     pointed: int = 0
     """In context, or the view shows a call that would bring it back."""
 
-    def plus(self, other: "Kept") -> "Kept":
-        return Kept(
+    def plus(self, other: "RecallCount") -> "RecallCount":
+        return RecallCount(
             self.asked + other.asked,
             self.in_context + other.in_context,
             self.named + other.named,
@@ -169,7 +169,7 @@ class Scores:
     """By dialect: requests in which something is wrong that was right before."""
     recall: Mapping[str, Recall] = field(default_factory=dict)
     """By what is recalled (`RECALLED`)."""
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    kept: Mapping[str, RecallCount] = field(default_factory=dict)
     """By age and kind of term, as "old path"."""
     estimate: Estimate = Estimate()
     raw_bill: int = 0
@@ -186,10 +186,10 @@ class Scores:
         """Tokens of a request that was forwarded, on average."""
         return self.forwarded.read // max(1, self.requests)
 
-    def kept_of(self, ages: Iterable[str] = AGES, kinds: Iterable[str] = KINDS) -> Kept:
+    def kept_of(self, ages: Iterable[str] = AGES, kinds: Iterable[str] = KINDS) -> RecallCount:
         """Over some ages and kinds of terms."""
         wanted = {f"{age} {kind}" for age in ages for kind in kinds}
-        found = Kept()
+        found = RecallCount()
         for name, kept in self.kept.items():
             found = found.plus(kept) if name in wanted else found
         return found

@@ -69,7 +69,7 @@ FORMATS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RecordedSession:
     """Conversations of one file, or of the small files of one session."""
 
     place: Path
@@ -86,7 +86,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
         yield from session.conversations
 
 
-def read_sessions(path: Path) -> Iterator[Session]:
+def read_sessions(path: Path) -> Iterator[RecordedSession]:
     """A file, or every file below a folder. A file that is named itself must be known; a folder may hold others."""
     if not path.is_dir():
         found = parse_file(path)
@@ -99,11 +99,11 @@ def read_sessions(path: Path) -> Iterator[Session]:
         try:
             found = parse_file(place)
         except UnreadableError:
-            yield Session(place, "")
+            yield RecordedSession(place, "")
             continue
         known = _detect_format(found)
         if known is None:
-            yield Session(place, "")
+            yield RecordedSession(place, "")
         elif known.pieces is None:
             yield _build_session(found, known)
         else:
@@ -126,7 +126,7 @@ def _merge_files(place: Path, sheets: Sequence[ParsedFile]) -> ParsedFile:
     )
 
 
-def _build_session(found: ParsedFile, known: Format) -> Session:
+def _build_session(found: ParsedFile, known: Format) -> RecordedSession:
     notes: Counter[str] = Counter({_BROKEN: found.broken} if found.broken else {})
     conversations = []
     for chapter in known.chapters(found):
@@ -137,4 +137,4 @@ def _build_session(found: ParsedFile, known: Format) -> Session:
         else:
             notes.update(mended)
             conversations.append(made)
-    return Session(found.place, known.name, tuple(conversations), dict(notes))
+    return RecordedSession(found.place, known.name, tuple(conversations), dict(notes))

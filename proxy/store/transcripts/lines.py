@@ -47,11 +47,11 @@ class History:
     policy: str = ""
     """The policy by which it was treated, with its version."""
 
-    def part_after(self, links: Container[str] = (), heads: Container[str] = ()) -> "Part":
+    def part_after(self, links: Container[str] = (), heads: Container[str] = ()) -> "HistoryPart":
         """The messages behind the newest of these links, and the system prompts that are not in `heads`."""
         start = _count_until_known(self.links, links)
         named = {hash_head(message): message for message in self.head}
-        return Part(
+        return HistoryPart(
             tenant=self.tenant,
             conversation=self.conversation,
             is_beginning=not start,
@@ -65,7 +65,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HistoryPart:
     """The end of a history, or all of it. It can be written where `after` and all of `under` already are."""
 
     tenant: str

@@ -86,7 +86,7 @@ class Assembly:
         if self._encoding and body:
             try:
                 body = bodies.decode(body, self._encoding, self._room)
-            except (KeyError, bodies.TooLarge, bodies.Unreadable):
+            except (KeyError, bodies.TooLarge, bodies.UndecodableBody):
                 return NOTHING
         if not self._is_stream:
             return _whole(body) if ended and not self._lost else NOTHING

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.core.model import splice
-from proxy.core.model.messages import Call, Message, Request, understood
+from proxy.core.model.messages import Message, Request, ToolCall, understood
 from proxy.core.summaries.question import Try
 
 _NULL = msgspec.Raw(b"null")
@@ -219,7 +219,7 @@ def _elements(raw: bytes) -> Iterator[bytes]:
         return (raw[start:stop] for start, stop in splice.elements(raw))
 
 
-def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[Call, ...], str]:
+def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
     """The fields of a message, by the fast parser where it has the usual shape."""
     try:
         found = _message.decode(raw)
@@ -232,18 +232,18 @@ def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[Call, ...], str]
     return raw, role, bytes(found.content), calls, answers or ""
 
 
-def _calls(found: _Message) -> tuple[Call, ...]:
+def _calls(found: _Message) -> tuple[ToolCall, ...]:
     calls = [_call(each) for each in found.tool_calls or ()]
     if found.function_call is not None:
-        calls.append(Call("", found.function_call.name, found.function_call.arguments, "legacy"))
+        calls.append(ToolCall("", found.function_call.name, found.function_call.arguments, "legacy"))
     return tuple(calls)
 
 
-def _call(found: _Call) -> Call:
+def _call(found: _Call) -> ToolCall:
     if found.custom is not None:
-        return Call(found.id, found.custom.name, found.custom.input, "custom")
+        return ToolCall(found.id, found.custom.name, found.custom.input, "custom")
     function = found.function or _Function()
-    return Call(found.id, function.name, function.arguments)
+    return ToolCall(found.id, function.name, function.arguments)
 
 
 def answer_within(source: bytes, most: int) -> bytes:

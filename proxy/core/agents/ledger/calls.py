@@ -22,7 +22,7 @@ from proxy.core.agents.ledger.deeds import (
     spelled,
 )
 from proxy.core.agents.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
-from proxy.core.model.messages import Call
+from proxy.core.model.messages import ToolCall
 
 _ARGUMENTS = 6
 _ARGUMENT = 80
@@ -44,7 +44,7 @@ _NOTICED = re.compile(r"<task-id>([\w-]+)</task-id>")
 class Act:
     """A call with what came of it."""
 
-    call: Call
+    call: ToolCall
     values: dict[str, Any]
     result: str
     code: int | None
@@ -63,7 +63,7 @@ class Act:
         return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT)})"
 
 
-def find_call_deeds(call: Call, result: str) -> Iterator[Deed]:
+def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
     """Everything a ledger says of one call."""
     code = placeholder.exit_code(result)
     act = Act(call, call.named, result, code, placeholder.has_failed(result) if code is None else code != 0)

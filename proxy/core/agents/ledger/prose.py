@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from proxy.core.agents.ledger.deeds import CHANGED, Deed
-from proxy.core.model.messages import Call
+from proxy.core.model.messages import ToolCall
 
 _FENCE = "```"
 _EDIT = re.compile(r"^([^\s<>`*=][^\n<>`*]{0,200})\n(?:```[^\n]*\n)?<{5,9} ?SEARCH", re.MULTILINE)
@@ -25,17 +25,17 @@ def edits(text: str) -> Iterator[Deed]:
         yield from (Deed(CHANGED, path.strip()) for path in _EDIT.findall(text))
 
 
-def spoken_call(text: str, *, answered: bool) -> Call | None:
+def spoken_call(text: str, *, answered: bool) -> ToolCall | None:
     """The call that a message makes in its text: a tag of a tool, or, where output follows, the last fenced block."""
     if found := _TAG.search(text):
         arguments = dict(_ARGUMENT.findall(text, found.end(1), found.end(1) + _REACH))
-        return Call("", found[1], json.dumps(arguments))
+        return ToolCall("", found[1], json.dumps(arguments))
     block = text.rsplit(_FENCE, 2) if answered else []
     command = block[1].partition("\n")[2].strip() if len(block) > 2 else ""  # noqa: PLR2004 (before, in it, behind)
-    return Call("", "shell", json.dumps({"command": command})) if command else None
+    return ToolCall("", "shell", json.dumps({"command": command})) if command else None
 
 
-def told_call(text: str) -> Call | None:
+def told_call(text: str) -> ToolCall | None:
     """A command that a user ran for the agent and showed it."""
     found = _RAN.match(text)
-    return None if found is None else Call("", "shell", json.dumps({"command": found[1]}))
+    return None if found is None else ToolCall("", "shell", json.dumps({"command": found[1]}))

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from proxy.core.agents.tools import EXEMPT, matches_any
 from proxy.core.calls import without
-from proxy.core.model.messages import Call, Message
+from proxy.core.model.messages import Message, ToolCall
 from proxy.core.outline import Outlines
 from proxy.core.pipeline import Draft
 from proxy.core.steps.clear_arguments import ClearArguments
@@ -72,11 +72,11 @@ class ToolHints:
         arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
         return left.exchange(arguments.shortened(asking, left, self._request_stripped) if asking else {})
 
-    def _modes(self, call: Call) -> tuple[str, str]:
+    def _modes(self, call: ToolCall) -> tuple[str, str]:
         _, request, response = next((hint for hint in self.hints if matches_any(call.name, hint[:1])), ("", "", ""))
         return request or self.request, response or self.response
 
-    def _response_goes(self, message: Message, call: Call | None, draft: Draft) -> bool:
+    def _response_goes(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         return call is not None and self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
 
     def _request_goes(self, message: Message, draft: Draft) -> bool:
@@ -85,7 +85,7 @@ class ToolHints:
             return False
         return any(self._request_stripped(call) and len(call.arguments) > self.over for call in message.calls)
 
-    def _request_stripped(self, call: Call) -> bool:
+    def _request_stripped(self, call: ToolCall) -> bool:
         return self._modes(call)[0] == "strip"
 
     def _removed(self, draft: Draft) -> Draft:
