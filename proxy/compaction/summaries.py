@@ -18,8 +18,8 @@ from time import perf_counter
 
 from proxy import events
 from proxy.core.accounting import NOT_REPORTED, Usage
-from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Identity, SummaryCandidate
-from proxy.core.model.messages import Request, understood
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Identity, SummaryCandidate
+from proxy.core.model.messages import Request, read_message
 from proxy.core.pipeline import Count
 from proxy.core.summaries.question import Question, Try, tries
 from proxy.core.summaries.summary import Summary
@@ -174,7 +174,7 @@ def _read_answer(answer: Answer) -> Said:
     if not answer.choices:
         return Said("", "length" if not answer.whole else "")
     first = answer.choices[0]
-    message = understood({"role": "assistant", **json.loads(first.message)}, first.message)
+    message = read_message({"role": "assistant", **json.loads(first.message)}, first.message)
     return Said(message.text, first.finish or ("" if answer.whole else "length"), calls=bool(message.calls))
 
 
@@ -361,4 +361,4 @@ def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandida
     if verdict.why in REST_SECONDS:
         return None
     failed = SummaryCandidate("failed", failures=order.failures + 1)
-    return failed, FAILED_SECONDS if failed.failures < MOST_FAILURES else DAY_SECONDS
+    return failed, FAILED_SECONDS if failed.failures < MAX_FAILURES else DAY_SECONDS

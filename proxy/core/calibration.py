@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 
-LEAST_WEIGHT = 0.2  # of a new observation, once there are five
+MIN_WEIGHT = 0.2  # of a new observation, once there are five
 LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
 # Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
 PLAUSIBLE = (0.5, 3.0)
@@ -30,7 +30,7 @@ class Calibration:
     def learn(self, counted: int, told: int) -> "Calibration":
         if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, told):
             return self
-        weight = max(LEAST_WEIGHT, 1 / (self.observations + 1))
+        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
         return replace(
             self, ratio=self.ratio + weight * (told / counted - self.ratio), observations=self.observations + 1
         )

@@ -26,7 +26,7 @@ from proxy.core.economics import Prices
 from proxy.core.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
-    MOST_FAILURES,
+    MAX_FAILURES,
     NO_CANDIDATE,
     Found,
     Identity,
@@ -570,7 +570,7 @@ class Exchange:
             return
         summary, standing = plan_.block.summary, self.memory.block
         if summary is not None and (standing is None or summary != standing.summary):
-            given_up = SummaryCandidate("failed", failures=MOST_FAILURES).to_bytes()
+            given_up = SummaryCandidate("failed", failures=MAX_FAILURES).to_bytes()
             yield StoreFact(self.identity.summary_key(summary.covers), given_up, DAY_SECONDS)
 
     def _store_block(self) -> Steps[None]:
@@ -753,7 +753,7 @@ class Exchange:
         last = memory.last
         useless = last.useless_blocks if last is not None else 0
         may_ask = (
-            can_summarize and not self.observes and candidate.failures < MOST_FAILURES and useless < USELESS_BLOCKS_MAX
+            can_summarize and not self.observes and candidate.failures < MAX_FAILURES and useless < USELESS_BLOCKS_MAX
         )
         facts = replace(
             self._request_facts(self.window),

@@ -69,7 +69,7 @@ _OF_GIT = re.compile(
 _GONE = "\0"
 _RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
 _CACHED_LINES = 4_096
-_LONGEST_CACHED_LINE = 1_000
+_CACHED_LINE_CHARACTERS = 1_000
 
 
 def head_digest(head: Sequence[Message], key: bytes) -> str:
@@ -87,7 +87,7 @@ def stable_lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
         in_git = bool(_OF_GIT.match(line)) if in_git else bool(_GIT.match(line))
         if not in_git and line.strip() and not _BILLING.match(line):
-            yield _stable(line) if len(line) <= _LONGEST_CACHED_LINE else _without_moments(line)
+            yield _stable(line) if len(line) <= _CACHED_LINE_CHARACTERS else _without_moments(line)
 
 
 @lru_cache(maxsize=_CACHED_LINES)

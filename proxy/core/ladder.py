@@ -17,7 +17,7 @@ from proxy.core.rules import Keep
 from proxy.core.state import ConversationState
 from proxy.core.summaries.summary import Summarize, join_summaries
 
-_ENOUGH = 0.9
+_ENOUGH_SHARE = 0.9
 # How many times less than all of the middle is folded, before all of it is.
 TRIES = 3
 DEEPEST = Keep(tokens=0, groups=1)
@@ -42,7 +42,7 @@ def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung
     rungs: list[Rung] = []
     for rung in _rungs(state, size, goal, reason):
         rungs.append(rung)
-        if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH):
+        if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH_SHARE):
             break
     best = max(rungs, key=_freed_tokens)
     usable = state.facts.usable_tokens

@@ -21,7 +21,7 @@ from proxy.core.window import Window, window_from_bytes
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
-MOST_FAILURES = 2
+MAX_FAILURES = 2
 """After this many failed calls for a summary in a row, no model is asked again for a day."""
 OBSERVED = "observed"
 """Keys of blocks that were only observed begin with tenant/observed, apart from those in force."""

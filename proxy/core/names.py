@@ -7,10 +7,10 @@ import re
 
 _WORD = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
-LONGEST = 120
+NAME_CHARACTERS = 120
 
 
 def names(text: str) -> dict[str, None]:
     """Once each, in the order of their first appearance; what is longer than any name is data."""
     words = dict.fromkeys(_WORD.findall(text))
-    return {word: None for word in words if len(word) <= LONGEST and _SPECIFIC.search(word)}
+    return {word: None for word in words if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word)}

@@ -37,17 +37,17 @@ _ALIKE = {
     "t": "\u0442",
     "u": "\u03c5\u057d",
 }
-_FULL_WIDTH = 0xFEE0
+_FULL_WIDTH_OFFSET = ord("\uff21") - ord("A")
 _UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
 
 
-def _spelled(word: str) -> str:
+def _match_spellings(word: str) -> str:
     """A pattern for a word in any spelling: with letters that look the same, and with unseen marks between them."""
-    wide = (chr(ord(letter) + _FULL_WIDTH) + chr(ord(letter.upper()) + _FULL_WIDTH) for letter in word)
+    wide = (chr(ord(letter) + _FULL_WIDTH_OFFSET) + chr(ord(letter.upper()) + _FULL_WIDTH_OFFSET) for letter in word)
     return _UNSEEN.join(f"[{letter}{more}{_ALIKE.get(letter, '')}]" for letter, more in zip(word, wide, strict=True))
 
 
-_END, _OF, _THE, _BACKGROUND = map(_spelled, ("end", "of", "the", "background"))
+_END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))
 _GAP = r"[\W_]{1,8}"
 _CLOSERS = re.compile(
     rf"(?<![^\W_]){_END}s?{_GAP}{_OF}{_GAP}(?:{_THE}{_GAP})?{_BACKGROUND}"

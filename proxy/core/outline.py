@@ -15,7 +15,7 @@ from proxy.core.calls import argument_texts
 from proxy.core.model.messages import Message
 from proxy.core.names import names
 
-_LINE_COST = 8
+_LINE_COST_CHARACTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Outlines:
             new = [name for name in names(line) if name not in self.standing]
             if new:
                 rows.append((place, line, new))
-        return sorted(rows, key=lambda row: (-len(row[2]) / (len(row[1]) + _LINE_COST), row[0]))
+        return sorted(rows, key=lambda row: (-len(row[2]) / (len(row[1]) + _LINE_COST_CHARACTERS), row[0]))
 
 
 def texts_of(message: Message) -> list[str]:

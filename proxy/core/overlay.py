@@ -20,7 +20,7 @@ from proxy.core.pipeline import Step
 from proxy.core.steps import step_from_json, step_to_json
 from proxy.core.summaries.summary import Summary
 
-FORMAT = 2
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Block:
 
     def to_bytes(self) -> bytes:
         value = {
-            "format": FORMAT,
+            "format": FORMAT_VERSION,
             "covers": self.covers,
             "parts": [_write_part(part) for part in self.parts],
             "always": [step_to_json(step) for step in self.always],
@@ -79,7 +79,7 @@ class Block:
         """The block again; None for one of another format, for garbage, and for a step that a later release knows."""
         try:
             value = json.loads(data)
-            if value["format"] != FORMAT:
+            if value["format"] != FORMAT_VERSION:
                 return None
             block = cls._of(value)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):

@@ -15,9 +15,9 @@ from functools import lru_cache
 from proxy.core.model.groups import last_user
 from proxy.core.model.messages import HEAD, NOTE, Message
 
-MOST_PASSAGES = 250
+MAX_PASSAGES = 250
 """Each passage is looked for in each message that may hold it, several times for a block."""
-_LONGEST_LINE = 2_000
+_LINE_CHARACTERS = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P])|\\[1-9]")
 
@@ -33,7 +33,7 @@ class Pins:
     patterns: tuple[str, ...] = ()
     """Lines in which this pattern is found (see `fault`)."""
     budget: int = 16_000
-    """Bytes of pinned passages in all; where there are more, or more than `MOST_PASSAGES`, the oldest are no longer
+    """Bytes of pinned passages in all; where there are more, or more than `MAX_PASSAGES`, the oldest are no longer
     pinned."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Pins:
         room, kept = self.budget, dict[str, None]()
         for passage in reversed(found):
             size = len(passage.encode("utf-8", "surrogatepass"))
-            if passage not in kept and size <= room and len(kept) < MOST_PASSAGES:
+            if passage not in kept and size <= room and len(kept) < MAX_PASSAGES:
                 kept[passage] = None
                 room -= size
         return tuple(reversed(kept))
@@ -59,7 +59,7 @@ class Pins:
         rules = tuple(map(_compile, self.patterns))
         if self.markers or rules:
             for line in text.split("\n"):
-                short = line[:_LONGEST_LINE]
+                short = line[:_LINE_CHARACTERS]
                 if any(marker in short for marker in self.markers) or any(rule.search(short) for rule in rules):
                     yield line
 

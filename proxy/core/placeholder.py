@@ -41,12 +41,12 @@ _EXIT = re.compile(
     re.IGNORECASE,
 )
 _ERRORS = ("error", "fail", "fatal", "panic", "exception", "denied", "not found")
-_NEAR = 2_000
+_NEAR_CHARACTERS = 2_000
 """Characters at either end in which a failure is looked for."""
-_AT_AN_END = 400
+_END_CHARACTERS = 400
 """... and in which an exit code is."""
-_LONGEST = 120
-_KEY_LENGTH = 40
+_LINE_CHARACTERS = 120
+_KEY_CHARACTERS = 40
 
 
 def words(
@@ -61,7 +61,7 @@ def words(
     """The template with its words filled in."""
     known = {
         "tool": call.name if call else "tool",
-        "argument": short(argument(call), _KEY_LENGTH),
+        "argument": short(argument(call), _KEY_CHARACTERS),
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
         "rows": rows(text),
         "outcome": outcome(text),
@@ -91,14 +91,14 @@ def has_failed(text: str) -> bool:
 
 def exit_code(text: str) -> int | None:
     """The exit code of a command, where its result begins or ends by saying so."""
-    ends = (text[:_AT_AN_END], text[-_AT_AN_END:])
+    ends = (text[:_END_CHARACTERS], text[-_END_CHARACTERS:])
     told = (_EXIT.search(end) for end in ends if "exit" in end.lower() or "returncode" in end)
     return next((int(found[1] or found[2]) for found in told if found), None)
 
 
 def failure(text: str) -> str:
     """The line that says what went wrong; that of the exit code only where there is no other."""
-    near = text if len(text) <= 2 * _NEAR else f"{text[:_NEAR]}\n{text[-_NEAR:]}"
+    near = text if len(text) <= 2 * _NEAR_CHARACTERS else f"{text[:_NEAR_CHARACTERS]}\n{text[-_NEAR_CHARACTERS:]}"
     lines = near.split("\n")
     told = (line for line in lines if any(word in line.lower() for word in _ERRORS) and not _EXIT.match(line))
     return next(told, None) or next(filter(_EXIT.match, lines), text)
@@ -115,7 +115,7 @@ def rows(text: str) -> str:
     return f"{number:,} lines" if number > 1 else "1 line"
 
 
-def short(text: str, limit: int = _LONGEST) -> str:
+def short(text: str, limit: int = _LINE_CHARACTERS) -> str:
     """The first line, cut with a visible mark; of a path the end says more than the beginning."""
     line = text.strip().split("\n", 1)[0].strip()
     if len(line) <= limit:

@@ -28,7 +28,7 @@ from proxy.core.conversation import (
     is_silently_cut,
     run,
 )
-from proxy.core.memory import MOST_FAILURES, Identity, LookUp, SummaryCandidate
+from proxy.core.memory import MAX_FAILURES, Identity, LookUp, SummaryCandidate
 from proxy.core.recovery import REASON, Refusal
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries.summary import Summaries, Summary
@@ -227,7 +227,7 @@ def test_a_summary_whose_request_was_called_invalid_is_given_up():
     run(made.prepare(), driver)
     run(made.reject(), driver)
     (fact,) = driver.of(StoreFact)
-    assert SummaryCandidate.from_bytes(fact.value).failures == MOST_FAILURES
+    assert SummaryCandidate.from_bytes(fact.value).failures == MAX_FAILURES
     assert "/summary/" in fact.key
     assert run(exchange(SHORT).reject(), driver) is None
 

@@ -14,7 +14,7 @@ from chat import call, history, says, system, user
 from worker import Worker
 
 from proxy.config.prompts import read_prompt
-from proxy.core.model.messages import understood
+from proxy.core.model.messages import read_message
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Keep, Rules
@@ -125,7 +125,7 @@ def aligned():
 
 def read(message):
     """A message as its upstream reads it."""
-    return understood(json.loads(message.raw), message.raw)
+    return read_message(json.loads(message.raw), message.raw)
 
 
 def retold(place, *pieces, room=None, **more):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.agents.ledger import ledger
-from proxy.core.agents.ledger.deeds import excerpt, spelled
+from proxy.core.agents.ledger.deeds import excerpt, render_value
 from proxy.core.agents.observations import OBSERVATIONS, mark_observations
 from proxy.wire.redaction import redaction
 
@@ -297,8 +297,8 @@ def test_what_is_nested_too_deep_to_be_written_is_told_as_more():
     deep = []
     for _ in range(5_000):
         deep = [deep]
-    assert spelled(deep) == "…"
-    assert spelled({"a": [1]}) == '{"a": [1]}'
+    assert render_value(deep) == "…"
+    assert render_value({"a": [1]}) == '{"a": [1]}'
 
 
 def test_a_result_cannot_write_a_line_of_its_own():

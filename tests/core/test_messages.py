@@ -7,12 +7,12 @@ import pytest
 from chat import parsed, request, says, system, user
 
 from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import ToolCall, literal, text_of, understood
+from proxy.core.model.messages import ToolCall, literal, read_message, text_of
 
 
 def message(value):
     raw = json.dumps(value).encode()
-    return understood(value, raw)
+    return read_message(value, raw)
 
 
 def test_the_head_is_what_leads_with_instructions():
@@ -25,7 +25,7 @@ def test_the_head_is_what_leads_with_instructions():
 def test_a_message_is_an_object_with_a_role():
     for value in ({"content": "x"}, {"role": 1}, ["role"]):
         with pytest.raises(ValueError, match="a role"):
-            understood(value, b"{}")
+            read_message(value, b"{}")
 
 
 def test_calls_of_every_kind_are_told_apart():

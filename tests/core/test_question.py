@@ -17,7 +17,7 @@ from proxy.core.planning import NeedSummary
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
 from proxy.core.summaries import retelling
-from proxy.core.summaries.question import AGAIN, CLIPPED, Question, tries
+from proxy.core.summaries.question import AGAIN, CLIP_CHARACTERS, Question, tries
 from proxy.core.summaries.summary import Summaries, Summary
 from proxy.core.summaries.verdict import Said, Verdict
 
@@ -171,7 +171,7 @@ def test_of_long_results_the_beginning_and_the_end_are_retold():
     assert BIG not in told(clipped)
     assert "characters left out …]" in told(clipped)
     assert len(told(whole)) > len(told(clipped)) > len(told(more))
-    assert len(told(clipped)) < 12 * (CLIPPED + 300)
+    assert len(told(clipped)) < 12 * (CLIP_CHARACTERS + 300)
 
 
 def test_what_has_no_room_goes_the_oldest_first_and_that_is_said():

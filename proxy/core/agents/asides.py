@@ -27,7 +27,7 @@ ASIDES = (
 COMPACT = "compact"
 _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z")
 _TRACES = (b'"/compact', b'"Compact"', b'"compact"')
-_LOOKED_AT = 2_000
+_END_CHARACTERS = 2_000
 _MOSTLY_OUTPUT_RATIO = 3
 # How agents that know tools by text only ask for one: a block of shell or Python, an action, an element.
 _RUNS_SOMETHING = re.compile(
@@ -43,7 +43,7 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     `observations`: the patterns by which output is known in the role of a user.
     """
     last = request.messages[-1]
-    found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _LOOKED_AT else None
+    found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _END_CHARACTERS else None
     return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
 
 
@@ -73,7 +73,7 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
     first = next(place for place, message in enumerate(body) if message.role == "assistant")
     heard = sum(len(message.content) for message in body[first:-1] if message.role == "user")
     said = sum(len(message.content) for message in answers)
-    is_fed = heard > max(_LOOKED_AT, _MOSTLY_OUTPUT_RATIO * said)
+    is_fed = heard > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * said)
     return is_fed or _RUNS_SOMETHING.search(answers[-1].text) is not None
 
 
@@ -87,7 +87,7 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
     if not body or not body[-1].is_user:
         return False
     text = body[-1].text
-    ends = text if len(text) <= 2 * _LOOKED_AT else f"{text[:_LOOKED_AT]}\n{text[-_LOOKED_AT:]}"
+    ends = text if len(text) <= 2 * _END_CHARACTERS else f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
     return any(re.search(pattern, ends) for pattern in patterns)
 
 

@@ -28,7 +28,7 @@ OBSERVATIONS = (
 NO_PINS = Pins()
 MOST_CHARACTERS = 1_000
 """What a pattern sees of a message: its first and its last characters. A search may take the square of this."""
-MOST_LOOPS = 2
+MAX_LOOPS = 2
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 _OPENING_TAG = re.compile(r"\s*<(\w+)>")
@@ -42,7 +42,7 @@ def find_pattern_fault(pattern: str) -> str | None:
     if _RISKY.search(pattern):
         return "a pattern for observations may not repeat a group, look around or refer back: it could be made slow"
     loops = len(_LOOPS.findall(pattern))
-    if loops > MOST_LOOPS or (loops == MOST_LOOPS and not pattern.startswith("^")):
+    if loops > MAX_LOOPS or (loops == MAX_LOOPS and not pattern.startswith("^")):
         return "a pattern for observations may hold one of * + {n,}, or two where it begins with ^: more could be slow"
     try:
         re.compile(pattern)

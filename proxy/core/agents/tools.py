@@ -76,12 +76,12 @@ ask for an argument as well.
 
 
 # APIs allow 64 to 128 characters. A client may send a megabyte, and what is remembered by name must stay small.
-_LONGEST_NAME = 256
+_NAME_CHARACTERS = 256
 
 
 def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
     """What a call with these arguments does; most of the tools in the world are some `other`."""
-    for pattern in _patterns_of(tool[:_LONGEST_NAME]):
+    for pattern in _patterns_of(tool[:_NAME_CHARACTERS]):
         fits = not pattern.by or any(values.get(key) for key in pattern.by)
         if fits and (not pattern.commands or values.get("command") in pattern.commands):
             return pattern.kind
@@ -97,7 +97,7 @@ def _patterns_of(tool: str) -> tuple[Pattern, ...]:
 
 def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
     """Does one of the globs mean this tool?"""
-    return _is_listed(tool[:_LONGEST_NAME], globs)
+    return _is_listed(tool[:_NAME_CHARACTERS], globs)
 
 
 @lru_cache(maxsize=4_096)

@@ -91,10 +91,10 @@ class _Waiting:
 
     def take(self, answers: str) -> ToolCall | None:
         """The call that a result with this id answers; one that names none answers the first that waits."""
-        place = self._named(answers) if answers else self._oldest()
+        place = self._take_place_of(answers) if answers else self._oldest()
         return None if place is None else self._calls.pop(place)
 
-    def _named(self, answers: str) -> int | None:
+    def _take_place_of(self, answers: str) -> int | None:
         places = self._places.get(answers, deque())
         while places:
             place = places.popleft()

@@ -68,7 +68,7 @@ def bound_key(tenant: str, link: bytes, head: str) -> str:
 def canonical(message: Message, *, marked: bool = True) -> bytes:
     """The bytes a message is known by: its own, without cache markers and the wrapping that they need."""
     raw = without_cache_marker(message.raw) if marked and _MARK.search(message.raw) else message.raw
-    return _unwrapped(raw) if message.content[:1] == b"[" else raw
+    return _unwrap_text(raw) if message.content[:1] == b"[" else raw
 
 
 def without_cache_marker(raw: bytes) -> bytes:
@@ -85,7 +85,7 @@ def _strip_markers(element: bytes) -> bytes:
     return splice.without(element, MARKERS) if element[:1] == b"{" else element
 
 
-def _unwrapped(raw: bytes) -> bytes:
+def _unwrap_text(raw: bytes) -> bytes:
     """`[{"type": "text", "text": "hi"}]` and `"hi"` are the same words."""
     content = splice.member(raw, "content")
     parts = [] if content is None else list(splice.elements(raw, content.start))

@@ -153,7 +153,7 @@ class Request:
 
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
     """A message of our own, read from its bytes."""
-    message = understood(json.loads(raw), raw)
+    message = read_message(json.loads(raw), raw)
     return as_read_back(replace(message, start=start, stop=stop, made=made))
 
 
@@ -163,7 +163,7 @@ def as_read_back(message: Message) -> Message:
     return message if message.observed == observation else replace(message, observed=observation)
 
 
-def understood(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
+def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
     """What matters of one message; what has another shape than expected stays in its bytes, unseen."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values

@@ -40,10 +40,10 @@ class ClearArguments:
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
-        shorter = self.shortened(old, draft, self._meant) if old else {}
+        shorter = self.shorten(old, draft, self._may_clear) if old else {}
         return draft.exchange(shorter)
 
-    def shortened(self, old: list[Message], draft: Draft, meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
+    def shorten(self, old: list[Message], draft: Draft, meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
         """These messages with the long texts folded in the calls that are meant; by the identity of the old ones."""
         gone = {id(message) for message in old}
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
@@ -51,7 +51,9 @@ class ClearArguments:
         outlines.keep(message.text for message in old)
         return {
             id(message): with_arguments(
-                message, lambda call: self._told(call, outlines) if meant(call) else call.arguments, self.name
+                message,
+                lambda call: self._outline_arguments(call, outlines) if meant(call) else call.arguments,
+                self.name,
             )
             for message in reversed(old)
         }
@@ -60,16 +62,16 @@ class ClearArguments:
         return [
             message
             for message in draft.middle
-            if any(map(self._meant, message.calls))
+            if any(map(self._may_clear, message.calls))
             and message.made in ("", "strip_reasoning")
             and draft.free(message)
             and not message.signed
         ]
 
-    def _meant(self, call: ToolCall) -> bool:
+    def _may_clear(self, call: ToolCall) -> bool:
         return len(call.arguments) > self.over and not matches_any(call.name, self.exempt)
 
-    def _told(self, call: ToolCall, outlines: Outlines) -> str:
+    def _outline_arguments(self, call: ToolCall, outlines: Outlines) -> str:
         if call.kind == "custom":
             return self._text(call.arguments, outlines)
         if not call.named:

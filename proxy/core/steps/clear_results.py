@@ -58,7 +58,7 @@ class ClearResults:
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
         shorter = outline_results(chosen, draft, outlines, self.template, self.name)
         first = {message.content: message.start for message, _ in reversed(chosen)}
-        return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._unpointed(message, draft, first))
+        return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._clear_pointer(message, draft, first))
 
     def _old(self, draft: Draft) -> list[Answer]:
         results = [pair for pair in draft.pair_with_calls() if pair[0].is_result]
@@ -68,7 +68,7 @@ class ClearResults:
             if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
         ]
 
-    def _unpointed(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
+    def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
         """A pointer to a copy that is cleared now must not send the agent looking for it."""
         copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
         return message if copy is None else message.with_text(f"[Cleared too: the same as #{copy} was.]", self.name)

@@ -74,7 +74,9 @@ class DedupOld:
 
     def reach(self, draft: Draft) -> int:
         return sum(
-            draft.count(message.raw) for message, call in draft.pair_with_calls() if self._meant(message, call, draft)
+            draft.count(message.raw)
+            for message, call in draft.pair_with_calls()
+            if self._may_clear(message, call, draft)
         )
 
     def __call__(self, draft: Draft) -> Draft:
@@ -86,12 +88,12 @@ class DedupOld:
         for message, call in reversed(draft.pair_with_calls()):
             if call is None or message.made == DedupArrivals.name:  # a pointer back makes nothing obsolete
                 continue
-            if later.covers(call) and self._meant(message, call, draft):
-                told = f"[Cleared: {_named(call)} was asked for again later; the newer result counts.]"
+            if later.covers(call) and self._may_clear(message, call, draft):
+                told = f"[Cleared: {_render_call(call)} was asked for again later; the newer result counts.]"
                 shorter[id(message)] = message.with_text(told, self.name)
         return draft.exchange(shorter)
 
-    def _meant(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
+    def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
             return False
         return len(message.content) > self.over and not matches_any(call.name, self.exempt)
@@ -153,9 +155,9 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
 
 
 def _pointer(earlier: Message, call: ToolCall | None) -> str:
-    of = f" of {_named(call)}" if call else ""
+    of = f" of {_render_call(call)}" if call else ""
     return f"[Word for word the same as the earlier result #{earlier.start}{of}.]"
 
 
-def _named(call: ToolCall) -> str:
+def _render_call(call: ToolCall) -> str:
     return f"{call.name}({placeholder.argument(call)})"

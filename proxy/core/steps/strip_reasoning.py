@@ -30,12 +30,14 @@ class StripReasoning:
     """Also where it is signed or encrypted; it goes whole."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._meant(message, draft))
+        return sum(draft.count(message.raw) for message in draft.middle if self._has_reasoning(message, draft))
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.rewrite(lambda message, _: self._stripped(message) if self._meant(message, draft) else message)
+        return draft.rewrite(
+            lambda message, _: self._strip(message) if self._has_reasoning(message, draft) else message
+        )
 
-    def _meant(self, message: Message, draft: Draft) -> bool:
+    def _has_reasoning(self, message: Message, draft: Draft) -> bool:
         return (
             message.role == "assistant"
             and message.made in ("", "clear_arguments")
@@ -45,7 +47,7 @@ class StripReasoning:
             and any(f'"{word}"'.encode() in message.raw for word in (*self.members, *self.parts))
         )
 
-    def _stripped(self, message: Message) -> Message:
+    def _strip(self, message: Message) -> Message:
         raw = splice.without(message.raw, frozenset(self.members))
         content = splice.member(raw, "content")
         if content is not None and raw[content.start : content.start + 1] == b"[":

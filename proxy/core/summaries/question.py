@@ -21,12 +21,12 @@ from proxy.core.summaries.summary import NOTED, Summaries, standing
 from proxy.core.summaries.verdict import Said, Verdict, judge_answer
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
-CLIPPED = 2_000
+CLIP_CHARACTERS = 2_000
 """Characters that stay of a result that is retold."""
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
-SLACK = 1.1
+SLACK_RATIO = 1.1
 """How much larger than our count a request may turn out: counts are estimates."""
-MORE_TO_TELL = 0.25
+MIN_NEW_SHARE = 0.25
 """A question that came to nothing is put again only once there is this share of the view more to tell."""
 
 
@@ -93,7 +93,7 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
     more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
     least = int(size * rules.min_progress)
-    if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MORE_TO_TELL):
+    if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MIN_NEW_SHARE):
         return None
     earlier = state.block.summary
     return Question(
@@ -118,20 +118,20 @@ def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
     if question.rules.call == "aligned":
         messages = (*question.view, _user(question.instruction))
         taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
-        if room is None or taken * SLACK <= room:
+        if room is None or taken * SLACK_RATIO <= room:
             yield Try(messages, question.tools, most, aligned=True)
-        if room is None or taken * SLACK + most <= room:
+        if room is None or taken * SLACK_RATIO + most <= room:
             messages = (*question.view, _user(question.instruction + AGAIN))
             yield Try(messages, question.tools, 2 * most, aligned=True, again=True)
     said = set[str]()
-    for clip, share in ((0, 0.9), (CLIPPED, 0.9), (CLIPPED // 4, 0.45)):
-        text = _retold(question, clip, None if room is None else int(room * share) - most, count)
+    for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
+        text = _retell(question, clip, None if room is None else int(room * share) - most, count)
         if text is not None and text not in said:
             said.add(text)
             yield Try((_user(text),), None, 2 * most, aligned=False)
 
 
-def _retold(question: Question, clip: int, room: int | None, count: Count) -> str | None:
+def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
     texts = [retelling.retell([old[place] for place in group], clip) for group in groups(old)]

@@ -22,25 +22,25 @@ def whole(instruction: str, earlier: str, texts: Sequence[str], *, gone: int = 0
     """Instruction, the earlier summary, the transcript, and once more what to do."""
     told = [instruction]
     if earlier:
-        told.append(f"<earlier-summary>\n{_inside(earlier)}\n</earlier-summary>")
+        told.append(f"<earlier-summary>\n{_escape_frame(earlier)}\n</earlier-summary>")
     left_out = [f"(The oldest {gone} steps are left out.)"] if gone else []
-    told.append("\n".join(["<transcript>", *left_out, *map(_inside, texts), "</transcript>"]))
+    told.append("\n".join(["<transcript>", *left_out, *map(_escape_frame, texts), "</transcript>"]))
     return "\n\n".join([*told, NOW])
 
 
 def retell(messages: Sequence[Message], clip: int = 0) -> str:
     """Who said and called what; of results longer than `clip` characters, the beginning and the end."""
-    return "\n".join(line for message in messages for line in _told(message, clip))
+    return "\n".join(line for message in messages for line in _render_message(message, clip))
 
 
-def _told(message: Message, clip: int) -> list[str]:
+def _render_message(message: Message, clip: int) -> list[str]:
     text = message.text
     kind = "result" if message.is_bulk else "background" if message.literal else _NAMES.get(message.role, message.role)
-    said = [f"[{kind}] {_unspoken(_clipped(text, clip) if message.is_bulk else text)}"] if text.strip() else []
-    return said + [f"[call] {call.name}({_unspoken(_clipped(call.arguments, clip))})" for call in message.calls]
+    said = [f"[{kind}] {_escape_speakers(_clip(text, clip) if message.is_bulk else text)}"] if text.strip() else []
+    return said + [f"[call] {call.name}({_escape_speakers(_clip(call.arguments, clip))})" for call in message.calls]
 
 
-def _clipped(text: str, clip: int) -> str:
+def _clip(text: str, clip: int) -> str:
     mark = _MARK.format(len(text) - clip)
     if not clip or len(text) <= clip + len(mark):
         return text
@@ -48,11 +48,11 @@ def _clipped(text: str, clip: int) -> str:
     return f"{text[: clip - tail]}{mark}{text[-tail:]}"
 
 
-def _unspoken(text: str) -> str:
+def _escape_speakers(text: str) -> str:
     """The text, with nothing in it that passes for another speaker."""
     return _SPEAKER.sub(r"\\", text)
 
 
-def _inside(text: str) -> str:
+def _escape_frame(text: str) -> str:
     """The text, with nothing in it that ends a frame or opens one."""
     return _TAG.sub(r"<\\", text)

@@ -18,12 +18,12 @@ _CALLED = ("tool_calls", "function_call", "tool_use")
 _TAGS = "think|thinking|thought|reasoning"
 _OPENED = re.compile(rf"^[ \t]*<({_TAGS})>", re.MULTILINE | re.IGNORECASE)
 _CLOSED = re.compile(rf"^[ \t]*</(?:{_TAGS})>[ \t]*$", re.MULTILINE | re.IGNORECASE)
-_ENOUGH_HEADINGS = 0.5
-_FOREIGN = 0.3
-_FAMILIAR = 0.1
-_SHORTEST = 40
+_ENOUGH_HEADINGS_SHARE = 0.5
+_FOREIGN_SHARE = 0.3
+_FAMILIAR_SHARE = 0.1
+_MIN_BYTES = 40
 """Bytes: what is shorter says nothing."""
-_TELLING = 12
+_MIN_LETTERS = 12
 """With fewer letters one cannot tell in which script a text is written."""
 _SCRIPTS = {
     "cyrillic": re.compile(r"[\u0400-\u052f]"),
@@ -68,13 +68,13 @@ def judge_answer(said: Said, *, weight: int, most: int, headings: Sequence[str],
         return Verdict(why="cut-off" if finish in _CUT else "refused")
     text = _aloud(said.text).strip()
     written = text.encode("utf-8", "replace")
-    if len(written) < _SHORTEST:
+    if len(written) < _MIN_BYTES:
         return Verdict(why="empty")
     size = count(written)
     if size >= weight or size > 2 * most:
         return Verdict(why="too-long")
     there = sum(_section(heading).search(text) is not None for heading in headings)
-    if there < len(headings) * _ENOUGH_HEADINGS:
+    if there < len(headings) * _ENOUGH_HEADINGS_SHARE:
         return Verdict(why="no-sections")
     return Verdict(why="language") if _another_script(text, words) else Verdict(text)
 
@@ -112,11 +112,11 @@ def _another_script(text: str, words: str) -> bool:
     """Whether the summary uses a script that the user hardly used, or lacks one that the user did use."""
     ours, theirs = _letters(_HEADING.sub("", text)), _letters(words)
     of_ours, of_theirs = sum(ours.values()), sum(theirs.values())
-    if min(of_ours, of_theirs) < _TELLING:
+    if min(of_ours, of_theirs) < _MIN_LETTERS:
         return False
     return any(
-        (ours[script] > of_ours * _FOREIGN and theirs[script] < min(_TELLING, of_theirs * _FAMILIAR))
-        or (theirs[script] > of_theirs * _FOREIGN and ours[script] < of_ours * _FAMILIAR)
+        (ours[script] > of_ours * _FOREIGN_SHARE and theirs[script] < min(_MIN_LETTERS, of_theirs * _FAMILIAR_SHARE))
+        or (theirs[script] > of_theirs * _FOREIGN_SHARE and ours[script] < of_ours * _FAMILIAR_SHARE)
         for script in _SCRIPTS
     )
 

@@ -17,7 +17,7 @@ from proxy.assembly import build_redaction
 from proxy.cli.output import format_table, print_error
 from proxy.compaction.summaries import fetch_whole_answer
 from proxy.config import Config, Upstream
-from proxy.core.model.messages import understood
+from proxy.core.model.messages import read_message
 from proxy.core.pipeline import Count
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns
@@ -126,7 +126,7 @@ def _credential(settings: Upstream) -> Headers:
 
 def _text_of(answer: Answer) -> str:
     said = answer.choices[0].message if answer.choices else b"{}"
-    return understood({"role": "assistant", **json.loads(said)}, said).text
+    return read_message({"role": "assistant", **json.loads(said)}, said).text
 
 
 def _find_fault(answer: Answer, refused: str) -> str:

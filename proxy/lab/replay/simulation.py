@@ -25,7 +25,7 @@ from proxy.core.conversation import (
     run,
 )
 from proxy.core.economics import Prices
-from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MOST_FAILURES, Found, Identity, LookUp, SummaryCandidate
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, Identity, LookUp, SummaryCandidate
 from proxy.core.model.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Rules
@@ -188,7 +188,7 @@ class Simulation:
         seconds = DAY_SECONDS
         if not pending.text:
             candidate = SummaryCandidate("failed", failures=pending.failures + 1)
-            seconds = FAILED_SECONDS if candidate.failures < MOST_FAILURES else DAY_SECONDS
+            seconds = FAILED_SECONDS if candidate.failures < MAX_FAILURES else DAY_SECONDS
         self._store.note(pending.key, candidate.to_bytes(), seconds)
 
 

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from proxy.config import Upstream as Address
-from proxy.core.model.messages import Message, Request, understood
+from proxy.core.model.messages import Message, Request, read_message
 from proxy.core.pipeline import quarter
 from proxy.errors import ProxyError
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
@@ -214,7 +214,7 @@ def _find_original(message: Message, originals: Mapping[str, Message]) -> Messag
     if found is not None:
         return found
     value = json.loads(message.raw)
-    return understood(value, encode(value))
+    return read_message(value, encode(value))
 
 
 @lru_cache(maxsize=20_000)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.model.identity import follow
-from proxy.core.model.messages import understood
+from proxy.core.model.messages import read_message
 from proxy.store.transcripts.archive import SavedConversation
 from proxy.store.transcripts.lines import AnswerLine, HeadLine, MessageLine, hash_head, parse
 
@@ -102,7 +102,7 @@ def read_transcript(saved: SavedConversation) -> Transcript:
 def role_and_text(raw: bytes) -> tuple[str, str]:
     """The role of a message, and its text with its calls. What cannot be read is shown as it stands."""
     try:
-        message = understood(json.loads(raw), raw)
+        message = read_message(json.loads(raw), raw)
         calls = [f"{call.name}({call.arguments})" for call in message.calls]
         return message.role, "\n".join(filter(None, [message.text, *calls]))
     except (ValueError, RecursionError):
@@ -161,6 +161,6 @@ def _is_json(raw: bytes) -> bool:
 
 def _derive_link(line: MessageLine, key: bytes) -> str:
     try:
-        return follow(bytes.fromhex(line.after), understood(json.loads(line.message), line.message), key).hex()
+        return follow(bytes.fromhex(line.after), read_message(json.loads(line.message), line.message), key).hex()
     except (ValueError, RecursionError):
         return ""

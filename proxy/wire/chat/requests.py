@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.core.model import splice
-from proxy.core.model.messages import Message, Request, ToolCall, understood
+from proxy.core.model.messages import Message, Request, ToolCall, read_message
 from proxy.core.summaries.question import Try
 
 _NULL = msgspec.Raw(b"null")
@@ -224,7 +224,7 @@ def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], 
     try:
         found = _message.decode(raw)
     except msgspec.MsgspecError:
-        message = understood(json.loads(raw), raw)
+        message = read_message(json.loads(raw), raw)
         return raw, message.role, message.content, message.calls, message.answers
     role = found.role
     answers = found.tool_call_id if role == "tool" else found.name if role == "function" else None

@@ -14,15 +14,15 @@ from collections.abc import Iterator, Sequence
 
 from proxy.core.agents.ledger import identifiers, prose
 from proxy.core.agents.ledger.book import Book, Clean
-from proxy.core.agents.ledger.calls import find_call_deeds, notices
+from proxy.core.agents.ledger.calls import find_call_deeds, find_notice_deeds
 from proxy.core.agents.ledger.deeds import SAID, Deed, excerpt
 from proxy.core.model.groups import callers
 from proxy.core.model.messages import Message
 
 __all__ = ["ledger"]
 
-_LOOKED_AT = 4_000
-_WORDS = 300
+_TEXT_CHARACTERS = 4_000
+_EXCERPT_CHARACTERS = 300
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
 _NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """What clients put among a user's words."""
@@ -49,15 +49,15 @@ def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
             yield from _find_answer_deeds(message, messages[place + 1] if place + 1 < len(messages) else None)
         elif message.is_user:
             yield from _find_user_deeds(message.text)
-        elif message.observed and (ran := prose.told_call(text := message.text)):
+        elif message.observed and (ran := prose.find_reported_call(text := message.text)):
             yield from find_call_deeds(ran, text)
 
 
 def _find_user_deeds(text: str) -> Iterator[Deed]:
-    yield from notices(text)
-    words = " ".join(_NOT_SAID.sub("", text[: 2 * _LOOKED_AT]).split())
+    yield from find_notice_deeds(text)
+    words = " ".join(_NOT_SAID.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
     if words and not words.startswith("<task-notification>"):
-        yield Deed(SAID, words, excerpt(words, _WORDS))
+        yield Deed(SAID, words, excerpt(words, _EXCERPT_CHARACTERS))
         yield from identifiers.find_identifiers(words)
 
 
@@ -70,5 +70,5 @@ def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed
     edits = list(prose.edits(text))
     yield from edits
     answer = after.text if after is not None and after.observed else None
-    if not edits and (call := prose.spoken_call(text, answered=answer is not None)):
+    if not edits and (call := prose.find_spoken_call(text, answered=answer is not None)):
         yield from find_call_deeds(call, answer or "")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.core.agents.ledger.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SECTIONS, Deed, Section, Span, excerpt
 
-_SPANS = 6
+_SPANS_MAX = 6
 Clean = Callable[[str], str]
 
 
@@ -49,17 +49,17 @@ class Book:
         pages = {section: list(page.values()) for section, page in self.pages.items() if page}
         named = pages.pop(NAMED, [])
         texts: dict[Section, str] = {}
-        room, weights = budget - min(_need(named), budget // _OF_IDENTIFIERS), sum(page.weight for page in pages)
+        room, weights = budget - min(_need(named), budget // _IDENTIFIERS_DIVISOR), sum(page.weight for page in pages)
         for section in sorted(pages, key=lambda section: _need(pages[section]) / section.weight):
             texts[section] = _render_section(section, pages[section], room * section.weight // weights - 1, clean)
             room, weights = room - _size(texts[section]) - 1, weights - section.weight
         standing = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
-        left = min(budget - _size(standing) - 1, budget // _OF_IDENTIFIERS)
+        left = min(budget - _size(standing) - 1, budget // _IDENTIFIERS_DIVISOR)
         names = _render_section(NAMED, [entry for entry in named if entry.what not in standing], left, clean)
         return "\n".join(filter(None, (standing, names)))
 
 
-_OF_IDENTIFIERS = 8
+_IDENTIFIERS_DIVISOR = 8
 
 
 def _need(entries: Sequence[Entry]) -> int:
@@ -103,8 +103,8 @@ def _ranges(spans: Sequence[Span] | None) -> str:
             merged[-1] = (before[0], 0 if 0 in (before[1], last) else max(before[1], last))
         else:
             merged.append((first, last))
-    told = [str(first) if first == last else f"{first}-{last or ''}" for first, last in merged[:_SPANS]]
-    return f":{','.join(told)}{'…' if len(merged) > _SPANS else ''}" if told else ""
+    told = [str(first) if first == last else f"{first}-{last or ''}" for first, last in merged[:_SPANS_MAX]]
+    return f":{','.join(told)}{'…' if len(merged) > _SPANS_MAX else ''}" if told else ""
 
 
 def _spans(earlier: Entry | None, lines: Span | None) -> list[Span] | None:

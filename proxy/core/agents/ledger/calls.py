@@ -19,19 +19,19 @@ from proxy.core.agents.ledger.deeds import (
     Section,
     Span,
     excerpt,
-    spelled,
+    render_value,
 )
 from proxy.core.agents.tools import COMMANDS, IDS, LINES, PATHS, RANGES, Kind, meaning
 from proxy.core.model.messages import ToolCall
 
-_ARGUMENTS = 6
-_ARGUMENT = 80
-_ANSWER = 80
+_ARGUMENTS_MAX = 6
+_ARGUMENT_CHARACTERS = 80
+_ANSWER_CHARACTERS = 80
 """A result up to this many characters is told as it is."""
-_END = 600
-_LOOKED_AT = 1_000
-_NOTICES = 8_000
-_FILE_TOLD = re.compile(r"\[File: (\S+) \(|\(Open file: ([^)\n]+)\)")
+_END_CHARACTERS = 600
+_COMMAND_CHARACTERS = 1_000
+_NOTICES_CHARACTERS = 8_000
+_FILE_IN_RESULT = re.compile(r"\[File: (\S+) \(|\(Open file: ([^)\n]+)\)")
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 _STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?([\w-]+)")
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
@@ -53,84 +53,84 @@ class Act:
     @property
     def going_on(self) -> bool:
         """It was only begun."""
-        return any(words in self.result[:_END] for words in _GOING_ON)
+        return any(words in self.result[:_END_CHARACTERS] for words in _GOING_ON)
 
     @property
     def label(self) -> str:
         """The tool and its arguments, in a line."""
-        pairs = list(self.values.items())[:_ARGUMENTS]
-        told = [f"{key}: {excerpt(spelled(value), _ARGUMENT)}" for key, value in pairs]
-        return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT)})"
+        pairs = list(self.values.items())[:_ARGUMENTS_MAX]
+        told = [f"{key}: {excerpt(render_value(value), _ARGUMENT_CHARACTERS)}" for key, value in pairs]
+        return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT_CHARACTERS)})"
 
 
 def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
     """Everything a ledger says of one call."""
     code = placeholder.exit_code(result)
     act = Act(call, call.named, result, code, placeholder.has_failed(result) if code is None else code != 0)
-    yield from _TOLD[meaning(call.name, act.values)](act)
-    yield from identifiers.given(act.values)
+    yield from _FIND_DEEDS[meaning(call.name, act.values)](act)
+    yield from identifiers.find_argument_identifiers(act.values)
     yield from identifiers.find_identifiers(result, result=True)
 
 
-def notices(text: str) -> Iterator[Deed]:
+def find_notice_deeds(text: str) -> Iterator[Deed]:
     """What an agent is told, between two turns, of work that went on without it."""
-    for notice in text[:_NOTICES].split(_NOTICE)[1:]:
+    for notice in text[:_NOTICES_CHARACTERS].split(_NOTICE)[1:]:
         key, status = _NOTICED.search(notice), _STATUS.search(notice)
         if key and status:
-            yield Deed(TASKS, key[1], how=_word(status[1]))
+            yield Deed(TASKS, key[1], how=_render_status(status[1]))
 
 
-def _read(act: Act) -> Iterator[Deed]:
-    yield from _files(act, READ)
+def _find_read_deeds(act: Act) -> Iterator[Deed]:
+    yield from _find_file_deeds(act, READ)
 
 
-def _changed(act: Act) -> Iterator[Deed]:
-    yield from _files(act, CHANGED)
+def _find_change_deeds(act: Act) -> Iterator[Deed]:
+    yield from _find_file_deeds(act, CHANGED)
 
 
-def _files(act: Act, section: Section) -> Iterator[Deed]:
-    paths = list(_paths(act.values)) or _told_path(act.result)
+def _find_file_deeds(act: Act, section: Section) -> Iterator[Deed]:
+    paths = list(_paths(act.values)) or _find_path_in_result(act.result)
     for path in paths:
         if act.failed:
             yield _error(act, path, f"{act.call.name} {excerpt(path)}")
         else:
             yield Deed(section, path, lines=_lines(act.values))
     if not paths:
-        yield from _other(act)
+        yield from _find_other_deeds(act)
 
 
-def _patched(act: Act) -> Iterator[Deed]:
+def _find_patch_deeds(act: Act) -> Iterator[Deed]:
     texts = [value for value in act.values.values() if isinstance(value, str)] or [act.call.arguments]
     deeds = [deed for text in texts for deed in shell.find_patched_files(text)]
     for deed in deeds:
         yield _error(act, deed.key, f"{act.call.name} {excerpt(deed.key)}") if act.failed else deed
     if not deeds:
-        yield from _other(act)
+        yield from _find_other_deeds(act)
 
 
-def _ran(act: Act) -> Iterator[Deed]:
+def _find_command_deeds(act: Act) -> Iterator[Deed]:
     command = _command(act.values)
-    if act.going_on and (started := _STARTED.search(act.result[:_END])):
+    if act.going_on and (started := _STARTED.search(act.result[:_END_CHARACTERS])):
         yield Deed(TASKS, started[1], f"{_in_short(command)} [{started[1]}]", "running")
         return
     deeds, all_of_it = shell.find_touched_files(command)
     if not act.failed:
         yield from deeds
-        edited = _told_path(act.result) if command.startswith(("edit ", "insert ")) else []
+        edited = _find_path_in_result(act.result) if command.startswith(("edit ", "insert ")) else []
         yield from (Deed(CHANGED, path) for path in edited)
         all_of_it = all_of_it or bool(edited)
     if act.failed or not all_of_it:
-        yield Deed(RAN, command, _in_short(command), _ended(act))
+        yield Deed(RAN, command, _in_short(command), _render_exit(act))
 
 
 def _in_short(command: str) -> str:
     """Its beginning in one line, from where it does something."""
     moved = _CHANGE_OF_FOLDER.match(command)
-    rows = command[moved.end() if moved else 0 :][:_LOOKED_AT].split("\n")
+    rows = command[moved.end() if moved else 0 :][:_COMMAND_CHARACTERS].split("\n")
     return excerpt(" ".join(row.strip() for row in rows if row.strip() and not row.startswith("#")))
 
 
-def _ended(act: Act) -> str:
+def _render_exit(act: Act) -> str:
     if not act.failed:
         return "ok" if act.code is None else f"exit {act.code}"
     why = excerpt(placeholder.failure(act.result))
@@ -139,36 +139,36 @@ def _ended(act: Act) -> str:
     return f"exit {act.code}" if placeholder.exit_code(why) is not None else f"exit {act.code}: {why}"
 
 
-def _asked(act: Act) -> Iterator[Deed]:
+def _find_question_deeds(act: Act) -> Iterator[Deed]:
     yield Deed(SAID, act.result, excerpt(" ".join(act.result[:1_000].split()), 400))
 
 
-def _delegated(act: Act) -> Iterator[Deed]:
+def _find_agent_deeds(act: Act) -> Iterator[Deed]:
     label = next((act.values[key] for key in ("description", "name", "prompt", "message") if act.values.get(key)), "")
-    started = _STARTED.search(act.result[-_END:]) or _STARTED.search(act.result[:_END])
-    what = f"{excerpt(spelled(label))} [{started[1]}]" if started else excerpt(spelled(label))
+    started = _STARTED.search(act.result[-_END_CHARACTERS:]) or _STARTED.search(act.result[:_END_CHARACTERS])
+    what = f"{excerpt(render_value(label))} [{started[1]}]" if started else excerpt(render_value(label))
     state = "running" if act.going_on else "failed" if act.failed else "done"
     yield Deed(TASKS, started[1] if started else what, what, state)
 
 
-def _waited(act: Act) -> Iterator[Deed]:
-    key = next(spelled(act.values[name]) for name in IDS if act.values.get(name))
+def _find_wait_deeds(act: Act) -> Iterator[Deed]:
+    key = next(render_value(act.values[name]) for name in IDS if act.values.get(name))
     status = _STATUS.search(act.result)
     if status or act.code is not None:
-        yield Deed(TASKS, key, how=_word(status[1]) if status else f"exit {act.code}")
+        yield Deed(TASKS, key, how=_render_status(status[1]) if status else f"exit {act.code}")
 
 
-def _word(status: str) -> str:
+def _render_status(status: str) -> str:
     return "done" if status == "completed" else status
 
 
-def _other(act: Act) -> Iterator[Deed]:
+def _find_other_deeds(act: Act) -> Iterator[Deed]:
     label = act.label
     if act.failed:
         yield _error(act, label, label)
         return
-    answer = act.result[: 2 * _ANSWER].strip()
-    yield Deed(OTHER, label, label, answer if len(answer) <= _ANSWER and "\n" not in answer else "")
+    answer = act.result[: 2 * _ANSWER_CHARACTERS].strip()
+    yield Deed(OTHER, label, label, answer if len(answer) <= _ANSWER_CHARACTERS and "\n" not in answer else "")
 
 
 def _error(act: Act, key: str, what: str) -> Deed:
@@ -179,19 +179,19 @@ def _silent(_: Act) -> Iterator[Deed]:
     yield from ()
 
 
-_TOLD: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
+_FIND_DEEDS: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
     "plan": lambda act: plans.whole(act.values),
-    "task": lambda act: plans.added(act.values, act.result),
-    "step": lambda act: plans.moved(act.values),
-    "agent": _delegated,
-    "wait": _waited,
-    "ask": _asked,
-    "read": _read,
-    "change": _changed,
-    "patch": _patched,
-    "run": _ran,
+    "task": lambda act: plans.find_new_task(act.values, act.result),
+    "step": lambda act: plans.find_task_update(act.values),
+    "agent": _find_agent_deeds,
+    "wait": _find_wait_deeds,
+    "ask": _find_question_deeds,
+    "read": _find_read_deeds,
+    "change": _find_change_deeds,
+    "patch": _find_patch_deeds,
+    "run": _find_command_deeds,
     "silent": _silent,
-    "other": _other,
+    "other": _find_other_deeds,
 }
 
 
@@ -203,9 +203,9 @@ def _paths(values: dict[str, Any]) -> Iterator[str]:
             yield path
 
 
-def _told_path(result: str) -> list[str]:
+def _find_path_in_result(result: str) -> list[str]:
     """Some tools know which file is open, and say so."""
-    found = _FILE_TOLD.search(result[:_END]) or _FILE_TOLD.search(result[-_END:])
+    found = _FILE_IN_RESULT.search(result[:_END_CHARACTERS]) or _FILE_IN_RESULT.search(result[-_END_CHARACTERS:])
     return [found[1] or found[2]] if found else []
 
 
@@ -231,5 +231,9 @@ def _int(value: Any) -> int:  # noqa: ANN401 - JSON
 def _command(values: dict[str, Any]) -> str:
     value = next((values[key] for key in (*COMMANDS, "code") if values.get(key)), "")
     if isinstance(value, list):
-        return spelled(value[-1]) if len(value) > 1 and value[1] in ("-c", "-lc") else " ".join(map(spelled, value))
-    return spelled(value)
+        return (
+            render_value(value[-1])
+            if len(value) > 1 and value[1] in ("-c", "-lc")
+            else " ".join(map(render_value, value))
+        )
+    return render_value(value)

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_LONGEST = 160
+_EXCERPT_CHARACTERS = 160
 _WORD_AT_END = re.compile(r"[A-Za-z0-9_+/=.~:@%-]+\Z")
 
 
@@ -52,7 +52,7 @@ class Deed:
     """What stood in its section before does not count any more."""
 
 
-def excerpt(text: str, limit: int = _LONGEST) -> str:
+def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
     """The first line, or as much of it as there is room for.
 
     A word that would be cut is left out whole, so that no secret is cut to a piece which nobody recognises as one. Of
@@ -66,7 +66,7 @@ def excerpt(text: str, limit: int = _LONGEST) -> str:
     return _WORD_AT_END.sub("", line[: limit - 1]) + "…"
 
 
-def spelled(value: Any) -> str:  # noqa: ANN401 - JSON
+def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
     """A value of JSON as one would write it; text without its quotes."""
     if isinstance(value, str):
         return value

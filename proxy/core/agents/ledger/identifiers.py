@@ -11,9 +11,9 @@ from typing import Any
 
 from proxy.core.agents.ledger.deeds import NAMED, Deed
 
-_ANSWER = 400
+_RESULT_CHARACTERS = 400
 """A result up to this many characters is an answer."""
-_SAID = 2_000
+_TEXT_CHARACTERS = 2_000
 _SHORTEST, _LONGEST = 3, 120
 _WORD = re.compile(r"[\w#:/.?&=%~+@-]{5,}")
 _ID = re.compile(
@@ -28,14 +28,14 @@ _IN_ARGUMENTS = re.compile(r"(?:^|_)(?:ids?|number|sha|ref|branch|url|uri)$|(?:I
 
 def find_identifiers(text: str, *, result: bool = False) -> Iterator[Deed]:
     """Whatever looks like an identifier by itself."""
-    if result and len(text) > _ANSWER:
+    if result and len(text) > _RESULT_CHARACTERS:
         return
     # Longer words are data, and each one that is looked at is remembered.
-    words = dict.fromkeys(word for word in _WORD.findall(text[:_SAID]) if len(word) <= 2 * _LONGEST)
+    words = dict.fromkeys(word for word in _WORD.findall(text[:_TEXT_CHARACTERS]) if len(word) <= 2 * _LONGEST)
     yield from (Deed(NAMED, word, word) for word in map(_identifier, words) if word)
 
 
-def given(values: dict[str, Any]) -> Iterator[Deed]:
+def find_argument_identifiers(values: dict[str, Any]) -> Iterator[Deed]:
     """What a call names in an argument made for it (`id`, `url`, ...), whatever it looks like."""
     for key, value in values.items():
         short = isinstance(value, str) and _SHORTEST <= len(value) <= _LONGEST and "\n" not in value

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.core.agents.ledger.deeds import PLAN, Deed, excerpt, spelled
+from proxy.core.agents.ledger.deeds import PLAN, Deed, excerpt, render_value
 from proxy.core.agents.tools import PLANS
 
 _TEXTS = ("content", "step", "title", "subject", "description", "text", "task", "name")
@@ -20,7 +20,7 @@ _WORDS = {
     **dict.fromkeys(("cancelled", "canceled", "deleted", "skipped"), "dropped"),
 }
 _BOX = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}\.)?[ \t]*\[([ xX~-])\][ \t]*(\S.*)$", re.MULTILINE)
-_MOST = 200
+_ITEMS_MAX = 200
 _NUMBER = re.compile(r"#(\d+)")
 
 
@@ -29,32 +29,32 @@ def whole(values: dict[str, Any]) -> Iterator[Deed]:
     items: Any = next((values[key] for key in PLANS if values.get(key)), [])
     if isinstance(items, str):
         items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
-    told = map(_said, items[:_MOST] if isinstance(items, list) else [items])
+    told = map(_read_text, items[:_ITEMS_MAX] if isinstance(items, list) else [items])
     for place, (text, state) in enumerate(told):
         yield Deed(PLAN, f"{place}", text, state, anew=place == 0)
 
 
-def added(values: dict[str, Any], result: str) -> Iterator[Deed]:
+def find_new_task(values: dict[str, Any], result: str) -> Iterator[Deed]:
     """One task that was made; its number is in the answer."""
-    number, subject = _NUMBER.search(result), excerpt(spelled(values["subject"]))
+    number, subject = _NUMBER.search(result), excerpt(render_value(values["subject"]))
     key = f"#{number[1]}" if number else subject
     yield Deed(PLAN, key, f"{key} {subject}" if number else subject, "to do")
 
 
-def moved(values: dict[str, Any]) -> Iterator[Deed]:
+def find_task_update(values: dict[str, Any]) -> Iterator[Deed]:
     """What became of a task."""
     if values.get("status"):
-        yield Deed(PLAN, f"#{spelled(values['taskId'])}", how=_state(values["status"]))
+        yield Deed(PLAN, f"#{render_value(values['taskId'])}", how=_state(values["status"]))
 
 
-def _said(item: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
+def _read_text(item: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
     if not isinstance(item, dict):
-        return excerpt(spelled(item)), ""
+        return excerpt(render_value(item)), ""
     text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), "")
     state = next((item[key] for key in _STATES if key in item), None)
     return excerpt(text), "" if state is None else _state(state)
 
 
 def _state(value: Any) -> str:  # noqa: ANN401 - JSON
-    word = spelled(value).strip().lower()
+    word = render_value(value).strip().lower()
     return _WORDS.get(word, excerpt(word, 20))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from proxy.core.agents.ledger.deeds import CHANGED, READ, Deed, Section, Span
 
-_LONGEST = 2_000
+_COMMAND_CHARACTERS = 2_000
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _TOKEN = re.compile(
     r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|&&|\|\||[;|\n]|(?<![=-])\d?>>?(?:&\d)?|[^\s'";|&<>]+""", re.DOTALL
@@ -60,7 +60,7 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         return list(find_patched_files(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
     folder, plain = "", True
-    for words, written in _segments(_without_bodies(command) if "<<" in command else command[:_LONGEST]):
+    for words, written in _segments(_without_bodies(command) if "<<" in command else command[:_COMMAND_CHARACTERS]):
         if words[:1] == ["cd"]:
             folder = words[1] if len(words) > 1 else ""
             continue
@@ -88,7 +88,7 @@ def _without_bodies(command: str) -> str:
         pieces.append(command[at : found.start()])
         pieces.append(command[found.end() : line_end] if line_end >= 0 else command[found.end() :])
         at = len(command) if body_end < 0 else body_end + 1 + len(found[2])
-    return "".join([*pieces, command[at:]])[:_LONGEST]
+    return "".join([*pieces, command[at:]])[:_COMMAND_CHARACTERS]
 
 
 def _segments(command: str) -> Iterator[tuple[list[str], list[str]]]:
@@ -115,7 +115,7 @@ def _plain(token: str) -> str:
 
 
 def _read_or_changed(words: Sequence[str]) -> Iterator[Deed]:
-    given, verbs = _known(words)
+    given, verbs = _find_known_files(words)
     options = [word for word in given if word.startswith("-")]
     named = [word for word in given if word and not word.startswith("-")]
     for verb in verbs:
@@ -127,7 +127,7 @@ def _read_or_changed(words: Sequence[str]) -> Iterator[Deed]:
         return
 
 
-def _known(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Verb]]:
+def _find_known_files(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Verb]]:
     """The words behind the longest name that is known, as `git mv` is, and what that name means."""
     for size in (3, 2, 1):
         name = " ".join(words[:size]).rpartition("/")[2] if size == 1 else " ".join(words[:size])

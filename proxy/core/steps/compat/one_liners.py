@@ -14,7 +14,7 @@ from proxy.core.model.groups import callers, turns
 from proxy.core.model.messages import Message
 from proxy.core.pipeline import Draft
 
-_TOOLS_NAMED = 6
+_CALLS_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class OneLiners:
     def __call__(self, draft: Draft) -> Draft:
         kept = kept_words(draft, 0)
         gone = sum(id(message) not in kept for message in draft.middle)
-        return fold_stretches(draft, kept, lambda stretch: self._told(stretch, len(stretch.gone) / gone))
+        return fold_stretches(draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / gone))
 
-    def _told(self, stretch: Stretch, share: float) -> str:
+    def _render(self, stretch: Stretch, share: float) -> str:
         lines = [_line(stretch.origin[turn.start : turn.stop]) for turn in turns(stretch.origin)]
         return "\n".join(_newest(lines, int(4 * self.tokens * share)))
 
@@ -52,7 +52,7 @@ def _line(turn: tuple[Message, ...]) -> str:
     """`- Asked: …; Read(x); Bash(y); 4 calls more; Answered: …`"""
     asked = [f"Asked: {placeholder.short(message.text)}" for message in turn if message.is_user]
     done = [f"{call.name}({placeholder.argument(call)})" for call in callers(turn) if call is not None]
-    more = [f"{len(done) - _TOOLS_NAMED} calls more"] if len(done) > _TOOLS_NAMED else []
+    more = [f"{len(done) - _CALLS_MAX} calls more"] if len(done) > _CALLS_MAX else []
     said = [message.text for message in turn if message.role == "assistant" and message.text.strip()]
     answer = [f"Answered: {placeholder.short(said[-1])}"] if said else []
-    return "- " + "; ".join([*asked, *done[:_TOOLS_NAMED], *more, *answer])
+    return "- " + "; ".join([*asked, *done[:_CALLS_MAX], *more, *answer])

@@ -29,7 +29,7 @@ class StripAttachments:
 
     def __call__(self, draft: Draft) -> Draft:
         chosen = {id(message) for message in self._old(draft)}
-        return draft.rewrite(lambda message, _: self._labelled(message) if id(message) in chosen else message)
+        return draft.rewrite(lambda message, _: self._label_attachments(message) if id(message) in chosen else message)
 
     def _old(self, draft: Draft) -> list[Message]:
         attached = [message for message in draft.middle + draft.after if message.attached]
@@ -37,7 +37,7 @@ class StripAttachments:
         middle = {id(message) for message in draft.middle}
         return [message for message in old if id(message) in middle and draft.free(message) and not message.literal]
 
-    def _labelled(self, message: Message) -> Message:
+    def _label_attachments(self, message: Message) -> Message:
         parts = (_label(message.content[start:stop]) for start, stop in splice.elements(message.content))
         # Read back from a block, an observation must not pass for the words of a user.
         made = f"{self.name} of an observation" if message.observed else self.name

@@ -64,13 +64,13 @@ class ToolHints:
     def __call__(self, draft: Draft) -> Draft:
         if not self.reach(draft):
             return draft
-        left = self._removed(draft)
+        left = self._remove_pairs(draft)
         answers = [pair for pair in left.pair_with_calls() if self._response_goes(*pair, left)]
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
         left = left.exchange(outline_results(answers, left, outlines, self.template, self.name) if answers else {})
         asking = [message for message in left.middle if self._request_goes(message, left)]
         arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
-        return left.exchange(arguments.shortened(asking, left, self._request_stripped) if asking else {})
+        return left.exchange(arguments.shorten(asking, left, self._request_stripped) if asking else {})
 
     def _modes(self, call: ToolCall) -> tuple[str, str]:
         _, request, response = next((hint for hint in self.hints if matches_any(call.name, hint[:1])), ("", "", ""))
@@ -88,7 +88,7 @@ class ToolHints:
     def _request_stripped(self, call: ToolCall) -> bool:
         return self._modes(call)[0] == "strip"
 
-    def _removed(self, draft: Draft) -> Draft:
+    def _remove_pairs(self, draft: Draft) -> Draft:
         """Whole pairs taken away, where both the call and its result may be touched."""
         answers = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
         gone = {
