@@ -137,7 +137,7 @@ def test_an_environment_is_as_large_as_what_was_put_into_it(tmp_path):
 def listened(case, at):
     """An upstream that hears the turns up to this one."""
     listener = listening.Listener(case.upstream)
-    listener.opens(case.history, case.turns[at])
+    listener.begin_turn(case.history, case.turns[at])
     return listener
 
 
@@ -147,7 +147,7 @@ async def test_a_question_that_quotes_the_old_part_is_answered_with_a_summary_of
     listener = listened(case, 4)
     said = await listener.answer(chat(user(f"Summarize what is between the marks.\n# 1. Rule\n[user] {task}\n[end]")))
     assert task in said.message["content"]
-    [asked] = listener.sent(failed=False).before
+    [asked] = listener.read_sent(failed=False).before
     assert asked.written == quarter(encode(said.message)) == said.usage.answer
 
 
@@ -161,9 +161,9 @@ async def test_a_summary_is_no_longer_than_was_asked_for():
 async def test_of_one_that_never_asks_a_turn_is_a_turn_however_it_ends():
     case = recorded(user("Fix it."), *reads(2), says("Good."), user("Now the long rule. " * 20), says("Done."))
     listener = listening.Listener(case.upstream, asks=False)
-    listener.opens(case.history, case.turns[3])
+    listener.begin_turn(case.history, case.turns[3])
     said = await listener.answer(chat(user("Fix it."), user("[shortened]")))
-    sent = listener.sent(failed=False)
+    sent = listener.read_sent(failed=False)
     assert (said.message["content"], sent.before, len(sent.view)) == ("Done.", (), 2)
 
 
@@ -172,7 +172,7 @@ async def test_a_turn_is_answered_as_it_was_recorded():
     listener = listened(case, 2)
     said = await listener.answer(case.history.body(case.turns[2].place))
     assert said.message["content"] == "Done."
-    assert listener.sent(failed=False).before == ()
+    assert listener.read_sent(failed=False).before == ()
 
 
 # --- nobody is flattered ---------------------------------------------------------------------------------------------
