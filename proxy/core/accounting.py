@@ -1,4 +1,4 @@
-"""What a request cost: the upstream's own figures, and what they come to in dollars.
+"""Cost of a request: token counts as the upstream reports them, and their price in dollars.
 
 What it would have cost without compaction is stated cautiously: everything the client had sent before, within the
 lifetime of a cache, counts as read from the cache.

@@ -1,4 +1,4 @@
-"""How an upstream's own token counts relate to ours, learned from the usage that it reports."""
+"""Calibration: how an upstream's token counts relate to the proxy's, learned from the usage that it reports."""
 
 import json
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ def prompt_tokens_of(usage: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How many tokens of the upstream's one of ours is: a bounded moving average."""
+    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
 
     ratio: float = 1.0
     observations: int = 0

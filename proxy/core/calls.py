@@ -49,7 +49,7 @@ def strings(value: object) -> Iterator[str]:
 
 
 def _places(raw: bytes) -> list[tuple[int, int]]:
-    """Where the arguments of each call stand, in the order of `Message.calls`; (0, 0) for one without."""
+    """The byte ranges of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
     places = []
     listed = splice.member(raw, "tool_calls")
     if listed is not None and raw[listed.start : listed.start + 1] == b"[":

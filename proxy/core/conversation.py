@@ -104,7 +104,7 @@ class Context:
     is_halted: bool = False
     """An operator has switched compaction off for this caller."""
     is_known: bool = True
-    """An upstream has accepted a request of this caller before. Of strangers nothing is stored."""
+    """An upstream has accepted a request of this caller before. Nothing is stored of unknown callers."""
     keeps_originals: bool = False
     must_keep_originals: bool = False
     """A request is refused rather than shortened where its original cannot be kept."""
@@ -119,13 +119,13 @@ class Context:
 
     @property
     def pieces(self) -> list[bytes]:
-        """What is counted of the request: its messages and tools."""
+        """The pieces of the request that are counted: its messages and tools."""
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose conversation it is: the tenant, and the key of the chain of hashes that identifies it."""
+    """The owner of a conversation: the tenant, and the key of the chain of hashes that identifies it."""
 
     tenant: str
     secret: bytes
@@ -133,7 +133,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReport:
-    """What an answer says about its prompt."""
+    """Facts about the prompt that an answer reports."""
 
     usage: Usage = NOT_REPORTED
     says_truncated: bool = False
@@ -239,7 +239,7 @@ class RecountByProbe:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell listeners what became of the request."""
+    """Report the finished request to listeners."""
 
     turn: "TurnReport"
 
@@ -268,7 +268,7 @@ Steps = Generator[Action, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a request: what to forward in place of its history, and what the client is told."""
+    """The decision on a request: what to forward in place of its history, and what the client is told."""
 
     outcome: Outcome
     reason: str = ""
@@ -282,7 +282,7 @@ class Decision:
 
     @property
     def rewrites(self) -> bool:
-        """Whether other messages are forwarded than the client sent."""
+        """True where other messages are forwarded than the client sent."""
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
     @property
@@ -336,7 +336,7 @@ class Exchange:
 
     @property
     def observes(self) -> bool:
-        """Whether the client's own bytes are forwarded and a block is only tried out."""
+        """True where the client's own bytes are forwarded and a block is only tried out."""
         return self.context.mode == "observe"
 
     @property
@@ -345,7 +345,7 @@ class Exchange:
         return self._count(self.memory.calibration)
 
     def is_near_limit(self, size: int) -> bool:
-        """Whether a history of this size is so near its limit that a summary may be needed soon."""
+        """True where a history of this size is so near its limit that a summary may be needed soon."""
         return planning.is_near_limit(size, self.rules, self._request_facts(self.window))
 
     # Before the upstream is asked
@@ -421,7 +421,7 @@ class Exchange:
         self.window = self._narrow(self.memory.window)
 
     def _serves(self, block: Block | None) -> bool:
-        """Whether a block may stand under this head: a summary may repeat whatever its own head says."""
+        """True where a block may be used under this head: a summary may repeat what its own head says."""
         return block is None or block.serves(self.identified.head)
 
     def _find_other_block(self, places: Sequence[tuple[bytes, bool]]) -> Steps[None]:
@@ -455,7 +455,7 @@ class Exchange:
         self.decision = self._describe(found)
 
     def _summarize(self, need: NeedSummary, facts: Facts, wait_seconds: float) -> Steps[Ready]:
-        """While the history still fits nobody waits for a summary; else for `wait_seconds`, then it goes without."""
+        """Get a summary: in the background if not urgent; else wait, but no longer than `wait_seconds`."""
         if not need.urgent:
             if need.question is not None:
                 yield StartSummary(need.question)
@@ -468,9 +468,9 @@ class Exchange:
         return planning.without_model(planning.decide(self._scene(facts)))
 
     def _keep_originals(self, *, must: bool = False) -> Steps[bool]:
-        """Keep the original before anything of it is folded away; whether it is written, or need not be."""
+        """Keep the original before anything of it is folded away; True where it is written, or need not be."""
         if self.context.keeps_originals and not self._has_originals:
-            # A block that stands was made when its originals were written. Nobody waits for what came after them.
+            # A block that stands was made when its originals were written. No request waits for what came after them.
             is_first_loss = self._plan.action == "created"
             self._has_originals = yield KeepOriginals(
                 waits=is_first_loss, must=must or self.context.must_keep_originals
@@ -479,7 +479,7 @@ class Exchange:
         return True
 
     def _may_fold_unkept(self) -> bool:
-        """Whether the policy allows to fold away what could not be written: a history that does not fit is refused."""
+        """True where the policy allows folding without originals; the upstream refuses a history that does not fit."""
         if self._plan.action != "created":
             return True
         usable = self._request_facts(self.window).usable_tokens
@@ -532,7 +532,7 @@ class Exchange:
         return self.decision
 
     def withdraw(self) -> None:
-        """The second try was not accepted either: what counts is the first."""
+        """Return to the first decision: the second try was not accepted either."""
         if self._refused is not None:
             self.decision, self._learned = self._refused, None
 
@@ -564,7 +564,7 @@ class Exchange:
         yield ShareProbedWindow(self._window_keys(self.identity.tenant)[1])
 
     def reject(self) -> Steps[None]:
-        """The upstream calls the request invalid. A summary new in it may be why: it is not used again."""
+        """Mark a new summary as failed: the upstream calls the request invalid, and it may be the cause."""
         plan_ = self.decision.plan
         if self.identity is None or plan_ is None or plan_.block is None:
             return
@@ -588,7 +588,7 @@ class Exchange:
     # After the answer
 
     def complete(self, answer: AnswerReport, now: float) -> Steps[None]:
-        """The answer is through: remember what the upstream counted, and ask ahead for the next summary."""
+        """Finish an answered request: remember what the upstream counted, and ask ahead for the next summary."""
         if self.identity is None:
             return
         identity, memory, found = self.identity, self.memory, self._plan
@@ -613,7 +613,7 @@ class Exchange:
             yield from self._ask_ahead(last, read)
 
     def abort(self, usage: Usage, now: float) -> Steps[None]:
-        """The answer did not come to its end. The turn is still reported."""
+        """Report a turn whose answer did not come to its end."""
         if self.identity is not None:
             yield Report(self._account(usage, now))
 
@@ -635,7 +635,7 @@ class Exchange:
             yield StartSummary(question)
 
     def _rate_block(self, size: int) -> tuple[int, int]:
-        """How many blocks in a row did not help, and how many requests ago the last one was made.
+        """The number of blocks in a row that did not help, and how many requests ago the last one was made.
 
         One helps that brings the history half the way down to its target, by the upstream's own count, and that lasts.
         """
@@ -695,18 +695,18 @@ class Exchange:
 
     @property
     def _is_observed(self) -> bool:
-        """Whether the block is tried out only, and stored apart from those in force."""
+        """True where the block is only tried out, and stored apart from those in force."""
         return self.observes and (self.memory.observed or self.memory.block is None)
 
     @property
     def _may_be_stored(self) -> bool:
-        """Whether an upstream has ever accepted something of this caller or this conversation."""
+        """True where an upstream has ever accepted a request of this caller or this conversation."""
         block, memory = self._plan.block, self.memory
         is_summarized = block is not None and block.summary is not None
         return self.context.is_known or memory.last is not None or memory.block_bytes is not None or is_summarized
 
     def _describe(self, found: Ready | None) -> Decision:
-        """What the client is told of it."""
+        """The decision as the client is told of it."""
         rules = self.rules
         outcome: Outcome = "none"
         if found is not None:
@@ -731,24 +731,24 @@ class Exchange:
         return replace(window, total=learned.total, input=learned.input, output=output, origin=learned.origin)
 
     def _window_keys(self, tenant: str) -> tuple[str, str]:
-        """Where the window is remembered: per tenant, because limits may depend on the credential."""
+        """The keys of the window in the store: per tenant, because limits may depend on the credential."""
         return window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
     def _may_need_summary(self, size: int) -> bool:
-        """Whether a summary may be due by any count; else none is looked for among all the links."""
+        """True where a summary may be due by any count; if not, summaries are not looked up."""
         if self.observes:
             return False
         facts = self._request_facts(self._narrow(self.context.local_window))
         return facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, self.rules, facts)
 
     def _request_facts(self, window: Window) -> Facts:
-        """What the request alone says."""
+        """The facts that follow from the request alone."""
         usable = window.usable_tokens(self.context.request.max_output)
         force = self.context.mode == "force"
         return Facts(usable_tokens=usable, prices=self.context.prices, force=force, focus=self.context.focus)
 
     def _facts(self, *, can_summarize: bool) -> Facts:
-        """What `planning.decide` must know beside the history itself."""
+        """The facts that `planning.decide` needs beside the history itself."""
         memory, candidate = self.memory, self.memory.candidate or NO_CANDIDATE
         last = memory.last
         useless = last.useless_blocks if last is not None else 0
@@ -790,12 +790,12 @@ class Exchange:
 
 
 def forwarded_pieces(found: Ready) -> list[bytes]:
-    """What is counted of a forwarded history: its messages and its tools."""
+    """The pieces of a forwarded history that are counted: its messages and its tools."""
     return [message.raw for message in found.view] + [found.tools or b""]
 
 
 def is_silently_cut(counted: int, answer: AnswerReport) -> bool:
-    """Whether the upstream answered without having read all of its prompt (some servers cut and do not say so)."""
+    """True where the upstream answered without reading all of its prompt (some servers cut and do not say so)."""
     if answer.says_truncated:
         return True
     # Some servers report only the uncached part as prompt tokens: that is no cut.

@@ -1,4 +1,4 @@
-"""Is this rewrite worth its price?
+"""Economics of a rewrite: after how many requests it has paid for itself.
 
 A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
 message makes everything after it new, and that must be paid back by what every later request saves. So rewrites are
@@ -14,7 +14,7 @@ from proxy.core.pipeline import Count
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What input costs, relative to its plain price, and where the price jumps."""
+    """Prices of input relative to its plain price, and the sizes at which they jump."""
 
     read: float = 0.1
     """A token that is in the upstream's cache."""
@@ -27,7 +27,7 @@ class Prices:
 
 
 def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
-    """After how many requests the rewrite from `old` to `new` has paid for itself; infinite when it frees nothing."""
+    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
     shared = 0
     for one, other in zip(old, new, strict=False):
         if one is not other and one.raw != other.raw:
@@ -42,5 +42,5 @@ def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices
 
 
 def cold(idle: float | None, prices: Prices) -> bool:
-    """Whether the upstream has forgotten this conversation; no, where the idle time is unknown."""
+    """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
     return idle is not None and idle > prices.lifetime

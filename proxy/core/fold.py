@@ -19,7 +19,7 @@ TOLD_BELOW = "What was done here is told in the summary further down."
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbours that go."""
+    """A run of neighbouring messages that is folded."""
 
     gone: tuple[Message, ...]
     """As they stand in the draft."""
@@ -40,7 +40,7 @@ class Stretch:
         return max(message.stop for message in self.gone)
 
     def notes(self, text: str) -> tuple[Message, ...]:
-        """Notes in its place that say this."""
+        """Notes that say `text` in its place."""
         return notes(text, self.before, self.after, self.start, self.stop)
 
 
@@ -51,8 +51,8 @@ Put = Callable[[Stretch, str], tuple[Message, ...]]
 
 
 def kept_words(draft: Draft, tokens: int, *, told_anew: bool = False) -> set[int]:
-    """The ids of what stays of the middle: fixed messages with their groups, and the user's words within the budget,
-    first the oldest (the task), then the newest.
+    """The ids of messages that stay in the middle: fixed ones with their groups, and the user's words within the
+    budget, first the oldest (the task), then the newest.
 
     A summary of what went before stays as well, unless it is `told_anew`.
     """
@@ -71,7 +71,7 @@ def kept_words(draft: Draft, tokens: int, *, told_anew: bool = False) -> set[int
 
 
 def is_of_summary(message: Message) -> bool:
-    """A note that tells a summary, or points to one."""
+    """True where a message is a note that holds a summary, or points to one."""
     return message.made == NOTE and message.text.startswith((f"{OPENING}\n{HEADING}", f"{OPENING}\n{TOLD_BELOW}"))
 
 
@@ -82,7 +82,7 @@ def place_notes(stretch: Stretch, text: str) -> tuple[Message, ...]:
 
 
 def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_notes) -> Draft:
-    """The draft with something told in the place of each stretch of the middle that is not kept."""
+    """The draft with notes in the place of each stretch of the middle that is not kept."""
     middle: list[Message] = []
     run: list[Message] = []
     left = sum(id(message) not in kept for message in draft.middle)
@@ -104,7 +104,7 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
 
 
 def weight(messages: Iterable[Message]) -> int:
-    """Their bytes."""
+    """The size of messages in bytes."""
     return sum(len(message.raw) for message in messages)
 
 

@@ -92,7 +92,7 @@ def stable_lines(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=_CACHED_LINES)
 def _stable(line: str) -> str:
-    """Remembered: the same head comes with each request of a conversation, and mostly with each conversation."""
+    """The line without moments, cached: the same head comes with each request, and mostly each conversation."""
     return _without_moments(line)
 
 
@@ -109,7 +109,7 @@ def _without_moments(line: str) -> str:
 
 
 def _text(message: Message) -> str:
-    """What it says; a message with more than text in it is taken byte by byte, but for cache markers."""
+    """The text of a message; one with more than text in it is taken byte by byte, without its cache markers."""
     content = json.loads(message.content)
     parts: Iterable[object] = content if isinstance(content, list) else ()
     is_text = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)

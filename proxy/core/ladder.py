@@ -25,7 +25,7 @@ DEEPEST = Keep(tokens=0, groups=1)
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What one try comes to."""
+    """The result of one try at shortening the view."""
 
     way: Literal["cleared", "told", "folded"]
     state: ConversationState
@@ -75,7 +75,7 @@ def _rungs(state: ConversationState, size: int, goal: int, reason: str) -> Itera
 
 
 def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
-    """The summary at hand in place of what it covers, and what is old behind it cleared."""
+    """The rung that puts the summary at hand in place of what it covers, and clears what is old behind it."""
     summary = state.newer_summary
     draft = state.draft_up_to(summary.covers) if summary is not None else None
     if summary is None or draft is None:

@@ -1,4 +1,4 @@
-"""What is remembered of a conversation between two requests: the values, their keys, and the bytes that a store keeps.
+"""Memory of a conversation between two requests: the values, their keys, and the bytes that a store keeps.
 
 Keys begin with the tenant. Everything here may be lost: a value that is missing or unreadable means "unknown", never an
 error, and is written again by the next request. Nothing is known beside it: what one worker knew alone, another would
@@ -58,7 +58,7 @@ class Identity:
 
     @classmethod
     def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
-        """`name`: what the client calls the conversation, to tell apart those whose content is equal."""
+        """The identity of a history. `name`: the client's, to tell apart conversations whose content is equal."""
         return cls(tenant, chain(request, tenant, secret, name), counter, head_digest(request.head, secret))
 
     @property
@@ -73,7 +73,7 @@ class Identity:
         return f"{self.tenant}/anchor/{link.hex()}"
 
     def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
-        """Where a block of this link stands: under the link, or beside it where another head's summary stands."""
+        """The keys of a block: that of its link, and one beside it for when another head's summary has the first."""
         space = f"{self.tenant}/{OBSERVED}" if observed else self.tenant
         return block_key(space, link), bound_key(space, link, self.head)
 
@@ -168,7 +168,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was found of a conversation."""
+    """All that a look-up found of a conversation."""
 
     block: Block | None = None
     block_key: str = ""
@@ -189,7 +189,7 @@ class Memory:
     def read(
         cls, found: Found | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
     ) -> "Memory":
-        """What a look-up says. `prior`: the calibration where nothing was learned yet."""
+        """The memory that the stored values make. `prior`: the calibration where nothing was learned yet."""
         if found is None:
             return cls(calibration=prior, answered=False)
         stored, fact, window, summary = found

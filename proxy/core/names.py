@@ -1,4 +1,4 @@
-"""The specific names in a text: paths, identifiers, dotted words, numbers: whatever an agent will reach for again.
+"""The specific names in a text: paths, identifiers, dotted words, numbers, which an agent may need again.
 
 A name is taken as it stands, `created_at:` and all: what an agent writes next is copied from what it has seen.
 """
@@ -11,6 +11,6 @@ NAME_CHARACTERS = 120
 
 
 def names(text: str) -> dict[str, None]:
-    """Once each, in the order of their first appearance; what is longer than any name is data."""
+    """The names of a text, once each, in order of appearance; longer words are data."""
     words = dict.fromkeys(_WORD.findall(text))
     return {word: None for word in words if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word)}

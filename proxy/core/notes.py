@@ -1,4 +1,4 @@
-"""A note of ours in the history: framed as background, and in a role that keeps the order of speakers legal.
+"""Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
 
 Strict chat templates want user and assistant to alternate, and the assistant to speak after a tool; they pass over
 instructions in the midst, which count as no turn. A note that stands where messages were left out must not break that:
@@ -69,17 +69,17 @@ def notes(text: str, before: Message | None, after: Message | None, start: int, 
 
 
 def speaker(messages: Iterable[Message]) -> Message | None:
-    """The first of these that is no instruction."""
+    """The first message that is no instruction."""
     return next((message for message in messages if message.role not in HEAD), None)
 
 
 def frame(text: str) -> str:
-    """The text told as background. Nothing in it can end the frame or open one: it may quote what a stranger wrote."""
+    """The text framed as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
     inside = _CLOSERS.sub(NO_CLOSER, _OPENERS.sub(NO_OPENER, text))
     return f"{OPENING}\n{inside}\n{CLOSING}"
 
 
 def note(role: str, text: str, start: int, stop: int) -> Message:
-    """One message of ours."""
+    """One message that the proxy writes."""
     raw = json.dumps({"role": role, "content": text}, ensure_ascii=False)
     return literal(raw.encode("utf-8", "replace"), start, stop, NOTE)

@@ -1,6 +1,6 @@
-"""What stays of a long text that is cleared: the few of its own lines with names that stand nowhere else.
+"""Outlines of long texts that are cleared: the few of their own lines with names that stand nowhere else.
 
-A cleared result is seldom wanted back whole. What an agent reaches for later is a name in it, and the line around that
+A cleared result is seldom needed whole again. What an agent looks for later is a name in it, and the line around that
 name. A long history repeats most names many times, so very few lines are needed to keep each name once. Lines are
 chosen by how many new names they bring for their length; names for which no line had room can follow as a list.
 

@@ -1,9 +1,8 @@
-"""A block is a promise: "a history that begins with this chain link is forwarded as these parts, and then the rest of
-it".
+"""Blocks: "a history that begins with this chain link is forwarded as these parts, and then the rest of it".
 
 The client sends the whole history every time, and the upstream caches what it has read. So what was once forwarded in a
 shorter form must be forwarded again with the same bytes, by any worker, after any restart. A part is a stretch of the
-client's own messages, or literal bytes of ours, so a block is small. It is self-contained: a later one covers what an
+client's own messages, or bytes of the proxy, so a block is small. It is self-contained: a later one covers what an
 earlier one covered, and nothing else has to be found to use it. It also carries the always-steps, as they were set
 when it was made, for the messages that come after it.
 """
@@ -37,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What stands for the first `covers` messages of a body."""
+    """The stored replacement for the first `covers` messages of a body."""
 
     covers: int
     parts: tuple[Part, ...]
@@ -87,7 +86,7 @@ class Block:
         return block if block._is_sound() else None  # noqa: SLF001 (its own class)
 
     def _is_sound(self) -> bool:
-        """Whether its figures are figures: what follows from a damaged block would be refused by every upstream."""
+        """True where its values have valid types and ranges: what a damaged block forwards would be refused."""
         summary = self.summary
         figures = [self.covers, *(figure for part in self.parts for figure in (part.start, part.stop))]
         figures += [] if summary is None else [summary.covers]
@@ -128,11 +127,11 @@ class Block:
         return self if self.summary is None else replace(self, head=head)
 
     def serves(self, head: str) -> bool:
-        """Whether it may stand under this head: a summary may repeat whatever its own head says."""
+        """True where it may be used under this head: a summary may repeat what its own head says."""
         return self.head in ("", head)
 
     def fits(self, body: Sequence[Message]) -> bool:
-        """Whether it may stand for this body: after a rewind the user's last words may be among what it folded."""
+        """True where it may be used for this body: after a rewind it may have folded the user's last words."""
         if self.covers > len(body):
             return False
         last = next((place for place in reversed(range(len(body))) if body[place].is_user), None)

@@ -1,4 +1,4 @@
-"""What must survive verbatim, and the proof that it did.
+"""Pins: passages that must survive verbatim, and the check that they did.
 
 Compaction deletes policy: a rule given in turn three is missing from the summary and broken in turn ninety. So a team
 says what must stay (a tag, a marker, a pattern), and each such passage stays, byte for byte, through any number of
@@ -24,7 +24,7 @@ _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P])|\\[1-9]")
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What a policy pins."""
+    """The pins of a policy: tags, markers and patterns."""
 
     tags: tuple[str, ...] = ()
     """Whatever stands between `<tag>` and `</tag>`, the tags included."""
@@ -50,7 +50,7 @@ class Pins:
         return tuple(reversed(kept))
 
     def stand_in(self, text: str) -> bool:
-        """Whether a pinned passage stands in this text."""
+        """True where this text holds a pinned passage."""
         return any(True for _ in self._of(text))
 
     def _of(self, text: str) -> Iterable[str]:
@@ -65,7 +65,7 @@ class Pins:
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """Where what no step may touch starts: instructions in the midst, the user's last words, what holds a pin."""
+    """The starts of messages that no step may touch: instructions in the midst, the user's last words, pins."""
     last = last_user(messages)
     return frozenset(
         message.start
@@ -84,7 +84,7 @@ def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]
 
 
 def fault(pattern: str) -> str | None:
-    """Why this pattern is refused, or None."""
+    """The fault of a pattern, or None: patterns that could be slow are refused."""
     if _RISKY.search(pattern):
         return "a pin's pattern may not repeat a group, look around or refer back: it could be made slow"
     if len(_LOOPS.findall(pattern)) > 1:

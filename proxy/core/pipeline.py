@@ -1,7 +1,7 @@
 """A step is a frozen dataclass: its fields are its settings, and calling it maps a draft to a shorter one. `run()` is
 the for-loop over them.
 
-Nobody has to trust a step. After each one `run()` checks that it kept the laws: it touched nothing before or after the
+Steps need not be trusted. After each one `run()` checks that it kept the laws: it touched nothing before or after the
 middle and nothing fixed, it made nothing longer, it parted no call from its result. The work of a step that broke one
 is thrown away, and the report says so.
 """
@@ -18,7 +18,7 @@ Count = Callable[[bytes], int]
 
 
 def quarter(raw: bytes) -> int:
-    """Four bytes to a token: what anybody guesses who has no tokenizer."""
+    """Estimate tokens without a tokenizer: four bytes each."""
     return len(raw) // BYTES_PER_TOKEN
 
 
@@ -51,7 +51,7 @@ class Draft:
         return at_most if self.goal is None else min(at_most, int(self.goal * share * BYTES_PER_TOKEN))
 
     def free(self, message: Message) -> bool:
-        """May a step touch this message of the middle?"""
+        """True where a step may touch this message of the middle."""
         return message.literal or message.start not in self.fixed
 
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
@@ -91,7 +91,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did: how many messages it touched and tokens it saved, or why its work was thrown away."""
+    """Report of one step: how many messages it touched and tokens it saved, or why its work was thrown away."""
 
     step: str
     messages: int
@@ -111,7 +111,7 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
 
 
 def _breach(old: Draft, new: Draft) -> str:
-    """Which law the step broke, or nothing."""
+    """The law that the step broke, or nothing."""
     if new.middle == old.middle and new.tools == old.tools:
         return ""
     if new.before is not old.before or new.after is not old.after:

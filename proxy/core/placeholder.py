@@ -1,5 +1,4 @@
-"""What stands in the place of something cleared: one line that says what it was, how it ended, and which names were in
-it.
+"""Placeholders for cleared results: one line that says what it was, how it ended, and which names were in it.
 
 A template may use `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines}`. Nothing in it may depend on a
 clock or a counter: the same result gets the same words every time.
@@ -84,7 +83,7 @@ def argument(call: ToolCall | None) -> str:
 
 
 def has_failed(text: str) -> bool:
-    """Whether this result tells of a failure."""
+    """True where this result reports a failure."""
     code = exit_code(text)
     return _FAILED.match(text) is not None if code is None else code != 0
 

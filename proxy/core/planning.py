@@ -38,7 +38,7 @@ REPEATED_BLOCK_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What to forward, and the block to store if the upstream accepts it."""
+    """A plan: what to forward, and the block to store if the upstream accepts it."""
 
     view: tuple[Message, ...]
     tools: bytes | None
@@ -78,7 +78,7 @@ def without_model(plan: Ready | NeedSummary) -> Ready:
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
-    """Whether a history of about this size needs no look: nothing is looked up and the client's bytes go out."""
+    """True where a history of about this size is too small to act on: its bytes go out without a look-up."""
     limits = rules.limits(facts.usable_tokens, facts.prices)
     soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
     least = [rules.clear_at_least, *(limit * soon for limit, _ in limits)]
@@ -88,7 +88,7 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
-    """Whether a view of about this size is so near its limit that a summary may be needed soon."""
+    """True where a view of about this size is so near its limit that a summary may be needed soon."""
     limits = rules.limits(facts.usable_tokens, facts.prices)
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
@@ -118,7 +118,7 @@ def plan_next_summary(state: ConversationState) -> Question | None:
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
-    """Whether the client only asks something about the conversation, and the view fits."""
+    """True where the client only asks something about the conversation, and the view fits."""
     return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
 
 
@@ -180,7 +180,7 @@ def _ask_model_first(state: ConversationState, rung: Rung, size: int, limit: int
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
-    """Whether the forced block stands already, because this is the same request again."""
+    """True where the forced block stands already, because this is the same request again."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
     return state.has_block and state.block.reason == "forced" and covers <= state.block.covers
@@ -197,7 +197,7 @@ def _required_tokens(state: ConversationState, size: int, limit: int) -> int:
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
-    """Whether the block would be one of many in a row, because what must stay is over the limit by itself.
+    """True where the block would be one of many in a row, because what must stay is over the limit by itself.
 
     A second block in a row with a view over its limit must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
     """

@@ -1,4 +1,4 @@
-"""After a refusal: what may be tried once more, and only once. Decisions only; the compactor carries them out.
+"""Recovery from a refusal: what may be tried once more, and only once. Decisions only; the compactor acts on them.
 
 A history that was too long is brought well below the limit, more harshly than the policy would: otherwise the request
 is lost, and the cache with it. Where only the answer would have been too long, a shorter one is asked for and the
@@ -21,7 +21,7 @@ from proxy.core.window import Covers, LearnedLimit, Window, learned_limit
 
 REASON = "overflow_retry"
 FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
-GUESSED_SHARE = 0.5  # of what was refused, where nobody says what would fit
+GUESSED_SHARE = 0.5  # of what was refused, where the refusal does not say what would fit
 LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever was said
@@ -33,7 +33,7 @@ LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the histo
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal, read. What it does not say is None."""
+    """A parsed refusal; a field it does not state is None."""
 
     kind: RefusalKind
     limit: int | None = None
@@ -48,7 +48,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """What to change, and the judge of how: called with a history it says what to forward, or None if it cannot."""
+    """A cure for a refusal: called with a history it returns what to forward, or None if it cannot help."""
 
     most_tokens: int | None = None
     """What the history may take at most, in the upstream's tokens; None: its length is not the trouble."""
@@ -68,7 +68,7 @@ class Cure:
         return self.strip_signed or self.most_tokens is not None
 
     def harden(self, rules: Rules) -> Rules:
-        """The rules to try again by."""
+        """The rules for the second try."""
         return rules if self.strip_signed else rules.for_overflow()
 
     def __call__(self, state: ConversationState) -> Ready | None:
@@ -80,7 +80,7 @@ class Cure:
 
 
 def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure | None:
-    """What to try for a request that was refused like this.
+    """The cure to try for a refused request, or None.
 
     We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound.
     """
@@ -134,7 +134,7 @@ def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
 
 
 def untouched_decision(request: Request, size: int) -> Ready:
-    """What went out as it came."""
+    """The plan of a request that was forwarded unchanged."""
     return Ready(request.messages, request.tools, "none", "", size, size)
 
 

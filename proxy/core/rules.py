@@ -114,7 +114,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known beside the history when a request is decided; None or the default where it is not."""
+    """Facts known beside the history when a request is decided; None or the default where unknown."""
 
     usable_tokens: int | None = None
     """Window minus reserved output minus margin; None when the window is unknown."""

@@ -99,7 +99,7 @@ class ConversationState:
 
     @property
     def view_id(self) -> bytes:
-        """Identifies what this view is built on: link and block, since two blocks at one link may differ."""
+        """The identity of the view: link and block, since two blocks at one link may differ."""
         return self.link + self.block.digest if self.has_block else b""
 
     @property
@@ -115,7 +115,7 @@ class ConversationState:
 
     @property
     def awaits_summary(self) -> bool:
-        """Whether a model is just writing one that covers more."""
+        """True where a model is writing a summary that covers more."""
         return self.facts.summary_in_progress_covers > self._summarized_messages
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
@@ -141,7 +141,7 @@ class ConversationState:
         return limits[0] if limits and size > limits[0][0] else None
 
     def needs_block(self, block: Block) -> bool:
-        """Whether this block is used: one made for a smaller window is not, as long as the history fits without it."""
+        """True where this block is used: one made for a smaller window is not, while the history fits without it."""
         usable = self.facts.usable_tokens
         if (
             block.reason not in WINDOW_REASONS

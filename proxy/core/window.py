@@ -1,4 +1,4 @@
-"""How much a model can read and write, and at what prices: the values, and the one place that makes a budget of them.
+"""Windows and prices of models: how much one can read and write, and the budget of a request that follows.
 
 Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
 alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both stand here.
@@ -34,18 +34,18 @@ class TokenPrices:
 
     @property
     def cached(self) -> float:
-        """A token that the upstream has in its cache."""
+        """The price of tokens that the upstream has in its cache."""
         return self.input if self.cache_read is None else self.cache_read
 
     @property
     def fresh(self) -> float:
-        """A token that it has not, the storing included."""
+        """The price of tokens that it has not, the storing included."""
         return self.input if self.cache_write is None else self.cache_write
 
 
 @dataclass(frozen=True, slots=True)
 class PriceCliff:
-    """Above this many tokens the whole request costs more."""
+    """A size in tokens above which the whole request costs more."""
 
     above: int
     prices: TokenPrices
@@ -53,7 +53,7 @@ class PriceCliff:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much a model can read and write, and at what prices; None where that is unknown."""
+    """The limits and prices of a model; None where unknown."""
 
     total: int | None = None
     """Tokens of prompt and answer together."""
@@ -77,12 +77,12 @@ class Window:
         return max(1, int(min(limits) * (1 - MARGIN_SHARE))) if limits else None
 
     def prices_at(self, size: int) -> TokenPrices | None:
-        """What a prompt of this size is charged at: all of it at the prices of the highest cliff it is over."""
+        """The prices of a prompt of this size: all of it at those of the highest cliff it is over."""
         over = [cliff for cliff in self.cliffs if size > cliff.above]
         return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
 
     def answer_tokens(self, wanted: int | None = None) -> int:
-        """What the answer needs of a total window: what the client asks for, else the model's cap within reason."""
+        """Tokens of a total window to reserve for the answer: as the client asks, else the model's cap, bounded."""
         if wanted:
             return wanted
         likely = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
@@ -119,7 +119,7 @@ def learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit |
 
 
 def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """One model is 1M for one account and 128k for the next: what was learned holds for one credential (its hash)."""
+    """The keys of a learned window, one credential each (its hash): accounts may differ, 1M here and 128k there."""
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -127,12 +127,12 @@ def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tupl
 
 
 def window_to_bytes(window: Window) -> bytes:
-    """What an upstream told of its window, to be kept for other workers."""
+    """The bytes of a window that an upstream stated, kept for other workers."""
     return json.dumps([2, window.total, window.input, window.output]).encode()
 
 
 def window_from_bytes(value: bytes) -> Window:
-    """What is kept under either key: the lesson of an overflow, or what an upstream told."""
+    """The window stored under either key: learned from an overflow, or stated by an upstream."""
     version, *told = json.loads(value)
     if version == 1:
         return LearnedLimit.from_bytes(value).window()

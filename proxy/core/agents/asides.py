@@ -1,9 +1,9 @@
-"""What a client says about compaction in the conversation itself, and the requests it makes beside the work.
+"""Compaction commands inside a conversation, and side requests that clients make about the conversation.
 
 `/compact` as the last message is meant for this proxy, where a person wrote it: a file may say that too, and an agent
-without tools sends what it read as a user message. A call of an offered tool named `Compact` is the model's own wish.
+without tools sends what it read as a user message. A call of an offered tool named `Compact` is a request by the model.
 And a client that summarises a conversation by itself, or gives it a title, sends the whole history once more with
-another question at its end (an *aside*): the standing block applies to that too, but no new one is made for its sake.
+another question at its end (an *aside*): the standing block applies to that too, but no new one is made for it.
 """
 
 import re
@@ -57,7 +57,7 @@ def find_compact_call(request: Request) -> str | None:
 
 
 def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
-    """Whether the last message, in the role of a user, may be what an environment said.
+    """True where the last message, in the role of a user, may be output of an environment.
 
     Where tools are called, their output comes as results. Without tools it may be if it matches a pattern, if the
     answer before it holds something to be run, or if what the user says outweighs what the model says by far: then it
@@ -78,12 +78,12 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
 
 
 def was_asked(request: Request) -> bool:
-    """Whether the history shows that compaction was asked for by name: then a block may stand, however short it is."""
+    """True where the history holds a request for compaction: then a block may stand, however short it is."""
     return any(trace in request.source for trace in _TRACES)
 
 
 def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether the last message is a question about the conversation itself."""
+    """True where the last message is a question about the conversation itself."""
     if not body or not body[-1].is_user:
         return False
     text = body[-1].text

@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def find_pattern_fault(pattern: str) -> str | None:
-    """Why a pattern for observations is refused, or None."""
+    """The fault of a pattern for observations, or None: patterns that could be slow are refused."""
     if _RISKY.search(pattern):
         return "a pattern for observations may not repeat a group, look around or refer back: it could be made slow"
     loops = len(_LOOPS.findall(pattern))
@@ -53,12 +53,12 @@ def find_pattern_fault(pattern: str) -> str | None:
 
 @lru_cache(maxsize=1_024)
 def _compile(pattern: str) -> re.Pattern[str] | None:
-    """None for a pattern that is refused: configuration says so when it is read, and here it matches nothing."""
+    """The compiled pattern; None for one that is refused (configuration reports it, here it matches nothing)."""
     return None if find_pattern_fault(pattern) else re.compile(pattern)
 
 
 def is_text_style(body: Iterable[Message]) -> bool:
-    """Whether a history holds no tool call and no result, so that output can only stand in user messages."""
+    """True where a history holds no tool call and no result, so that output can only be in user messages."""
     return not any(message.is_result or message.calls for message in body)
 
 
@@ -87,7 +87,7 @@ def mark_observations(
 
 
 def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[str]) -> bool:
-    """Whether a message is output and nothing but output.
+    """True where a message is output and nothing else.
 
     `reminders` are words that stood beside earlier outputs. The first time they may be a person's. Words that come
     again with every output are a reminder that the client adds ("3 steps left"), and keep nothing.
@@ -103,7 +103,7 @@ def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[st
 
 
 def words_beside_output(text: str) -> str:
-    """What stands after the elements that a message begins with; nothing where it begins with none."""
+    """The text after the elements that a message begins with; empty where it begins with none."""
     end = 0
     while opening := _OPENING_TAG.match(text, end):
         closing = f"</{opening[1]}>"

@@ -1,4 +1,4 @@
-"""Tools by name: globs that say which are meant, what a call of them does, and the definitions on offer."""
+"""Tools by name: globs that select them, the kinds of their calls, and the definitions that a request offers."""
 
 import json
 import re
@@ -80,7 +80,7 @@ _NAME_CHARACTERS = 256
 
 
 def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
-    """What a call with these arguments does; most of the tools in the world are some `other`."""
+    """The kind of a call with these arguments; `other` where no pattern matches, as for most tools."""
     for pattern in _patterns_of(tool[:_NAME_CHARACTERS]):
         fits = not pattern.by or any(values.get(key) for key in pattern.by)
         if fits and (not pattern.commands or values.get("command") in pattern.commands):
@@ -90,13 +90,13 @@ def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
 
 @lru_cache(maxsize=4_096)
 def _patterns_of(tool: str) -> tuple[Pattern, ...]:
-    """The patterns that mean this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
+    """The patterns that match this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
     name = re.split(r"__|[./:]", tool)[-1]
     return tuple(pattern for pattern in PATTERNS if matches_any(name, tuple(pattern.tools.split())))
 
 
 def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
-    """Does one of the globs mean this tool?"""
+    """True where one of the globs matches this tool."""
     return _is_listed(tool[:_NAME_CHARACTERS], globs)
 
 

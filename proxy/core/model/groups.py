@@ -1,4 +1,4 @@
-"""Where a history may be cut, and what makes one valid.
+"""Groups and turns: the places where a history may be cut, and the rules that make it valid.
 
 A *group* is the smallest thing that may go: one user message, or one assistant message with everything that answers
 it. An upstream that finds a result without its call, or a call without its result, refuses the request, and would
@@ -54,17 +54,17 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def last_assistant(messages: Sequence[Message]) -> int | None:
-    """Where the newest answer of the model stands."""
+    """The index of the newest answer of the model."""
     return next((place for place in reversed(range(len(messages))) if messages[place].role == "assistant"), None)
 
 
 def last_user(messages: Sequence[Message]) -> int | None:
-    """Where the newest words of a real user stand."""
+    """The index of the newest message of a real user."""
     return next((place for place in reversed(range(len(messages))) if messages[place].is_user), None)
 
 
 def callers(messages: Sequence[Message]) -> list[ToolCall | None]:
-    """For each message the call it answers, if any. Ids repeat in real conversations, so only the nearest assistant
+    """The call that each message answers, if any. Ids repeat in real conversations, so only the nearest assistant
     message counts.
     """
     found: list[ToolCall | None] = []
@@ -112,7 +112,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Flaws:
-    """What an upstream may refuse in a history."""
+    """Numbers of flaws for which an upstream may refuse a history."""
 
     orphans: int = 0
     """Results without a call right before them."""
@@ -121,7 +121,7 @@ class Flaws:
     leading: int = 0
     """1 where it does not begin with a user."""
     userless: int = 0
-    """1 where nobody asks anything."""
+    """1 where there is no user message."""
 
     def worse_than(self, other: "Flaws") -> bool:
         return (
@@ -133,7 +133,7 @@ class Flaws:
 
 
 def flaws(messages: Sequence[Message]) -> Flaws:
-    """What is wrong with this history."""
+    """Count the flaws of this history."""
     orphans = unanswered = 0
     waiting = Counter[str]()
     for message in messages:

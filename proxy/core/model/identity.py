@@ -1,16 +1,16 @@
-"""Whose conversation is this, and how far have we seen it before?
+"""Identity of a conversation: a chain of keyed hashes that tells how much of a history was seen before.
 
 The client sends its whole history every time and gives it no name. So a history is known by a chain: one keyed hash
 per message, each over the one before it. Two requests share a link only if they share everything up to it. So after a
-rewind, an edit or a fork, the longest known link is the promise to keep; tenants and siblings are kept apart without a
+rewind, an edit or a fork, the longest known link finds the block; tenants and siblings are kept apart without a
 lock.
 
 - The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
   can ever match.
 - The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`head.py`).
 - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
-- The key is secret and shared by all workers: a forged collision would hand out somebody's summary.
-- It begins with a version: whoever changes the canonical form below must change that too.
+- The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
+- It begins with a version, which must change with the canonical form below.
 """
 
 import re
@@ -37,7 +37,7 @@ def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> 
 
 
 def beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
-    """h(1), by which a conversation is known from its first message on; h(0) where it has none."""
+    """The link h(1), which identifies a conversation from its first message on; h(0) where it has none."""
     link = _origin(request, tenant, key, conversation)
     return follow(link, request.body[0], key) if request.body else link
 
@@ -86,7 +86,7 @@ def _strip_markers(element: bytes) -> bytes:
 
 
 def _unwrap_text(raw: bytes) -> bytes:
-    """`[{"type": "text", "text": "hi"}]` and `"hi"` are the same words."""
+    """The message with a single text part written as plain text: both are the same words."""
     content = splice.member(raw, "content")
     parts = [] if content is None else list(splice.elements(raw, content.start))
     if content is None or len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":

@@ -5,7 +5,7 @@ and which stretch of the client's history it stands for. Everything else (reason
 the bytes and is looked at only by the step that cares. A message that was rewritten is the same value with other
 bytes and the name of the step that `made` it.
 
-Wire formats build these values (`proxy/wire`); `literal()` builds one from bytes of our own, with the standard
+Wire formats build these values (`proxy/wire`); `literal()` builds one from the proxy's own bytes, with the standard
 library only.
 """
 
@@ -35,7 +35,7 @@ class ToolCall:
 
     @property
     def answered_by(self) -> str:
-        """What a result must carry to answer it: the id, or the name of a legacy function."""
+        """The id that a result of this call carries, or the name of a legacy function."""
         return self.id or self.name
 
     @property
@@ -73,32 +73,32 @@ class Message:
 
     @property
     def literal(self) -> bool:
-        """Whether these bytes are ours and not the client's."""
+        """True where these bytes were written by the proxy, not by the client."""
         return self.made != ""
 
     @property
     def is_result(self) -> bool:
-        """Whether it is what a tool answered."""
+        """True where it is the result of a tool."""
         return self.role in RESULTS
 
     @property
     def is_user(self) -> bool:
-        """Whether a person said it: neither an observation in the role of a user, nor a note of ours."""
+        """True where a person wrote it: neither an observation in the role of a user, nor a note of the proxy."""
         return self.role == "user" and not self.observed and self.made in WORDS_KEPT
 
     @property
     def is_bulk(self) -> bool:
-        """Whether an environment said it, whatever its role."""
+        """True where it is output of an environment, whatever its role."""
         return self.role in RESULTS or self.observed
 
     @property
     def signed(self) -> bool:
-        """Whether it carries a signature or an encrypted payload, which one changed letter would break."""
+        """True where it carries a signature or an encrypted payload, which one changed letter would break."""
         return any(mark in self.raw for mark in _SIGNED)
 
     @property
     def attached(self) -> bool:
-        """Whether its content holds an image, audio or a file."""
+        """True where its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
 
     @property
@@ -146,13 +146,13 @@ class Request:
 
     @property
     def head_size(self) -> int:
-        """How many messages that is."""
+        """The number of messages in the head."""
         spoken = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
         return next(spoken, len(self.messages))
 
 
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
-    """A message of our own, read from its bytes."""
+    """A message that the proxy wrote, parsed from its bytes."""
     message = read_message(json.loads(raw), raw)
     return as_read_back(replace(message, start=start, stop=stop, made=made))
 
@@ -164,7 +164,7 @@ def as_read_back(message: Message) -> Message:
 
 
 def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends
-    """What matters of one message; what has another shape than expected stays in its bytes, unseen."""
+    """Parse one message; a value of another shape than expected stays in its bytes and is not read."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
     role = value["role"]

@@ -29,7 +29,7 @@ class Member:
 
 
 def value_end(raw: bytes, start: int) -> int:
-    """Where the value that starts at `start` stops."""
+    """The end of the value that starts at `start`."""
     opening = raw[start : start + 1]
     if opening == b'"':
         return _end(_TEXT.match(raw, start))
@@ -59,7 +59,7 @@ def members(raw: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Where each element of the array at `start` starts and stops."""
+    """The start and the end of each element of the array at `start`."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("]"):
         stop = value_end(raw, at)

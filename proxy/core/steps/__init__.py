@@ -45,7 +45,7 @@ def step_to_json(step: Step) -> list[Any]:
 
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
-    """The step again. Settings come as JSON has them: lists where there were tuples."""
+    """The step with this name and these settings. They come as JSON has them: lists where there were tuples."""
     return STEPS[name](**{key: _tuples(value) for key, value in settings.items()})
 
 

@@ -44,7 +44,7 @@ class ClearArguments:
         return draft.exchange(shorter)
 
     def shorten(self, old: list[Message], draft: Draft, meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
-        """These messages with the long texts folded in the calls that are meant; by the identity of the old ones."""
+        """These messages with long texts folded in the calls that `meant` selects; by the id() of the old ones."""
         gone = {id(message) for message in old}
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
         outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))

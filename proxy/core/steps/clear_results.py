@@ -69,23 +69,23 @@ class ClearResults:
         ]
 
     def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
-        """A pointer to a copy that is cleared now must not send the agent looking for it."""
+        """Rewrite a pointer whose copy is cleared now, so that the agent does not look for it."""
         copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
         return message if copy is None else message.with_text(f"[Cleared too: the same as #{copy} was.]", self.name)
 
 
 def part(call: ToolCall | None) -> float:
-    """How much of an outline a result deserves: an edit quotes what was read, seldom what a command has printed."""
+    """The share of an outline for a result: an edit quotes what was read, seldom what a command has printed."""
     return 1.0 if call is None or _reads(call.name) else 0.25
 
 
 def _reads(tool: str) -> bool:
-    """Would a call of this tool be a look at a file?"""
+    """True where a call of this tool reads a file."""
     return meaning(tool, A_LOOK) == "read"
 
 
 def foldable(message: Message, draft: Draft, over: int) -> bool:
-    """Large enough, and not folded before."""
+    """True where a message is large enough, and was not folded before."""
     return message.made in ("", "clip_output") and len(message.content) > over and draft.free(message)
 
 

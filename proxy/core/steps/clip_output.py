@@ -1,6 +1,6 @@
 """Clip a huge result when it arrives: its head and its tail stay, the middle is named.
 
-What is clipped on arrival was never in anybody's cache, so it never costs a rewrite. But an agent that cannot see what
+What is clipped on arrival was in no cache yet, so it never costs a rewrite. But an agent that cannot see what
 it just asked for asks again. So only what is far beyond the ordinary is clipped: more than `over` bytes, and more than
 `share` of the window.
 """

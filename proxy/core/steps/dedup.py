@@ -1,4 +1,4 @@
-"""Say a thing once.
+"""Remove repeated results.
 
 Agents read the same file again and again. A result that stands further up already, word for word, becomes a pointer to
 its first copy when it arrives: nothing that was forwarded changes, so the upstream's cache holds (`DedupArrivals`, an
@@ -100,7 +100,7 @@ class DedupOld:
 
 
 class _Later:
-    """The calls seen so far, going backwards: is this one covered by one of them? It counts as seen from then on."""
+    """The later calls, seen so far going backwards: `covers` tells whether they cover a call, and adds it."""
 
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
@@ -118,7 +118,7 @@ class _Later:
         return self._ranges.setdefault((call.name, path), _Ranges()).add(start, stop) or covered
 
     def _extent(self, call: ToolCall) -> tuple[str, float, float] | None:
-        """Which lines of which path a call asks for; everything, where it names none."""
+        """The path and lines that a call asks for; all lines, where it names none."""
         declared = next((each for each in self._subsumes if matches_any(call.name, each[:1])), None)
         named = call.named if declared else {}
         if declared is None or not isinstance(named.get(declared[1]), str):
@@ -139,7 +139,7 @@ class _Ranges:
         self._stops: list[float] = []
 
     def add(self, start: float, stop: float) -> bool:
-        """Whether one of the ranges so far covers this one, which is among them from now on."""
+        """Add a range; tell whether one of the earlier ranges covers it."""
         place = bisect_right(self._starts, start)
         if place and self._stops[place - 1] >= stop:
             return True

@@ -59,7 +59,7 @@ class DropMiddle:
 
 @dataclass(frozen=True, slots=True)
 class _Budgets:
-    """What all notes of one fold may take."""
+    """The budgets of all notes of one fold."""
 
     ledger_bytes: int
     outline_bytes: int

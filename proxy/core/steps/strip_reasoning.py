@@ -56,7 +56,7 @@ class StripReasoning:
         return message if empty or raw == message.raw else literal(raw, message.start, message.stop, self.name)
 
     def _without_parts(self, raw: bytes, content: splice.Member) -> bytes:
-        """Parts that hold reasoning go; where nothing else would be left, nothing goes."""
+        """The message without parts that hold reasoning; unchanged where nothing else would be left."""
         parts = [raw[start:stop] for start, stop in splice.elements(raw, content.start)]
         kept = [part for part in parts if kind_of(part) not in self.parts]
         if not kept or len(kept) == len(parts):

@@ -1,4 +1,4 @@
-"""What a model is asked when the old part of a history is to become a summary, and how to ask it so that it fits.
+"""The question that asks a model for a summary of the old part of a history, and ways to make it fit.
 
 The best way is to ask the conversation itself: model, tools and messages as they were last forwarded, which the
 upstream has cached, and one more instruction. Where that does not fit, or was not answered, the old part is retold in
@@ -32,7 +32,7 @@ MIN_NEW_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Tell what `body[:covers]` was."""
+    """A request to summarize `body[:covers]`."""
 
     covers: int
     view: tuple[Message, ...]
@@ -54,7 +54,7 @@ class Question:
         return self.rules.prompt + (FOCUS.format(focus=self.focus) if self.focus else "")
 
     def verdict(self, said: Said, count: Count) -> Verdict:
-        """Whether this answers it."""
+        """The verdict on an answer to this question."""
         rules = self.rules
         return judge_answer(
             said, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
@@ -74,8 +74,9 @@ class Try:
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:
-    """A model is asked only about what was sent before, so a one-shot prompt, or a client whose history begins
-    differently each time, never pays for a summary. Unless the client asks for one.
+    """True where a model may be asked for a summary: only about what was sent before, unless the client asks for one.
+
+    So a one-shot prompt, or a client whose history begins differently each time, never pays for a summary.
     """
     return rules.summary.enabled and facts.can_summarize and (facts.was_forwarded or facts.force)
 
@@ -149,7 +150,7 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
 
 
 def _is_known(message: Message) -> bool:
-    """Notes of the earlier summary, and what holds them together: they say nothing more where it is told first."""
+    """True where a message only repeats the earlier summary, which the question quotes first."""
     return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
@@ -158,5 +159,5 @@ def _encode(text: str) -> bytes:
 
 
 def _user(text: str) -> Message:
-    """Not `notes.note`: that remembers what it makes, and this is said once."""
+    """A user message with this text."""
     return Message(json.dumps({"role": "user", "content": text}, ensure_ascii=False).encode("utf-8", "replace"), "user")

@@ -1,4 +1,4 @@
-"""A stretch of history as plain text, for a model that shall not continue it but say what it was.
+"""A stretch of history as plain text, for a model that shall summarize it, not continue it.
 
 Everything in it is data: it stands in a frame that nothing inside can close, whatever a tool has fetched.
 """
@@ -29,7 +29,7 @@ def whole(instruction: str, earlier: str, texts: Sequence[str], *, gone: int = 0
 
 
 def retell(messages: Sequence[Message], clip: int = 0) -> str:
-    """Who said and called what; of results longer than `clip` characters, the beginning and the end."""
+    """The messages as a transcript; of results longer than `clip` characters, the beginning and the end."""
     return "\n".join(line for message in messages for line in _render_message(message, clip))
 
 

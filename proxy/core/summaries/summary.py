@@ -1,4 +1,4 @@
-"""What a model said the old part of a history was, put in its place.
+"""Summaries: a model's account of the old part of a history, put in its place.
 
 A summary is a model's word on other people's words. So it is told as background and never as an instruction, and it
 never stands alone: the user's own messages stay verbatim beside it, and the ledger says mechanically what was done,
@@ -33,7 +33,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """When a model is asked, for what, and what becomes of its answer."""
+    """Rules for summaries: when a model is asked, for what, and how its answer is used."""
 
     enabled: bool = True
     """Ask a model where clearing is not enough; off: the ladder without a model."""
@@ -107,7 +107,7 @@ class Summarize:
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
     def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
-        """The account stands even where it is longer than the last stretch: the other notes point to it."""
+        """Messages that hold the account, even where it is longer than the last stretch: other notes point to it."""
         if self.rules.shape != "pair":
             return stretch.notes(text)
         before, after, start, stop = stretch.before, stretch.after, stretch.start, stretch.stop
@@ -122,12 +122,12 @@ class Summarize:
 
 
 def standing(draft: Draft, rules: Summaries) -> set[int]:
-    """The ids of what stays of the middle beside a summary."""
+    """The ids of messages of the middle that stay beside a summary."""
     return kept_words(draft, rules.user_tokens if rules.shape == "notes" else 0, told_anew=True)
 
 
 def _leaves_unsaid(draft: Draft, kept: set[int]) -> bool:
-    """Whether something the user said stands nowhere any more, now or since an earlier block."""
+    """True where some user message is no longer in the view, because of this block or an earlier one."""
     stop = max((message.stop for message in draft.middle), default=0)
     beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
     stays = {message.start for message in beside if message.is_user}

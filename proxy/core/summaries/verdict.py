@@ -1,4 +1,4 @@
-"""Is this answer a summary? One that is not must never be stored: it would stand for a history that is gone by then.
+"""Checks that an answer is a summary. Any other must never be stored: it would replace a history that is gone by then.
 
 Models asked for a summary have been seen to answer with nothing, with half of it, with a tool call, with their
 thoughts only, with more than they were given, and in another language. Each of these has a name here, by which one
@@ -60,7 +60,7 @@ class Verdict:
 
 
 def judge_answer(said: Said, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count) -> Verdict:
-    """`weight`: tokens of what it replaces; `most`: how long it may be; `words`: what the user said."""
+    """The verdict on an answer. `weight`: tokens of what it replaces; `most`: its bound; `words`: the user's."""
     finish = said.finish.lower()
     if said.calls or finish in _CALLED:
         return Verdict(why="tool-call")
@@ -109,7 +109,7 @@ def _section(heading: str) -> re.Pattern[str]:
 
 
 def _another_script(text: str, words: str) -> bool:
-    """Whether the summary uses a script that the user hardly used, or lacks one that the user did use."""
+    """True where the summary uses a script that the user hardly used, or lacks one that the user did use."""
     ours, theirs = _letters(_HEADING.sub("", text)), _letters(words)
     of_ours, of_theirs = sum(ours.values()), sum(theirs.values())
     if min(of_ours, of_theirs) < _MIN_LETTERS:
@@ -122,7 +122,7 @@ def _another_script(text: str, words: str) -> bool:
 
 
 def _letters(text: str) -> dict[str, int]:
-    """How many letters there are of each script, all others under "". Code is in no language: it is left out."""
+    """The number of letters of each script, all others under "". Code is in no language: it is left out."""
     prose = _ASCII.sub(lambda found: "" if _OF_CODE.search(found[0]) else found[0], text)
     found = {script: len(pattern.findall(prose)) for script, pattern in _SCRIPTS.items()}
     return {**found, "": max(0, len(_LETTER.findall(prose)) - sum(found.values()))}

@@ -1,4 +1,4 @@
-"""The mechanical appendix: what was done in a stretch of history, told without a model.
+"""The ledger: a list of what was done in a stretch of history, made without a model.
 
 What the user said, the state of the plan, what still runs, files changed and read with their lines, commands with how
 they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
@@ -29,7 +29,7 @@ _NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 
 
 def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, clean: Clean = str) -> str:
-    """The stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
+    """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
     `said`: with what the user said; off where that stands verbatim anyway. `clean` takes secrets out of what is told.
     """
@@ -62,7 +62,7 @@ def _find_user_deeds(text: str) -> Iterator[Deed]:
 
 
 def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed]:
-    """What an answer says; without calls of its own, what it does by saying it."""
+    """Deeds in an answer: identifiers in its text and, where it calls no tool, edits and commands in that text."""
     text = message.text
     yield from identifiers.find_identifiers(text)
     if message.calls or not text:

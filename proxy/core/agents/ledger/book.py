@@ -1,4 +1,4 @@
-"""Where deeds are entered, each thing once, and read out again within a budget.
+"""The book of a ledger: deeds are entered once each, and rendered within a budget.
 
 The newest stay. Sections share the room fairly: one that needs less than its share leaves the rest to the others.
 What was left out is counted in the heading.
@@ -15,7 +15,7 @@ Clean = Callable[[str], str]
 
 @dataclass(slots=True)
 class Entry:
-    """What stands in a section under one key; `spans` is None where it is about the whole file."""
+    """One entry of a section, under its key; `spans` is None where it is about the whole file."""
 
     what: str
     how: str = ""
@@ -29,7 +29,7 @@ class Book:
     pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
 
     def enter(self, deed: Deed) -> None:
-        """What is done again moves to the end; a failure that was overcome is dropped."""
+        """Enter a deed: one that is done again moves to the end, a failure that was overcome is dropped."""
         page = self.pages[deed.section]
         if deed.anew:
             page.clear()
@@ -41,8 +41,8 @@ class Book:
             self.pages[ERRORS].pop(deed.key, None)
 
     def render(self, budget: int, clean: Clean) -> str:
-        """The sections in their order. Who needs least of its share is served first, so that the others get the rest;
-        identifiers get a little, and only those that stand nowhere else.
+        """The sections in their order. Those that need least of their share are rendered first, so that the others get
+        the rest; identifiers get a little, and only those that stand nowhere else.
         """
         for path in self.pages[CHANGED]:
             self.pages[READ].pop(path, None)
@@ -95,7 +95,7 @@ def _render_entry(section: Section, entry: Entry, clean: Clean) -> str:
 
 
 def _ranges(spans: Sequence[Span] | None) -> str:
-    """`:10-40,80-` of the lines that were touched, those that meet as one."""
+    """Ranges of the lines that were touched, as `:10-40,80-`; those that meet are joined."""
     merged: list[Span] = []
     for first, last in sorted(set(spans or ())):
         before = merged[-1] if merged else (0, -1)

@@ -1,4 +1,4 @@
-"""What a call did, told by its pattern (`tools.py`), its arguments and its result."""
+"""Deeds of tool calls, found by the pattern of the tool (`tools.py`), the arguments and the result."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ _NOTICED = re.compile(r"<task-id>([\w-]+)</task-id>")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A call with what came of it."""
+    """A call with its result, parsed."""
 
     call: ToolCall
     values: dict[str, Any]
@@ -52,7 +52,7 @@ class Act:
 
     @property
     def going_on(self) -> bool:
-        """It was only begun."""
+        """The work was only started, and goes on in the background."""
         return any(words in self.result[:_END_CHARACTERS] for words in _GOING_ON)
 
     @property
@@ -64,7 +64,7 @@ class Act:
 
 
 def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
-    """Everything a ledger says of one call."""
+    """All deeds of one call."""
     code = placeholder.exit_code(result)
     act = Act(call, call.named, result, code, placeholder.has_failed(result) if code is None else code != 0)
     yield from _FIND_DEEDS[meaning(call.name, act.values)](act)
@@ -73,7 +73,7 @@ def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
 
 
 def find_notice_deeds(text: str) -> Iterator[Deed]:
-    """What an agent is told, between two turns, of work that went on without it."""
+    """Deeds in notices that an agent gets, between two turns, of work that ran in the background."""
     for notice in text[:_NOTICES_CHARACTERS].split(_NOTICE)[1:]:
         key, status = _NOTICED.search(notice), _STATUS.search(notice)
         if key and status:
@@ -124,7 +124,7 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _in_short(command: str) -> str:
-    """Its beginning in one line, from where it does something."""
+    """The beginning of a command in one line, without changes of the folder and comments."""
     moved = _CHANGE_OF_FOLDER.match(command)
     rows = command[moved.end() if moved else 0 :][:_COMMAND_CHARACTERS].split("\n")
     return excerpt(" ".join(row.strip() for row in rows if row.strip() and not row.startswith("#")))
@@ -204,7 +204,7 @@ def _paths(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _find_path_in_result(result: str) -> list[str]:
-    """Some tools know which file is open, and say so."""
+    """The path in a result: some tools say there which file is open."""
     found = _FILE_IN_RESULT.search(result[:_END_CHARACTERS]) or _FILE_IN_RESULT.search(result[-_END_CHARACTERS:])
     return [found[1] or found[2]] if found else []
 

@@ -1,4 +1,4 @@
-"""What a ledger is made of: things that were done, found or said, and the sections in which they are told."""
+"""Deeds, the entries of a ledger: things that were done, found or said, and the sections that list them."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _WORD_AT_END = re.compile(r"[A-Za-z0-9_+/=.~:@%-]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one sort: how one is told, and which of them are the first to be left out."""
+    """Entries of one sort: how one is rendered, and which of them are left out first."""
 
     title: str
     ended: str = " ({})"
@@ -39,7 +39,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One thing. In its section it takes the place of an earlier one with the same key."""
+    """One entry of a ledger. In its section it takes the place of an earlier one with the same key."""
 
     section: Section
     key: str
@@ -55,7 +55,7 @@ class Deed:
 def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
     """The first line, or as much of it as there is room for.
 
-    A word that would be cut is left out whole, so that no secret is cut to a piece which nobody recognises as one. Of
+    A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
     a path the end says more than the beginning.
     """
     line = text[: 4 * limit].strip().split("\n", 1)[0].strip()
@@ -67,7 +67,7 @@ def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
 
 
 def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
-    """A value of JSON as one would write it; text without its quotes."""
+    """A JSON value as text; a string without its quotes."""
     if isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Ids and addresses that an agent will reach for again: URLs, commits, tickets, orders.
+"""Identifiers that an agent may need again: URLs, commits, tickets, orders.
 
 They are looked for in what was said and called, and in short results: a short result is an answer, a long one is
 material, and its names are kept elsewhere (`outline.py`).
@@ -27,7 +27,7 @@ _IN_ARGUMENTS = re.compile(r"(?:^|_)(?:ids?|number|sha|ref|branch|url|uri)$|(?:I
 
 
 def find_identifiers(text: str, *, result: bool = False) -> Iterator[Deed]:
-    """Whatever looks like an identifier by itself."""
+    """Words that look like identifiers."""
     if result and len(text) > _RESULT_CHARACTERS:
         return
     # Longer words are data, and each one that is looked at is remembered.
@@ -36,7 +36,7 @@ def find_identifiers(text: str, *, result: bool = False) -> Iterator[Deed]:
 
 
 def find_argument_identifiers(values: dict[str, Any]) -> Iterator[Deed]:
-    """What a call names in an argument made for it (`id`, `url`, ...), whatever it looks like."""
+    """Identifiers in the arguments of a call that are made for them (`id`, `url`, ...), whatever they look like."""
     for key, value in values.items():
         short = isinstance(value, str) and _SHORTEST <= len(value) <= _LONGEST and "\n" not in value
         if short and _IN_ARGUMENTS.search(key):
@@ -45,6 +45,6 @@ def find_argument_identifiers(values: dict[str, Any]) -> Iterator[Deed]:
 
 @lru_cache(maxsize=16_384)
 def _identifier(word: str) -> str:
-    """The word without what a sentence hangs on it; nothing where it is none. Most words come again and again."""
+    """The word without trailing punctuation; empty where it is no identifier. Cached: most words come again."""
     bare = word.rstrip(".,:;?")
     return bare if len(bare) <= _LONGEST and _ID.fullmatch(bare) else ""

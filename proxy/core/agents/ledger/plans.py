@@ -1,7 +1,7 @@
 """The state of an agent's plan, from the tools with which it keeps one.
 
-Most agents write the whole list anew each time, so the last one is true. Some make each task once and then only tell
-what became of it.
+Most agents write the whole list each time, so the last one counts. Some make each task once and then only set
+its state.
 """
 
 import re
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"#(\d+)")
 
 
 def whole(values: dict[str, Any]) -> Iterator[Deed]:
-    """Each item of a list that was written as one."""
+    """The items of a plan that was written as one list."""
     items: Any = next((values[key] for key in PLANS if values.get(key)), [])
     if isinstance(items, str):
         items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
@@ -35,14 +35,14 @@ def whole(values: dict[str, Any]) -> Iterator[Deed]:
 
 
 def find_new_task(values: dict[str, Any], result: str) -> Iterator[Deed]:
-    """One task that was made; its number is in the answer."""
+    """The task that a call made; its number is in the result."""
     number, subject = _NUMBER.search(result), excerpt(render_value(values["subject"]))
     key = f"#{number[1]}" if number else subject
     yield Deed(PLAN, key, f"{key} {subject}" if number else subject, "to do")
 
 
 def find_task_update(values: dict[str, Any]) -> Iterator[Deed]:
-    """What became of a task."""
+    """The new state of a task, if the call sets one."""
     if values.get("status"):
         yield Deed(PLAN, f"#{render_value(values['taskId'])}", how=_state(values["status"]))
 

@@ -1,4 +1,4 @@
-"""What agents do that speak in text: no tool calls, but blocks of commands, edits and tags in what they say.
+"""Deeds of agents without tool calls, which write blocks of commands, edits and tags in their text.
 
 SWE-agent and mini-swe-agent write a fenced block and are answered with what it printed; aider writes search and
 replace blocks; Cline and its kin write calls as XML.
@@ -36,6 +36,6 @@ def find_spoken_call(text: str, *, answered: bool) -> ToolCall | None:
 
 
 def find_reported_call(text: str) -> ToolCall | None:
-    """A command that a user ran for the agent and showed it."""
+    """The command of a message in which a user shows a command and its output."""
     found = _RAN.match(text)
     return None if found is None else ToolCall("", "shell", json.dumps({"command": found[1]}))

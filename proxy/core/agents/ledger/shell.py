@@ -1,7 +1,7 @@
-"""Which files a command line reads and changes, as far as that can be seen without running it.
+"""Files that a command line reads and changes, as far as that can be seen without running it.
 
 Agents edit with `sed -i`, `cat > file <<EOF` and `apply_patch` as often as with tools made for it. This reads words,
-quotes, redirections and the bodies of here-documents; what a script does inside nobody can know.
+quotes, redirections and the bodies of here-documents; what a script does inside is unknown.
 """
 
 import re
@@ -30,7 +30,7 @@ _PATCHED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a program does to the files that it is given."""
+    """Effect of a program on the files in its arguments."""
 
     section: Section
     how: str = ""
@@ -80,7 +80,7 @@ def find_patched_files(text: str) -> Iterator[Deed]:
 
 
 def _without_bodies(command: str) -> str:
-    """The command line alone: what stands in its here-documents is no command."""
+    """The command line without the bodies of its here-documents, which are no commands."""
     pieces, at = [], 0
     while found := _HEREDOC.search(command, at):
         line_end = command.find("\n", found.end())
@@ -128,7 +128,7 @@ def _read_or_changed(words: Sequence[str]) -> Iterator[Deed]:
 
 
 def _find_known_files(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Verb]]:
-    """The words behind the longest name that is known, as `git mv` is, and what that name means."""
+    """The words after the longest known command name (such as `git mv`), and the effects of that command."""
     for size in (3, 2, 1):
         name = " ".join(words[:size]).rpartition("/")[2] if size == 1 else " ".join(words[:size])
         if len(words) >= size and name in VERBS:
@@ -137,7 +137,7 @@ def _find_known_files(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Ver
 
 
 def _lines(words: Sequence[str]) -> Span | None:
-    """`sed -n 10,20p` and `head -20` say which."""
+    """The lines that `sed -n 10,20p` or `head -20` reads; None where the command does not say."""
     if words[0] == "sed":
         found = next(filter(None, map(_RANGE.fullmatch, words)), None)
         return (int(found[1]), int(found[2] or found[1])) if found else None
@@ -148,7 +148,7 @@ def _lines(words: Sequence[str]) -> Span | None:
 
 
 def _within(folder: str, deed: Deed) -> Deed:
-    """The path as it is from where the command line began."""
+    """The deed with its path relative to the folder in which the command line began."""
     path = deed.key.removeprefix("./")
     if folder and not path.startswith(("/", "~")):
         path = f"{folder.rstrip('/')}/{path}"

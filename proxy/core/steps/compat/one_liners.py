@@ -49,7 +49,7 @@ def _newest(lines: list[str], room: int) -> list[str]:
 
 
 def _line(turn: tuple[Message, ...]) -> str:
-    """`- Asked: …; Read(x); Bash(y); 4 calls more; Answered: …`"""
+    """One turn in a line: `- Asked: …; Read(x); Bash(y); 4 calls more; Answered: …`"""
     asked = [f"Asked: {placeholder.short(message.text)}" for message in turn if message.is_user]
     done = [f"{call.name}({placeholder.argument(call)})" for call in callers(turn) if call is not None]
     more = [f"{len(done) - _CALLS_MAX} calls more"] if len(done) > _CALLS_MAX else []

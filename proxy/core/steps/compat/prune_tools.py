@@ -1,5 +1,5 @@
-"""Offer only the tools that were ever used. Tools stand before everything else, so this writes the whole cache anew:
-for the CLI.
+"""Offer only the tools that were ever used. For the CLI: tools come before everything else, so this rewrites the
+whole cache.
 """
 
 from dataclasses import dataclass, replace

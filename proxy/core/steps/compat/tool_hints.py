@@ -1,4 +1,4 @@
-"""Tool by tool: what of an old call is worth keeping, its request or its response.
+"""Hints per tool: whether the request or the response of an old call is worth keeping.
 
 Of a read the path is short and the content long; of a write it is the other way round. A hint says `keep`, `strip` or
 `remove` for each side; `remove` on either side takes the whole pair away. The first hint whose glob matches the tool
@@ -80,7 +80,7 @@ class ToolHints:
         return call is not None and self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
 
     def _request_goes(self, message: Message, draft: Draft) -> bool:
-        """Whether its arguments may be folded, and some of them shall be."""
+        """True where some arguments of its calls are to be folded."""
         if message.signed or message.made not in ("", "strip_reasoning") or not draft.free(message):
             return False
         return any(self._request_stripped(call) and len(call.arguments) > self.over for call in message.calls)
@@ -89,7 +89,7 @@ class ToolHints:
         return self._modes(call)[0] == "strip"
 
     def _remove_pairs(self, draft: Draft) -> Draft:
-        """Whole pairs taken away, where both the call and its result may be touched."""
+        """The draft without the pairs to remove, where both the call and its result may be touched."""
         answers = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
         gone = {
             id(call)
