@@ -1,10 +1,10 @@
 """A transparent proxy for LLM APIs that keeps the context of agents short, cheap and whole.
 
-The map, from the heart outwards; each part imports only what stands above it:
+The map, from the core outwards; each part imports only what stands above it:
 
     lru           a cache bounded in bytes, shared fairly between tenants
-    model_names   names of models, whatever provider, router or cloud spells them
-    core/         the heart: what is forwarded, decided by pure functions over values
+    model_names   names of models, as providers, routers and clouds spell them
+    core/         decides what is forwarded by pure functions over values
     wire/         bytes <-> values: chat requests, event streams, headers, paths, bodies
     config/       proxy.yaml -> frozen values
     events        frozen facts about what happened
@@ -27,7 +27,7 @@ The map, from the heart outwards; each part imports only what stands above it:
 
 The laws (each is a test): what is not compacted leaves byte for byte as it came; what was once
 forwarded is forwarded again, identical, until a rewrite is worth its price; cuts fall between groups
-only; on any fault of ours the client's own bytes go out; tenants share nothing; no secret is ever
+only; on any fault of the proxy the client's own bytes go out; tenants share nothing; no secret is ever
 written down.
 """
 

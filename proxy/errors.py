@@ -1,6 +1,6 @@
-"""Our own errors: few, flat, and each one says whose fault it is.
+"""Errors that the proxy itself answers with: few, flat, each with the party at fault.
 
-A fault of the client's carries a 4xx, a fault of the upstream's 502 or 504, and one of ours 500 or 503.
+A fault of the client's carries a 4xx, of the upstream's 502 or 504, of the proxy's 500 or 503.
 All of them leave as an OpenAI error object whose `type` is `proxy_error`, so that a person who
 reads a trace knows at once that it was not the model's API that spoke. A message never quotes a
 header, a query or a body: what a client sends may hold its key.
@@ -26,7 +26,7 @@ class ProxyError(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the client can do something about it."""
+        """True for faults that the client can correct: status below 500."""
         return self.status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 

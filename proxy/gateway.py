@@ -90,8 +90,8 @@ class RelayedAnswer:
     def body(self) -> AsyncGenerator[bytes]:
         """The bytes for the client. Raises where the answer did not end well."""
         chunks = self.reply.chunks() if self.tap is None else self.tap.listen(self.reply.chunks())
-        chunks = chunks if self.shown is None else _shown(chunks, self.shown)
-        return chunks if self.watch is None else _watched(chunks, self.watch)
+        chunks = chunks if self.shown is None else _rewrite_usage(chunks, self.shown)
+        return chunks if self.watch is None else _watch_stream(chunks, self.watch)
 
 
 class IncomingRequest(Protocol[R_co]):
@@ -118,7 +118,7 @@ class IncomingRequest(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRoute:
-    """Where a call goes: the upstream that serves its model. `model` is None where nothing depends on it."""
+    """The upstream that serves the model of a call. `model` is None where nothing depends on it."""
 
     client: Client
     model: str | None
@@ -193,7 +193,7 @@ class Gateway:
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], record: RequestRecord) -> Admitted:
-        """Who calls, before anything of the body is read. ProxyError: access denied."""
+        """Identify the caller before any of the body is read. ProxyError: access denied."""
         admitted = self._authenticator.admit(request.headers, request.peer, self._records.current, time())
         record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
@@ -229,7 +229,7 @@ class Gateway:
         return UpstreamRoute(self.clients[settings.name], model)
 
     async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestRecord) -> OutgoingRequest:
-        """What leaves in place of the call: a shortened history, or the client's own bytes."""
+        """Build the request to forward: with a shortened history, or with the client's own bytes."""
         if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
         caller = call.caller
@@ -241,7 +241,7 @@ class Gateway:
         return await self._fail_open(self._compactor.prepare(call, call.body, route.client, choice), unchanged, record)
 
     def _decide_relayed(self, call: Call) -> Decision | None:
-        """What the client of an API that is relayed only is told; None where nothing could be compacted."""
+        """The decision on an API that is relayed only; None if it carries no history to compact."""
         if call.method != "POST" or call.path not in paths.NOT_COMPACTED:
             return None
         if call.path not in self._relayed_paths:
@@ -309,7 +309,7 @@ class Gateway:
         return again, reply
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
-        """Invariant 7, and the only place that keeps it: a fault of ours is counted, and the request goes on."""
+        """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         try:
             return await act
         except ProxyError:
@@ -335,7 +335,7 @@ class Gateway:
 
 
 async def _read_refusal(reply: Reply) -> Refusal | None:
-    """What can be helped of a refusal, read before the client sees any of it."""
+    """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy."""
     said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
         return None
@@ -368,7 +368,7 @@ async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
 
 
 def render_decision(decision: Decision | None) -> Headers:
-    """What the client is told of it. A decision becomes headers only here."""
+    """Render a decision as response headers; no other place does."""
     if decision is None:
         return ()
     pairs: list[tuple[str, str]] = [("x-compaction", decision.outcome)]
@@ -398,7 +398,7 @@ def _is_chat(method: str, path: str) -> bool:
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
-    """Whether no model is refused and none changes the URL: then nobody has to look for it in a megabyte."""
+    """True if no model is refused or changes the URL: then large bodies need not be searched for its name."""
     return "*" in settings.models and "{model}" not in settings.base_url
 
 
@@ -424,8 +424,8 @@ def _gauge_for(view: usage_view.UsageView, reply: Reply) -> usage_view.Rewriter 
     return usage_view.StreamRewriter(view) if kind.startswith("text/event-stream") else usage_view.BodyRewriter(view)
 
 
-async def _shown(chunks: AsyncGenerator[bytes], shown: usage_view.Rewriter) -> AsyncGenerator[bytes]:
-    """An answer with the figures as the client is to see them."""
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: usage_view.Rewriter) -> AsyncGenerator[bytes]:
+    """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
             if told := shown.feed(chunk):
@@ -434,7 +434,7 @@ async def _shown(chunks: AsyncGenerator[bytes], shown: usage_view.Rewriter) -> A
         yield rest
 
 
-async def _watched(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> AsyncGenerator[bytes]:
+async def _watch_stream(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> AsyncGenerator[bytes]:
     """A stream that is never taken for success when it was none: it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):

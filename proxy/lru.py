@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 ENTRY_BYTES = 200
 """Counted for each entry beside its content: the key, its place in two dictionaries, small values."""
-MOST_FOR_ONE_OWNER = 0.25
+ONE_OWNER_SHARE = 0.25
 """The share of a cache that one owner may fill; from then on it displaces only its own entries."""
 
 K = TypeVar("K", bound=Hashable)
@@ -48,7 +48,7 @@ class ByteBoundedCache(Generic[K, V]):
         weigh: Callable[[K, V], int] = lambda key, value: weigh_text((key, value)),
     ) -> None:
         self._most_bytes = most_bytes
-        self._most_for_one = most_bytes if owner_of is None else int(most_bytes * MOST_FOR_ONE_OWNER)
+        self._most_for_one = most_bytes if owner_of is None else int(most_bytes * ONE_OWNER_SHARE)
         self._owner_of: Callable[[K], Hashable] = owner_of or _of_nobody
         self._weigh = weigh
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()

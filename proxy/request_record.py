@@ -7,7 +7,7 @@ from proxy import events
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What is known of one request: filled in while it is served, and made an event at its end."""
+    """The facts of one request: filled in while it is served, and made an event at its end."""
 
     request_id: str
     method: str

@@ -193,7 +193,7 @@ _PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
 
 
 def counter_name(upstream: str, model: str) -> str:
-    """Who counts the tokens of a request: what one upstream counts for one family of models says nothing of others."""
+    """The key of a calibration: token counts of one upstream and one model family say nothing of others."""
     return f"{upstream}/{model_family(model)}"
 
 

@@ -30,7 +30,7 @@ def resolve_window(model: str, *told: Window | None) -> Window:
 
 
 def find_bundled_window(model: str) -> Window | None:
-    """What the shipped table says of this name, its provider, route and date aside; nothing is guessed from a prefix.
+    """The window that the shipped table has for this name, without provider, route and date; no guess from a prefix.
 
     A wrong window is worse than none: a `qwen:7b` on a laptop does not read what the one in the cloud reads.
     """

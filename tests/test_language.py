@@ -19,10 +19,10 @@ ROOT = Path(__file__).parent.parent
 
 # Findings when each number was last lowered; beside it the goal, and what is counted.
 MOST = {
-    "participles": 3,  # goal 11: functions named by a bare past participle (0.5 % of all)
+    "participles": 0,  # goal 11: functions named by a bare past participle (0.5 % of all)
     "shared names": 0,  # goal 3: public class names in more than one file
-    "bare units": 7,  # goal 10: numeric constants whose name says no unit
-    "riddles": 18,  # goal 16: docstrings that have to be guessed at (1 % of all)
+    "bare units": 0,  # goal 10: numeric constants whose name says no unit
+    "riddles": 0,  # goal 16: docstrings that have to be guessed at (1 % of all)
     "words in documents": 18,  # goal 0
     "words in proxy.yaml": 2,  # goal 0
     "words in help": 2,  # goal 0: help texts of commands, descriptions of settings

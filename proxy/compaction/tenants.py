@@ -24,10 +24,10 @@ def tenant_of(call: Call, secret: bytes) -> str:
     if not shown:
         return ANONYMOUS
     if len(shown) == 1 and shown[0][0] in _HASHED_ALONE:
-        return blake2b(_encoded(shown[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
+        return blake2b(_encode_text(shown[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
     hashed = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
     for text in (text for pair in shown for text in pair):
-        encoded = _encoded(text)
+        encoded = _encode_text(text)
         hashed.update(len(encoded).to_bytes(8, "big") + encoded)
     return hashed.hexdigest()
 
@@ -37,5 +37,5 @@ def identity_of(call: Call) -> Headers:
     return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

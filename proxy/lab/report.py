@@ -23,7 +23,7 @@ from proxy.lab.replay.scorecard import (
     rows,
     totals,
 )
-from proxy.lab.replay.values import PICO, Point, Result, Scores
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Point, Result, Scores
 
 NOTHING, DEFAULT = "nothing", "default"
 USUAL = ".1/1.25"
@@ -104,7 +104,9 @@ def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
     price = share(scores, PRICES[USUAL])
     money = f"at {USUAL} of the plain price, cached / not cached"
     if scores.priced and scores.raw_bill:
-        money = f"${scores.bill / PICO:,.2f} instead of ${scores.raw_bill / PICO:,.2f} at list prices"
+        money = (
+            f"${scores.bill / PICO_PER_DOLLAR:,.2f} instead of ${scores.raw_bill / PICO_PER_DOLLAR:,.2f} at list prices"
+        )
         money += "" if scores.priced == scores.requests else f", for the {scores.priced:,} requests with known prices"
     yield _card("Cost, against doing nothing", exact_percent(price), money, is_good=price < 1)
     often = 100 * scores.rewrites / scores.requests if scores.requests else 0.0

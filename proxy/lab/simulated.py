@@ -8,7 +8,7 @@ from aiohttp import web
 
 from proxy.lab.demo import speech
 
-_LARGEST = 64 * 1024 * 1024
+_BODY_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class Speaker(Protocol):
@@ -28,7 +28,7 @@ class SimulatedServer:
         self._port = port
 
     async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=_LARGEST)
+        app = web.Application(client_max_size=_BODY_LIMIT_BYTES)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

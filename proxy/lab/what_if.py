@@ -23,7 +23,7 @@ from proxy.lab.replay.run import Job, replay_job
 from proxy.lab.replay.scoring import UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import StandIn
-from proxy.lab.replay.values import PICO, Conversation, Scores
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Conversation, Scores
 from proxy.lab.sessions import transcripts
 from proxy.lab.sessions.files import ParsedFile
 from proxy.lab.sessions.history import build_conversation
@@ -31,7 +31,7 @@ from proxy.windows import resolve_window
 
 DEFAULT_WINDOW_TOKENS = 128_000
 """Assumed for models whose window is not known."""
-NICENESS = 10
+NICENESS_LEVELS = 10
 _PRICES = PRICES[".1/1.25"]
 
 
@@ -42,7 +42,7 @@ class TimeUpError(Exception):
 def main(source: BinaryIO) -> dict[str, Any]:
     """The answer to the job that stands in `source`: what it got through within its time."""
     job = json.loads(source.readline())
-    os.nice(NICENESS)
+    os.nice(NICENESS_LEVELS)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"], job["memory_bytes"]))
     policies = [(each["name"], Policy.model_validate(each["policy"])) for each in job["policies"]]
     rows: list[list[Scores]] = [[] for _ in policies]
@@ -121,8 +121,8 @@ def _outcome(name: str, scores: Scores) -> dict[str, Any]:
         "tokens_forwarded": scores.forwarded.read,
         "cached_share": round(scores.forwarded.cached / scores.forwarded.read, 4) if scores.forwarded.read else None,
         "cost_share": round(share(scores, _PRICES), 4),
-        "dollars": scores.bill / PICO,
-        "dollars_without": scores.raw_bill / PICO,
+        "dollars": scores.bill / PICO_PER_DOLLAR,
+        "dollars_without": scores.raw_bill / PICO_PER_DOLLAR,
         "priced": scores.priced,
         "rewrites": scores.rewrites,
         "peak": scores.peak,

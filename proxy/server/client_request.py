@@ -73,7 +73,7 @@ class ClientRequest:
         return await Delivery(self._request, answer, record, limits.heartbeat_seconds).send(last=self._is_draining())
 
     def _expect_body(self) -> bool:
-        """Whether there is a body. A client that waits for leave to send it gets that now."""
+        """True if a body follows. A client that waits for `100 Continue` gets it now."""
         if not self._request.body_exists:
             return False
         is_waiting = "100-continue" in self._request.headers.get("Expect", "").lower()

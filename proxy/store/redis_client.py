@@ -48,7 +48,7 @@ Argument = str | bytes | int | float
 Client = Redis | RedisCluster
 
 STORE_TIMEOUT_SECONDS = 0.25
-TICKS = 5
+TICK_COUNT = 5
 """In which the time-out is counted: see `_Limit`."""
 CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
@@ -333,8 +333,8 @@ class _Limit:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._tick_seconds = seconds / TICKS
-        self._ticks_left = TICKS
+        self._tick_seconds = seconds / TICK_COUNT
+        self._ticks_left = TICK_COUNT
         self._timeout = asyncio.timeout(None)
         self._alarm: asyncio.TimerHandle | None = None
 

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.core.window import PriceCliff, TokenPrices, Window
 from proxy.lab.replay.prices import PRICES, bill, cost, share, summaries_share
-from proxy.lab.replay.values import PICO, Scores, Tokens
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
 
 RAW = Tokens(fresh=1_000, cached=9_000)
 FORWARDED = Tokens(fresh=1_000, cached=3_000)
@@ -40,7 +40,7 @@ PLAIN = TokenPrices(input=1.0, cache_read=None, cache_write=None, output=None)
 
 
 def dollars(tokens, window):
-    return bill(tokens, window) / PICO
+    return bill(tokens, window) / PICO_PER_DOLLAR
 
 
 def test_a_model_has_its_own_prices_in_dollars_a_million():

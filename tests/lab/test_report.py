@@ -10,7 +10,7 @@ from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.run import replay_all
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
-from proxy.lab.replay.values import PICO, Point, Recall, RecallCount, Result, Scores, Tokens
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Point, Recall, RecallCount, Result, Scores, Tokens
 from proxy.lab.report import CHARTS_LIMIT, POINTS_LIMIT, exact_percent, page, presented_policy
 from proxy.lab.sessions import read_conversations
 
@@ -104,8 +104,11 @@ def test_the_same_results_make_the_same_page():
 
 
 def test_the_figures_that_matter_stand_first():
-    plain = scores(1_000, 1_000, requests=4, over=3, peak=500, raw_bill=8 * PICO, bill=8 * PICO, priced=4)
-    ours = scores(1_000, 400, requests=4, rewrites=1, peak=200, raw_bill=8 * PICO, bill=2 * PICO, priced=4,
+    plain = scores(
+        1_000, 1_000, requests=4, over=3, peak=500, raw_bill=8 * PICO_PER_DOLLAR, bill=8 * PICO_PER_DOLLAR, priced=4
+    )
+    ours = scores(1_000, 400, requests=4, rewrites=1, peak=200, raw_bill=8 * PICO_PER_DOLLAR,
+                  bill=2 * PICO_PER_DOLLAR, priced=4,
                   kept={"old path": RecallCount(10, 9, 10, 10), "fresh path": RecallCount(4, 4, 4, 4)},
                   recall={"user messages": Recall(5, 5), "pins": Recall(2, 2), "paths": Recall(4, 3)})  # fmt: skip
     text = shown(result(NOTHING, scored=plain), result(scored=ours)).text

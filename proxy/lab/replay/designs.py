@@ -13,7 +13,7 @@ from proxy.core.rules import Keep, Rules
 from proxy.core.steps import ClearResults
 from proxy.core.summaries.summary import Summaries
 
-NEVER = 10**9
+UNBOUNDED_HORIZON_REQUESTS = 10**9
 NOTHING = "nothing"
 _SHORT, _CLEARED = 200, 20
 
@@ -46,7 +46,7 @@ _BARE = Rules(
     keep=Keep(tokens=0, groups=1),
     clear_at_least=1,
     clear_cold_at_least=1,
-    horizon=NEVER,
+    horizon=UNBOUNDED_HORIZON_REQUESTS,
     trigger=0,
     min_groups=0,
     summary=Summaries(enabled=False),

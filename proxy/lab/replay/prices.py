@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from proxy.core.economics import Prices
 from proxy.core.window import Window
-from proxy.lab.replay.values import PICO, Scores, Tokens
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
 
 PRICES: Mapping[str, Prices] = {
     ".1/1.25": Prices(0.1, 1.25),
@@ -19,7 +19,7 @@ PRICES: Mapping[str, Prices] = {
 }
 """By name: what a cached token costs, and one that is not, the storing included."""
 WRITTEN_PRICE_RATIO = 5.0
-_PICO_A_TOKEN = PICO // 1_000_000
+_PICO_A_TOKEN = PICO_PER_DOLLAR // 1_000_000
 
 
 def cost(tokens: Tokens, prices: Prices) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.lab.replay.prices import PRICES, share, summaries_share
 from proxy.lab.replay.scoring import sum_scores
-from proxy.lab.replay.values import AGES, DIALECTS, KINDS, PICO, RECALLED, RecallCount, Result, Scores
+from proxy.lab.replay.values import AGES, DIALECTS, KINDS, PICO_PER_DOLLAR, RECALLED, RecallCount, Result, Scores
 
 Cell = Decimal | int | str
 NONE = "-"
@@ -155,7 +155,11 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
             {
                 "policy": name,
                 "figures": {column.name: _plain(column.of(scores)) for column in COLUMNS},
-                "dollars": {"without": scores.raw_bill / PICO, "with": scores.bill / PICO, "priced": scores.priced},
+                "dollars": {
+                    "without": scores.raw_bill / PICO_PER_DOLLAR,
+                    "with": scores.bill / PICO_PER_DOLLAR,
+                    "priced": scores.priced,
+                },
                 "scores": asdict(scores),
             }
             for name, scores in totals(results).items()

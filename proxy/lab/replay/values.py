@@ -11,7 +11,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-PICO = 10**12
+PICO_PER_DOLLAR = 10**12
 """Money is counted in picodollars: a price per million tokens is a whole number of them per token."""
 DIALECTS = ("openai", "alternating", "anthropic")
 """By whose rules a history may be refused."""

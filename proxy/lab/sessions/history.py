@@ -1,7 +1,7 @@
 """Histories as readers return them, and how they become conversations that a client could have sent.
 
-A *chapter* is one history in the order it was said: sessions are cut into chapters where their client started its
-history anew (its own compaction, a fork, a sub-agent), because from there on its requests carried another history. The
+A *chapter* is one history in the order it was said: sessions are cut into chapters where their client started a
+new history (its own compaction, a fork, a sub-agent), because from there on its requests carried another history. The
 messages that a chapter took over are marked: their requests were counted where they were made.
 
 Calls and results are paired here, once for all formats. Agents write results down when they come, which may be between

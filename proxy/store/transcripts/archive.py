@@ -22,7 +22,7 @@ from proxy.store.transcripts.folder import CURRENT, SENT_SECONDS, SUFFIX, file_n
 DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * SENT_SECONDS
 READ_AHEAD_CONVERSATIONS = 8
-PARTS_OF_A_NAME = 3
+NAME_PARTS_COUNT = 3
 REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
         if name:
             found = takewhile(lambda each, start=start: each.name.startswith(start), found)  # type: ignore[misc]
         for each in found:
-            if each.name.endswith(SUFFIX) and len(each.name.split("/")) == PARTS_OF_A_NAME:
+            if each.name.endswith(SUFFIX) and len(each.name.split("/")) == NAME_PARTS_COUNT:
                 yield each
 
 
