@@ -304,9 +304,9 @@ def test_an_observation_is_a_result_whatever_its_role():
 
 
 def test_nothing_inside_can_close_the_frame():
-    text = retelling.whole("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
+    text = retelling.render_request("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
     assert text.count("</transcript>") == 1
     assert text.count("</earlier-summary>") == 1
     assert text.startswith("Sum up.\n\n<earlier-summary>")
     assert text.endswith(retelling.NOW)
-    assert "earlier-summary" not in retelling.whole("Sum up.", "", ["a"])
+    assert "earlier-summary" not in retelling.render_request("Sum up.", "", ["a"])

@@ -100,7 +100,7 @@ def test_clipping_never_makes_longer(clip, size):
 
 @given(EVIL, EVIL, EVIL)
 def test_nothing_inside_can_end_the_frame_or_open_another(words, result, earlier):
-    text = retelling.whole("Sum up.", earlier, [told(user(words), call("Fetch", url=result, out=result))])
+    text = retelling.render_request("Sum up.", earlier, [told(user(words), call("Fetch", url=result, out=result))])
     assert FRAME.findall(text) == [
         *(["<earlier-summary>", "</earlier-summary>"] if earlier else []),
         "<transcript>",
@@ -122,8 +122,8 @@ def test_what_only_looks_a_little_like_it_stays_as_it_is():
 
 
 def test_the_instruction_comes_first_and_once_more_last():
-    text = retelling.whole("Sum up.", "", ["[user] Hi."], gone=3)
+    text = retelling.render_request("Sum up.", "", ["[user] Hi."], gone=3)
     assert text == (
         "Sum up.\n\n<transcript>\n(The oldest 3 steps are left out.)\n[user] Hi.\n</transcript>\n\n" + retelling.NOW
     )
-    assert "left out" not in retelling.whole("Sum up.", "", ["[user] Hi."])
+    assert "left out" not in retelling.render_request("Sum up.", "", ["[user] Hi."])

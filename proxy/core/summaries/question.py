@@ -138,7 +138,7 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
     texts = [retelling.retell([old[place] for place in group], clip) for group in groups(old)]
     left = len(texts)
     if room is not None:
-        room -= count(_encode(retelling.whole(question.instruction, question.earlier, (), gone=left)))
+        room -= count(_encode(retelling.render_request(question.instruction, question.earlier, (), gone=left)))
         left = 0
         for text in reversed(texts):
             room -= count(_encode(text))
@@ -146,7 +146,7 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
                 break
             left += 1
     gone = len(texts) - left
-    return retelling.whole(question.instruction, question.earlier, texts[gone:], gone=gone) if left else None
+    return retelling.render_request(question.instruction, question.earlier, texts[gone:], gone=gone) if left else None
 
 
 def _is_known(message: Message) -> bool:

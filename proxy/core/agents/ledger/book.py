@@ -31,7 +31,7 @@ class Book:
     def enter(self, deed: Deed) -> None:
         """Enter a deed: one that is done again moves to the end, a failure that was overcome is dropped."""
         page = self.pages[deed.section]
-        if deed.anew:
+        if deed.clears_section:
             page.clear()
         earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
         page[deed.key] = Entry(

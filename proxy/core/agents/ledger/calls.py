@@ -180,7 +180,7 @@ def _silent(_: Act) -> Iterator[Deed]:
 
 
 _FIND_DEEDS: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
-    "plan": lambda act: plans.whole(act.values),
+    "plan": lambda act: plans.find_plan(act.values),
     "task": lambda act: plans.find_new_task(act.values, act.result),
     "step": lambda act: plans.find_task_update(act.values),
     "agent": _find_agent_deeds,

@@ -48,7 +48,7 @@ class Deed:
     how: str = ""
     """How it ended."""
     lines: Span | None = None
-    anew: bool = False
+    clears_section: bool = False
     """What stood in its section before does not count any more."""
 
 

@@ -24,14 +24,14 @@ _ITEMS_MAX = 200
 _NUMBER = re.compile(r"#(\d+)")
 
 
-def whole(values: dict[str, Any]) -> Iterator[Deed]:
+def find_plan(values: dict[str, Any]) -> Iterator[Deed]:
     """The items of a plan that was written as one list."""
     items: Any = next((values[key] for key in PLANS if values.get(key)), [])
     if isinstance(items, str):
         items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
     told = map(_read_text, items[:_ITEMS_MAX] if isinstance(items, list) else [items])
     for place, (text, state) in enumerate(told):
-        yield Deed(PLAN, f"{place}", text, state, anew=place == 0)
+        yield Deed(PLAN, f"{place}", text, state, clears_section=place == 0)
 
 
 def find_new_task(values: dict[str, Any], result: str) -> Iterator[Deed]:

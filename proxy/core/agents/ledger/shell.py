@@ -115,7 +115,7 @@ def _plain(token: str) -> str:
 
 
 def _read_or_changed(words: Sequence[str]) -> Iterator[Deed]:
-    given, verbs = _find_known_files(words)
+    given, verbs = _split_known_command(words)
     options = [word for word in given if word.startswith("-")]
     named = [word for word in given if word and not word.startswith("-")]
     for verb in verbs:
@@ -127,7 +127,7 @@ def _read_or_changed(words: Sequence[str]) -> Iterator[Deed]:
         return
 
 
-def _find_known_files(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Verb]]:
+def _split_known_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Verb]]:
     """The words after the longest known command name (such as `git mv`), and the effects of that command."""
     for size in (3, 2, 1):
         name = " ".join(words[:size]).rpartition("/")[2] if size == 1 else " ".join(words[:size])

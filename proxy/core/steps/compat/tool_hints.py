@@ -70,7 +70,7 @@ class ToolHints:
         left = left.exchange(outline_results(answers, left, outlines, self.template, self.name) if answers else {})
         asking = [message for message in left.middle if self._request_goes(message, left)]
         arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
-        return left.exchange(arguments.shorten(asking, left, self._request_stripped) if asking else {})
+        return left.exchange(arguments.shorten(asking, left, self._strips_request) if asking else {})
 
     def _modes(self, call: ToolCall) -> tuple[str, str]:
         _, request, response = next((hint for hint in self.hints if matches_any(call.name, hint[:1])), ("", "", ""))
@@ -83,9 +83,9 @@ class ToolHints:
         """True where some arguments of its calls are to be folded."""
         if message.signed or message.made not in ("", "strip_reasoning") or not draft.free(message):
             return False
-        return any(self._request_stripped(call) and len(call.arguments) > self.over for call in message.calls)
+        return any(self._strips_request(call) and len(call.arguments) > self.over for call in message.calls)
 
-    def _request_stripped(self, call: ToolCall) -> bool:
+    def _strips_request(self, call: ToolCall) -> bool:
         return self._modes(call)[0] == "strip"
 
     def _remove_pairs(self, draft: Draft) -> Draft:
