@@ -202,4 +202,4 @@ async def test_doctor_names_it_and_its_window(server: Server, running: Running, 
     assert process.returncode == 0, said
     assert f"default: {server.known_as or 'no server that is known here'}" in said
     assert "streams unbuffered" in said
-    assert f"windows it tells: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in said
+    assert f"windows reported: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in said

@@ -161,7 +161,7 @@ async def test_behind_it_holds_a_stream_back_that_ends_with_its_connection_and_d
         back = await stack.enter_async_context(nginx(f"proxy_pass {up.origin};", tmp_path))
         up.script = by_path({"/v1/models": answer({"data": []})}, otherwise=up.script)
         assert await asyncio.to_thread(main, ["doctor", "--upstream", back.url, "--model", "scripted-1"]) == 1
-    assert "something on the way buffers it" in capsys.readouterr().out
+    assert "a proxy on the way buffers it" in capsys.readouterr().out
 
 
 async def test_behind_it_holds_nothing_back_as_the_recipe_says(behind):

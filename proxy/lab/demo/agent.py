@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from io import BytesIO
 from time import perf_counter
 from typing import Any
 
@@ -76,7 +77,7 @@ class Agent:
         began = perf_counter()
         body = encode_request(messages, self.model)
         try:
-            async with client.post(f"{self.url}/chat/completions", data=body) as reply:
+            async with client.post(f"{self.url}/chat/completions", data=BytesIO(body)) as reply:
                 answer, raw = await _read_reply(reply)
         except ClientError as fault:
             raise ConnectionError(f"turn {step + 1} failed: {type(fault).__name__} {fault}") from None
