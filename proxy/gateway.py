@@ -283,7 +283,9 @@ class Gateway:
         calls.owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves in the next await
         tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
         listens = tap.recording is not None or is_turn
-        return RelayedAnswer(reply, headers, watch, tap if listens else None, _gauge_for(outgoing.usage_view, reply))
+        return RelayedAnswer(
+            reply, headers, watch, tap if listens else None, _usage_rewriter_for(outgoing.usage_view, reply)
+        )
 
     async def _retry_refused(
         self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
@@ -416,7 +418,7 @@ def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
     return sse.StreamWatch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
 
 
-def _gauge_for(view: usage_view.UsageView, reply: Reply) -> usage_view.Rewriter | None:
+def _usage_rewriter_for(view: usage_view.UsageView, reply: Reply) -> usage_view.Rewriter | None:
     """Only what can be read along can be told otherwise."""
     if view.is_plain or wire_headers.find(reply.headers, "content-encoding"):
         return None

@@ -276,7 +276,7 @@ class Decision:
     version: str = ""
     conversation: str = ""
     plan: Ready | None = None
-    """None: the history is below every threshold, and nothing was looked up."""
+    """None: the history is below every threshold, and no block stands for it."""
     max_answer_tokens: int | None = None
     """A bound on the answer, where only the answer would have been too long."""
 
@@ -449,7 +449,7 @@ class Exchange:
 
     def _decide(self, wait_seconds: float) -> Steps[None]:
         facts = self._facts(can_summarize=(yield CanSummarize()))
-        found = planning.decide(self._scene(facts))
+        found = planning.decide(self._state(facts))
         if isinstance(found, NeedSummary):
             found = yield from self._summarize(found, facts, wait_seconds)
         self.decision = self._describe(found)
@@ -465,7 +465,7 @@ class Exchange:
         if summary is None:
             return need.mechanical
         facts = replace(facts, summary=summary, can_summarize=False, summary_in_progress_covers=0)
-        return planning.without_model(planning.decide(self._scene(facts)))
+        return planning.without_model(planning.decide(self._state(facts)))
 
     def _keep_originals(self, *, must: bool = False) -> Steps[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
@@ -516,7 +516,7 @@ class Exchange:
         if cure.changes_history:
             facts = Facts(usable_tokens=cure.window_tokens, prices=self.context.prices)
             calibration = Calibration(cure.ratio)
-            found = cure(self._scene(facts, calibration, cure.harden(self.rules)))
+            found = cure(self._state(facts, calibration, cure.harden(self.rules)))
             if found is None:
                 return None
             self.decision = self._describe(found)
@@ -565,10 +565,10 @@ class Exchange:
 
     def reject(self) -> Steps[None]:
         """Mark a new summary as failed: the upstream calls the request invalid, and it may be the cause."""
-        plan_ = self.decision.plan
-        if self.identity is None or plan_ is None or plan_.block is None:
+        plan = self.decision.plan
+        if self.identity is None or plan is None or plan.block is None:
             return
-        summary, standing = plan_.block.summary, self.memory.block
+        summary, standing = plan.block.summary, self.memory.block
         if summary is not None and (standing is None or summary != standing.summary):
             given_up = SummaryCandidate("failed", failures=MAX_FAILURES).to_bytes()
             yield StoreFact(self.identity.summary_key(summary.covers), given_up, DAY_SECONDS)
@@ -630,7 +630,7 @@ class Exchange:
         facts = replace(
             self._facts(can_summarize=can_summarize), anchor=last.anchor, useless_blocks=last.useless_blocks
         )
-        question = planning.plan_next_summary(self._scene(facts, last.calibration, self.rules))
+        question = planning.plan_next_summary(self._state(facts, last.calibration, self.rules))
         if question is not None:
             yield StartSummary(question)
 
@@ -769,7 +769,7 @@ class Exchange:
         anchor = last.anchor if last.counter == self.identified.counter else None
         return replace(facts, anchor=anchor, idle_seconds=max(0.0, self.context.now - last.forwarded_at))
 
-    def _scene(
+    def _state(
         self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None
     ) -> ConversationState:
         memory = self.memory

@@ -73,11 +73,11 @@ class Worker:
 
     def considers(self, messages):
         """What is planned before any model is asked."""
-        return planning.decide(self._scene(messages))
+        return planning.decide(self._state(messages))
 
     def asks(self, messages):
         """What is asked ahead of need."""
-        return planning.plan_next_summary(self._scene(messages))
+        return planning.plan_next_summary(self._state(messages))
 
     def _prepare(self, messages, **more):
         driver = Driver(self, parsed(body(messages, **more)))
@@ -89,11 +89,11 @@ class Worker:
             found = untouched_decision(request, sum(map(self.count, pieces)))
         return Sent(request.source, found, render(request, found.view, found.tools), driver), driver
 
-    def _scene(self, messages):
+    def _state(self, messages):
         driver = Driver(self, parsed(body(messages)))
         exchange = driver.exchange
         run(exchange._recall(10**9), driver.perform)
-        return exchange._scene(exchange._facts(can_summarize=self.facts.can_summarize))
+        return exchange._state(exchange._facts(can_summarize=self.facts.can_summarize))
 
 
 @dataclass
