@@ -201,5 +201,6 @@ async def test_doctor_names_it_and_its_window(server: Server, running: Running, 
     said = (await process.communicate())[0].decode()
     assert process.returncode == 0, said
     assert f"default: {server.known_as or 'no server that is known here'}" in said
-    assert "streams unbuffered" in said
+    # A model of a few kilobytes may have said its line before the first byte is read.
+    assert "streams unbuffered" in said or "too fast to tell" in said
     assert f"windows reported: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in said

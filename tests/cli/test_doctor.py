@@ -88,12 +88,19 @@ async def test_a_stream_that_arrives_as_it_is_said_is_good(doctor, up):
 
 
 async def test_a_stream_that_something_on_the_way_holds_back_is_found(doctor, up):
-    buffered = stream(b"".join(COUNTING.frames())).after(0.2)
+    buffered = stream(b"".join(COUNTING.frames())).after(0.5)
     up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": buffered})
     code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
     assert code == 1
     assert len(bad) == 1
     assert "a proxy on the way buffers it" in bad[0]
+
+
+async def test_a_stream_too_fast_to_show_a_buffer_is_not_called_buffered(doctor, up):
+    up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": stream(b"".join(COUNTING.frames()))})
+    code, good, bad = await doctor("--upstream", up.url, "--model", "local-1")
+    assert (code, bad) == (0, [])
+    assert "too fast to tell" in good[-1]
 
 
 @pytest.mark.parametrize("status", [401, 403])
