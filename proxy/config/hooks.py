@@ -13,14 +13,14 @@ EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "
 class HookConfig(ConfigModel):
     """A command or a URL that is told of events as JSON, never of the words of a conversation."""
 
-    events: tuple[EventName, ...] = Field(("compaction-ended",), description="Events to tell it of.")
-    command: tuple[str, ...] = Field(
-        (), description="Program and arguments to run; it reads the event from its standard input."
-    )
-    url: MaybeSecret = Field(
-        "", description="URL to post the event to, as env:NAME if it holds a secret. Set this or `command`."
-    )
-    seconds: float = Field(10.0, gt=0, description="Seconds that the command or the call may take.")
+    events: tuple[EventName, ...] = ("compaction-ended",)
+    """Events to tell it of."""
+    command: tuple[str, ...] = ()
+    """Program and arguments to run; it reads the event from its standard input."""
+    url: MaybeSecret = ""
+    """URL to post the event to, as env:NAME if it holds a secret. Set this or `command`."""
+    seconds: float = Field(10.0, gt=0)
+    """Seconds that the command or the call may take."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

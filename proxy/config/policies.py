@@ -64,52 +64,29 @@ StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps)]
 class KeepConfig(ConfigModel):
     """The newest messages, which are never shortened."""
 
-    tokens: int = Field(
-        _R.keep.tokens,
-        ge=0,
-        description=(
-            "Keep the newest message groups that fit in this many tokens. Raise it for agents that refer back a lot."
-        ),
-    )
-    groups: int = Field(
-        _R.keep.groups,
-        ge=0,
-        description=(
-            "Keep at least this many of the newest groups, whatever their size. A group is a call with its "
-            "results, or one message."
-        ),
-    )
-    turns: int = Field(
-        _R.keep.turns,
-        ge=0,
-        description=(
-            "Keep at least this many of the newest turns. A turn is a user's message with everything up to the next."
-        ),
-    )
-    first: int = Field(
-        _R.keep.first,
-        ge=0,
-        description=(
-            "Keep this many groups of the beginning as well, for conversations that open with instructions or examples."
-        ),
-    )
+    tokens: int = Field(_R.keep.tokens, ge=0)
+    """Keep the newest message groups that fit in this many tokens. Raise it for agents that refer back a lot."""
+    groups: int = Field(_R.keep.groups, ge=0)
+    """Keep at least this many of the newest groups, whatever their size. A group is a call with its results, or one
+    message."""
+    turns: int = Field(_R.keep.turns, ge=0)
+    """Keep at least this many of the newest turns. A turn is a user's message with everything up to the next."""
+    first: int = Field(_R.keep.first, ge=0)
+    """Keep this many groups of the beginning as well, for conversations that open with instructions or examples."""
 
 
 class PinsConfig(ConfigModel):
     """Passages that are kept word for word, whatever is compacted. Only users and system messages can pin."""
 
-    tags: tuple[str, ...] = Field((), description="Names of tags: everything between <tag> and </tag> is kept.")
-    markers: tuple[str, ...] = Field((), description="Texts: each line that contains one of them is kept.")
-    patterns: tuple[Pattern, ...] = Field(
-        (),
-        description=(
-            "Regular expressions: each line that one of them matches is kept. One repetition (* + {n,}) in "
-            "each is the limit."
-        ),
-    )
-    budget: int = Field(
-        _R.pins.budget, ge=0, description="Bytes of pinned passages to keep in all; the oldest are dropped first."
-    )
+    tags: tuple[str, ...] = ()
+    """Names of tags: everything between <tag> and </tag> is kept."""
+    markers: tuple[str, ...] = ()
+    """Texts: each line that contains one of them is kept."""
+    patterns: tuple[Pattern, ...] = ()
+    """Regular expressions: each line that one of them matches is kept. One repetition (* + {n,}) in each is the limit.
+    """
+    budget: int = Field(_R.pins.budget, ge=0)
+    """Bytes of pinned passages to keep in all; the oldest are dropped first."""
 
 
 def _read_prompt(told: object) -> Prompt:
@@ -122,79 +99,39 @@ PromptNamed = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(s
 class SummaryConfig(ConfigModel):
     """Summaries of the old part of a history, written by a model where clearing old results is not enough."""
 
-    enabled: bool = Field(
-        _R.summary.enabled,
-        description=(
-            "Ask a model for a summary. If off, old messages are replaced by a mechanical list of what was done."
-        ),
-    )
-    prepare: float = Field(
-        _R.summary.prepare,
-        gt=0,
-        le=1,
-        description=(
-            "Share of the trigger at which a summary is asked for ahead of need. Lower it if requests have "
-            "to wait for summaries."
-        ),
-    )
-    call: Literal["aligned", "transcript"] = Field(
-        _R.summary.call,
-        description=(
-            "How to ask: `aligned` appends the question to the cached conversation, `transcript` sends the "
-            "conversation as one text."
-        ),
-    )
-    upstream: str = Field("", description="Upstream to ask, with its own key. Empty: the upstream of the conversation.")
-    model: str = Field(
-        "",
-        description=(
-            "Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to"
-            " read it all."
-        ),
-    )
-    prompt: PromptNamed = Field(
-        prompts.read_prompt(prompts.SHIPPED[0]),
-        description="Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own.",
-    )
-    max_tokens: int = Field(_R.summary.max_tokens, ge=100, description="Longest summary in tokens.")
-    wait: float = Field(
-        8.0, ge=0, description="Seconds that a request waits for a summary if its history does not fit without one."
-    )
-    seconds: float = Field(180.0, gt=0, description="Seconds after which a call for a summary is given up.")
-    shape: Literal["notes", "single", "pair"] = Field(
-        _R.summary.shape,
-        description=(
-            "Form of the summary: `notes` between the user's own messages, `single` as one message, `pair` "
-            "as one with an acknowledgement."
-        ),
-    )
-    user_tokens: int = Field(
-        _R.summary.user_tokens,
-        ge=0,
-        description=(
-            "With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then"
-            " the newest."
-        ),
-    )
-    ledger: int = Field(
-        _R.summary.ledger,
-        ge=0,
-        description="Bytes for a mechanical list of files, commands and errors below the summary.",
-    )
-    scope: int = Field(
-        _R.summary.scope,
-        ge=1,
-        description="Number of summaries that stand one after the other. 1 updates a single summary each time.",
-    )
-    scope_tokens: int = Field(
-        _R.summary.scope_tokens,
-        ge=0,
-        description="With `scope` over 1, tokens that the older summaries may take; 0 is no limit.",
-    )
-    pointer: str = Field(
-        _R.summary.pointer,
-        description="Sentence to put at the end of a summary, such as where an agent can read the original messages.",
-    )
+    enabled: bool = _R.summary.enabled
+    """Ask a model for a summary. If off, old messages are replaced by a mechanical list of what was done."""
+    prepare: float = Field(_R.summary.prepare, gt=0, le=1)
+    """Share of the trigger at which a summary is asked for ahead of need. Lower it if requests have to wait for
+    summaries."""
+    call: Literal["aligned", "transcript"] = _R.summary.call
+    """How to ask: `aligned` appends the question to the cached conversation, `transcript` sends the conversation as one
+    text."""
+    upstream: str = ""
+    """Upstream to ask, with its own key. Empty: the upstream of the conversation."""
+    model: str = ""
+    """Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to read it all."""
+    prompt: PromptNamed = prompts.read_prompt(prompts.SHIPPED[0])
+    """Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own."""
+    max_tokens: int = Field(_R.summary.max_tokens, ge=100)
+    """Longest summary in tokens."""
+    wait: float = Field(8.0, ge=0)
+    """Seconds that a request waits for a summary if its history does not fit without one."""
+    seconds: float = Field(180.0, gt=0)
+    """Seconds after which a call for a summary is given up."""
+    shape: Literal["notes", "single", "pair"] = _R.summary.shape
+    """Form of the summary: `notes` between the user's own messages, `single` as one message, `pair` as one with an
+    acknowledgement."""
+    user_tokens: int = Field(_R.summary.user_tokens, ge=0)
+    """With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then the newest."""
+    ledger: int = Field(_R.summary.ledger, ge=0)
+    """Bytes for a mechanical list of files, commands and errors below the summary."""
+    scope: int = Field(_R.summary.scope, ge=1)
+    """Number of summaries that stand one after the other. 1 updates a single summary each time."""
+    scope_tokens: int = Field(_R.summary.scope_tokens, ge=0)
+    """With `scope` over 1, tokens that the older summaries may take; 0 is no limit."""
+    pointer: str = _R.summary.pointer
+    """Sentence to put at the end of a summary, such as where an agent can read the original messages."""
 
     def rules(self) -> Summaries:
         aligned = self.call == "aligned" and not (self.upstream or self.model)
@@ -217,147 +154,70 @@ class SummaryConfig(ConfigModel):
 class Policy(ConfigModel):
     """Rules of compaction: when a conversation is compacted, what is shortened, and by how much."""
 
-    inherit: str = Field(DEFAULT, description="Policy to take all values from that are not set here.")
-    mode: Literal["auto", "observe", "off"] = Field(
-        "auto",
-        description=(
-            "`auto` compacts, `observe` only reports what it would do, `off` makes no new changes to a conversation."
-        ),
-    )
-    estimator: Literal["tokens", "chars"] = Field(
-        "tokens",
-        description=(
-            "How text is counted: `tokens` by the model's tokenizer, `chars` as characters / 4, which is "
-            "faster and less exact."
-        ),
-    )
-    headers: bool = Field(
-        default=True, description="Let clients change the mode for a request by the header x-compaction."
-    )
-    compact_command: bool = Field(
-        default=True,
-        description="Compact at once on `/compact` as a user's last message, or a call of an offered tool named "
-        "Compact. Set to false to pass both to the model.",
-    )
-    transcripts: bool = Field(
-        default=True, description="Save transcripts of conversations under this policy (see `transcripts`)."
-    )
-    without_originals: Literal["never", "to_fit", "always"] = Field(
-        "to_fit",
-        description="What to compact while transcripts cannot be saved (a full disk): `never` nothing new, `to_fit` "
-        "only what would not fit into the window, `always` everything.",
-    )
-    usage: Literal["upstream", "client_view"] = Field(
-        "upstream",
-        description=(
-            "Token counts shown to the client: the `upstream`'s, or `client_view` for those of the history "
-            "as the client sent it. Set that for clients that compact by themselves."
-        ),
-    )
-    ask_usage: bool = Field(
-        default=True,
-        description="Ask for token counts in streams where they matter, and hide them from clients that did not ask.",
-    )
-    recount: Literal["answer", "probe"] = Field(
-        "answer",
-        description=(
-            "How the size of a shortened history is learned: from the next `answer`, or by a `probe` request"
-            " for 16 tokens where answers do not tell."
-        ),
-    )
-    clear_at_least: int = Field(
-        _R.clear_at_least,
-        ge=1,
-        description=(
-            "Clear old tool results once this many tokens can be freed. Shorter histories are never changed."
-            " Lower it to save more, at the price of more cache writes."
-        ),
-    )
-    clear_cold_at_least: int = Field(
-        _R.clear_cold_at_least,
-        ge=1,
-        description=(
-            "The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it "
-            "below clear_at_least."
-        ),
-    )
-    always_at_least: int = Field(
-        _R.always_at_least,
-        ge=0,
-        description=(
-            "Size of a history, in tokens, from which the steps of `always` act. 0: from clear_at_least on."
-            " Set it where clear_at_least is so high that nothing is ever cleared."
-        ),
-    )
-    horizon: float = Field(
-        _R.horizon,
-        ge=0,
-        description=(
-            "Number of further requests within which a rewrite must have paid for itself. Lower it for short"
-            " conversations."
-        ),
-    )
-    trigger: float = Field(
-        _R.trigger,
-        ge=0,
-        le=1,
-        description=(
-            "Share of the context window, less the answer, above which the history is compacted whatever it "
-            "costs; 0 is never."
-        ),
-    )
-    trigger_tokens: int = Field(
-        _R.trigger_tokens,
-        ge=0,
-        description=(
-            "The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with "
-            "a price step."
-        ),
-    )
-    target: float = Field(
-        _R.target,
-        gt=0,
-        lt=1,
-        description="Share of the trigger to bring the history down to. Lower it to compact harder and less often.",
-    )
-    min_progress: float = Field(
-        _R.min_progress,
-        ge=0,
-        lt=1,
-        description="Least share of the history that a compaction must free, unless only that makes the request fit.",
-    )
-    min_groups: int = Field(
-        _R.min_groups, ge=0, description="Leave conversations of fewer groups alone, unless they do not fit."
-    )
-    keep: KeepConfig = Field(KeepConfig(), description="The newest messages, which are never shortened.")
-    always: StepList = Field(
-        _to_settings(_R.always),
-        description="Steps for each new message as it arrives. They never change what was forwarded before.",
-    )
-    when_full: StepList = Field(
-        _to_settings(_R.when_full), description="Steps for older messages when the history is compacted."
-    )
-    fold: StepList = Field(
-        _to_settings(_R.fold), description="Steps for a history that is still over its target after that."
-    )
-    observations: tuple[ObservationPattern, ...] = Field(
-        _R.observations,
-        description=(
-            "Regular expressions for agents without tools: a user message that one of them matches is "
-            "treated as a tool's output."
-        ),
-    )
-    asides: tuple[Pattern, ...] = Field(
-        _R.asides,
-        description=(
-            "Regular expressions for requests about the conversation itself, such as for a title. They cause"
-            " no compaction."
-        ),
-    )
-    summary: SummaryConfig = Field(
-        SummaryConfig(), description="Summaries by a model, where clearing old results is not enough."
-    )
-    pins: PinsConfig = Field(PinsConfig(), description="Passages that are kept word for word.")
+    inherit: str = DEFAULT
+    """Policy to take all values from that are not set here."""
+    mode: Literal["auto", "observe", "off"] = "auto"
+    """`auto` compacts, `observe` only reports what it would do, `off` makes no new changes to a conversation."""
+    estimator: Literal["tokens", "chars"] = "tokens"
+    """How text is counted: `tokens` by the model's tokenizer, `chars` as characters / 4, which is faster and less
+    exact."""
+    headers: bool = True
+    """Let clients change the mode for a request by the header x-compaction."""
+    compact_command: bool = True
+    """Compact at once on `/compact` as a user's last message, or a call of an offered tool named Compact. Set to false
+    to pass both to the model."""
+    transcripts: bool = True
+    """Save transcripts of conversations under this policy (see `transcripts`)."""
+    without_originals: Literal["never", "to_fit", "always"] = "to_fit"
+    """What to compact while transcripts cannot be saved (a full disk): `never` nothing new, `to_fit` only what would
+    not fit into the window, `always` everything."""
+    usage: Literal["upstream", "client_view"] = "upstream"
+    """Token counts shown to the client: the `upstream`'s, or `client_view` for those of the history as the client sent
+    it. Set that for clients that compact by themselves."""
+    ask_usage: bool = True
+    """Ask for token counts in streams where they matter, and hide them from clients that did not ask."""
+    recount: Literal["answer", "probe"] = "answer"
+    """How the size of a shortened history is learned: from the next `answer`, or by a `probe` request for 16 tokens
+    where answers do not tell."""
+    clear_at_least: int = Field(_R.clear_at_least, ge=1)
+    """Clear old tool results once this many tokens can be freed. Shorter histories are never changed. Lower it to save
+    more, at the price of more cache writes."""
+    clear_cold_at_least: int = Field(_R.clear_cold_at_least, ge=1)
+    """The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it below
+    clear_at_least."""
+    always_at_least: int = Field(_R.always_at_least, ge=0)
+    """Size of a history, in tokens, from which the steps of `always` act. 0: from clear_at_least on. Set it where
+    clear_at_least is so high that nothing is ever cleared."""
+    horizon: float = Field(_R.horizon, ge=0)
+    """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
+    trigger: float = Field(_R.trigger, ge=0, le=1)
+    """Share of the context window, less the answer, above which the history is compacted whatever it costs; 0 is never.
+    """
+    trigger_tokens: int = Field(_R.trigger_tokens, ge=0)
+    """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
+    target: float = Field(_R.target, gt=0, lt=1)
+    """Share of the trigger to bring the history down to. Lower it to compact harder and less often."""
+    min_progress: float = Field(_R.min_progress, ge=0, lt=1)
+    """Least share of the history that a compaction must free, unless only that makes the request fit."""
+    min_groups: int = Field(_R.min_groups, ge=0)
+    """Leave conversations of fewer groups alone, unless they do not fit."""
+    keep: KeepConfig = KeepConfig()
+    """The newest messages, which are never shortened."""
+    always: StepList = _to_settings(_R.always)
+    """Steps for each new message as it arrives. They never change what was forwarded before."""
+    when_full: StepList = _to_settings(_R.when_full)
+    """Steps for older messages when the history is compacted."""
+    fold: StepList = _to_settings(_R.fold)
+    """Steps for a history that is still over its target after that."""
+    observations: tuple[ObservationPattern, ...] = _R.observations
+    """Regular expressions for agents without tools: a user message that one of them matches is treated as a tool's
+    output."""
+    asides: tuple[Pattern, ...] = _R.asides
+    """Regular expressions for requests about the conversation itself, such as for a title. They cause no compaction."""
+    summary: SummaryConfig = SummaryConfig()
+    """Summaries by a model, where clearing old results is not enough."""
+    pins: PinsConfig = PinsConfig()
+    """Passages that are kept word for word."""
 
     @property
     def version(self) -> str:

@@ -132,66 +132,31 @@ Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 class Listen(ConfigModel):
     """Address, limits and TLS of the proxy's own server."""
 
-    host: str = Field(
-        "127.0.0.1",
-        description=(
-            "Address to listen on. Any address but a loopback one opens the proxy to the network: set up `teams` first."
-        ),
-    )
-    port: int = Field(8800, ge=0, le=65535, description="TCP port to listen on; 0 picks a free one.")
-    workers: int = Field(
-        1,
-        ge=1,
-        le=256,
-        description=(
-            "Processes that share the port. Raise it to use more CPU cores; limits below are for each of them."
-        ),
-    )
-    tls_cert: ReadableFile = Field(
-        None,
-        description="Path of a certificate chain (PEM) to serve HTTPS with; without one the proxy serves plain HTTP.",
-    )
-    tls_key: ReadableFile = Field(None, description="Path of the private key (PEM) of `tls_cert`.")
-    max_body_mib: float = Field(
-        32,
-        gt=0,
-        description=(
-            "Largest chat request in MiB, also after decompression; larger ones get a 413. Raise it if "
-            "clients send many images."
-        ),
-    )
-    body_silence_seconds: float = Field(
-        60,
-        gt=0,
-        description=(
-            "Seconds without a byte after which a request body is refused with a 408. Raise it for clients "
-            "on bad connections."
-        ),
-    )
-    max_in_flight: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Requests that each worker handles at once before new ones get a 503; 0 is no limit. Set it to "
-            "protect a small machine."
-        ),
-    )
-    heartbeat_seconds: float = Field(
-        10,
-        gt=0,
-        description=(
-            "Seconds of silence in a stream after which a comment is sent. Lower it if a load balancer "
-            "closes idle connections sooner."
-        ),
-    )
-    drain_seconds: float = Field(
-        30,
-        ge=0,
-        description=(
-            "Seconds that open requests may still take after SIGTERM. Keep it below the grace period of your"
-            " service manager."
-        ),
-    )
+    host: str = "127.0.0.1"
+    """Address to listen on. Any address but a loopback one opens the proxy to the network: set up `teams` first."""
+    port: int = Field(8800, ge=0, le=65535)
+    """TCP port to listen on; 0 picks a free one."""
+    workers: int = Field(1, ge=1, le=256)
+    """Processes that share the port. Raise it to use more CPU cores; limits below are for each of them."""
+    tls_cert: ReadableFile = None
+    """Path of a certificate chain (PEM) to serve HTTPS with; without one the proxy serves plain HTTP."""
+    tls_key: ReadableFile = None
+    """Path of the private key (PEM) of `tls_cert`."""
+    max_body_mib: float = Field(32, gt=0)
+    """Largest chat request in MiB, also after decompression; larger ones get a 413. Raise it if clients send many
+    images."""
+    body_silence_seconds: float = Field(60, gt=0)
+    """Seconds without a byte after which a request body is refused with a 408. Raise it for clients on bad connections.
+    """
+    max_in_flight: int = Field(0, ge=0)
+    """Requests that each worker handles at once before new ones get a 503; 0 is no limit. Set it to protect a small
+    machine."""
+    heartbeat_seconds: float = Field(10, gt=0)
+    """Seconds of silence in a stream after which a comment is sent. Lower it if a load balancer closes idle connections
+    sooner."""
+    drain_seconds: float = Field(30, ge=0)
+    """Seconds that open requests may still take after SIGTERM. Keep it below the grace period of your service manager.
+    """
 
     @model_validator(mode="after")
     def _tls_is_a_pair(self) -> Self:
@@ -204,101 +169,45 @@ class Listen(ConfigModel):
 class Upstream(ConfigModel):
     """An OpenAI-compatible API behind the proxy. The first upstream whose `models` match serves a request."""
 
-    name: str = Field(
-        "default",
-        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="Name of this upstream in logs, metrics and other settings.",
-    )
-    base_url: BaseUrl = Field(
-        "https://api.openai.com/v1",
-        description=(
-            "URL that replaces the client's /v1. `{model}` in it becomes the request's model, as Azure "
-            "deployments need."
-        ),
-    )
-    models: Annotated[tuple[str, ...], AfterValidator(_check_not_empty)] = Field(
-        ("*",), description="Models that this upstream serves, as globs. Set it when there are several upstreams."
-    )
-    key: SecretReference = Field(
-        None,
-        description=(
-            "API key to call it with, as env:NAME or file:PATH. Without one, the client's own key is forwarded."
-        ),
-    )
-    key_header: Literal["authorization", "api-key", "x-api-key"] = Field(
-        "authorization",
-        description="Header that carries the key. `authorization` sends it as a bearer token; Azure wants `api-key`.",
-    )
-    headers: Headers = Field(
-        {}, description="Headers to set on every request. Values may be env:NAME or file:PATH; secrets must be."
-    )
-    query: Mapping[str, str] = Field(
-        {}, description="Query parameters to add to every request, such as Azure's api-version."
-    )
-    paths: tuple[str, ...] = Field(
-        (),
-        description=(
-            "Paths below /v1, as globs, that clients may call with the configured key beside those for inference."
-        ),
-    )
-    connect_seconds: float = Field(10, gt=0, description="Seconds to wait for a connection.")
-    silence_seconds: float = Field(
-        600,
-        gt=0,
-        description=(
-            "Seconds to wait for the next byte, before or within an answer. Raise it for models that think "
-            "long without streaming."
-        ),
-    )
-    retries: int = Field(
-        1,
-        ge=0,
-        le=10,
-        description=(
-            "How often a request is tried again if no connection was made or the answer is one of `retry_statuses`."
-        ),
-    )
-    retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = Field(
-        (),
-        description=(
-            "Statuses to try again, such as 429 or 503. Leave it empty for clients that retry by themselves; most do."
-        ),
-    )
-    retry_wait_seconds: float = Field(
-        5,
-        ge=0,
-        description=(
-            "Longest `retry-after`, in seconds, that the proxy waits for; answers that ask for more go to the client."
-        ),
-    )
-    max_connections: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Connections that each worker opens to it at once; 0 is no limit. Set it if the upstream limits them."
-        ),
-    )
-    policy: str = Field(
-        DEFAULT, description="Policy for its chat requests, unless an attachment or a team names another."
-    )
-    window: int | None = Field(
-        None,
-        gt=0,
-        description=(
-            "Context window of its models in tokens, the answer included. Without it the proxy asks, learns "
-            "or looks it up; set it for private servers."
-        ),
-    )
-    ca_file: TrustedFile = Field(
-        None,
-        description=(
-            "Path of certificates (PEM) to trust instead of the system's, for upstreams with a private "
-            "certificate authority."
-        ),
-    )
-    client_cert: IdentityFile = Field(
-        None, description="Path of a client certificate (PEM, with its key) to present, for upstreams that ask for one."
-    )
+    name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    """Name of this upstream in logs, metrics and other settings."""
+    base_url: BaseUrl = "https://api.openai.com/v1"
+    """URL that replaces the client's /v1. `{model}` in it becomes the request's model, as Azure deployments need."""
+    models: Annotated[tuple[str, ...], AfterValidator(_check_not_empty)] = ("*",)
+    """Models that this upstream serves, as globs. Set it when there are several upstreams."""
+    key: SecretReference = None
+    """API key to call it with, as env:NAME or file:PATH. Without one, the client's own key is forwarded."""
+    key_header: Literal["authorization", "api-key", "x-api-key"] = "authorization"
+    """Header that carries the key. `authorization` sends it as a bearer token; Azure wants `api-key`."""
+    headers: Headers = Field({})
+    """Headers to set on every request. Values may be env:NAME or file:PATH; secrets must be."""
+    query: Mapping[str, str] = Field({})
+    """Query parameters to add to every request, such as Azure's api-version."""
+    paths: tuple[str, ...] = ()
+    """Paths below /v1, as globs, that clients may call with the configured key beside those for inference."""
+    connect_seconds: float = Field(10, gt=0)
+    """Seconds to wait for a connection."""
+    silence_seconds: float = Field(600, gt=0)
+    """Seconds to wait for the next byte, before or within an answer. Raise it for models that think long without
+    streaming."""
+    retries: int = Field(1, ge=0, le=10)
+    """How often a request is tried again if no connection was made or the answer is one of `retry_statuses`."""
+    retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
+    """Statuses to try again, such as 429 or 503. Leave it empty for clients that retry by themselves; most do."""
+    retry_wait_seconds: float = Field(5, ge=0)
+    """Longest `retry-after`, in seconds, that the proxy waits for; answers that ask for more go to the client."""
+    max_connections: int = Field(0, ge=0)
+    """Connections that each worker opens to it at once; 0 is no limit. Set it if the upstream limits them."""
+    policy: str = DEFAULT
+    """Policy for its chat requests, unless an attachment or a team names another."""
+    window: int | None = Field(None, gt=0)
+    """Context window of its models in tokens, the answer included. Without it the proxy asks, learns or looks it up;
+    set it for private servers."""
+    ca_file: TrustedFile = None
+    """Path of certificates (PEM) to trust instead of the system's, for upstreams with a private certificate authority.
+    """
+    client_cert: IdentityFile = None
+    """Path of a client certificate (PEM, with its key) to present, for upstreams that ask for one."""
 
     @property
     def holds_secret(self) -> bool:
@@ -312,115 +221,64 @@ class Upstream(ConfigModel):
 class State(ConfigModel):
     """State that the proxy keeps between requests and restarts: blocks, usage and windows it has learned."""
 
-    dir: str = Field("./state", min_length=1, description="Directory for everything that the proxy writes.")
-    url: StateUrl = Field(
-        "",
-        description=(
-            "Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or "
-            "redis+cluster://HOST:6379 (rediss: with TLS). Name it as env:NAME if it holds a password."
-        ),
-    )
-    ca_file: TrustedFile = Field(
-        None, description="Path of certificates (PEM) to trust for rediss:// instead of the system's."
-    )
-    store: Literal["sqlite", "memory"] = Field(
-        "sqlite",
-        description=(
-            "Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets "
-            "everything at a restart."
-        ),
-    )
-    mib: int = Field(
-        256,
-        ge=1,
-        description=(
-            "MiB of blocks to keep; the least recently used are dropped first. Raise it for thousands of "
-            "long conversations."
-        ),
-    )
-    days: float = Field(
-        7,
-        gt=0,
-        description=(
-            "Days to keep a block after its last use. A conversation that is continued later is compacted again."
-        ),
-    )
+    dir: str = Field("./state", min_length=1)
+    """Directory for everything that the proxy writes."""
+    url: StateUrl = ""
+    """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or
+    redis+cluster://HOST:6379 (rediss: with TLS). Name it as env:NAME if it holds a password."""
+    ca_file: TrustedFile = None
+    """Path of certificates (PEM) to trust for rediss:// instead of the system's."""
+    store: Literal["sqlite", "memory"] = "sqlite"
+    """Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets everything at a
+    restart."""
+    mib: int = Field(256, ge=1)
+    """MiB of blocks to keep; the least recently used are dropped first. Raise it for thousands of long conversations.
+    """
+    days: float = Field(7, gt=0)
+    """Days to keep a block after its last use. A conversation that is continued later is compacted again."""
 
 
 class Transcripts(ConfigModel):
     """Copies of conversations as clients sent them, saved before anything is left out of them, with the answers."""
 
-    keep: WhatToKeep = Field(
-        "lossy",
-        description=(
-            "What to save: `lossy` saves conversations from which something is left out, `all` every "
-            "conversation, `off` none."
-        ),
-    )
-    dir: str | None = Field(
-        None,
-        description="Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`.",
-    )
-    endpoint: str = Field(
-        "",
-        description=(
-            "URL of the object store, for MinIO and the like. Without it, AWS_ENDPOINT_URL or the vendor's own."
-        ),
-    )
-    region: str = Field(
-        "us-east-1", description="Region of the bucket, for s3:// only. AWS_REGION is used if this is not set."
-    )
-    key: SecretReference = Field(
-        None,
-        description=(
-            "Access key (Azure: account name) as env:NAME. Without it, AWS_ACCESS_KEY_ID or the role of the machine."
-        ),
-    )
-    secret: SecretReference = Field(
-        None,
-        description="Secret of `key` (Google: the JSON of a service account) as env:NAME. Set it where `key` is set.",
-    )
-    token: SecretReference = Field(
-        None, description="Session token of temporary S3 credentials as env:NAME. Without it, AWS_SESSION_TOKEN."
-    )
-    ca_file: TrustedFile = Field(
-        None, description="Path of certificates (PEM) to trust for the object store beside the system's."
-    )
-    upload_seconds: float = Field(
-        5, gt=0, description="Seconds after which a new file is uploaded to the object store."
-    )
-    spool_mib: int = Field(
-        1024,
-        ge=1,
-        description="MiB of transcripts that may wait on the local disk while the object store is unreachable.",
-    )
-    required: bool = Field(
-        default=False,
-        description=(
-            "Refuse a request with a 503 while its transcript cannot be saved. Set it where the law asks for"
-            " complete records."
-        ),
-    )
-    redact: bool = Field(default=True, description="Remove secrets, such as API keys, before a transcript is written.")
-    patterns: tuple[SecretPattern, ...] = Field(
-        (),
-        description=(
-            "Regular expressions of further secrets to remove. Each must begin with three plain characters, "
-            "such as `corp-[0-9a-f]{32}`."
-        ),
-    )
-    days: float = Field(30, ge=0, description="Days to keep a conversation after its last message; 0 is for ever.")
-    mib: int = Field(
-        4096, ge=0, description="MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."
-    )
-    rotate_mib: float = Field(64, gt=0, description="Size in MiB at which a file is closed and the next one begun.")
-    fsync: Literal["never", "rotate", "always"] = Field(
-        "rotate",
-        description=(
-            "When data must have reached the disk: `always` before a request goes on, `rotate` when a file "
-            "is closed, `never`."
-        ),
-    )
+    keep: WhatToKeep = "lossy"
+    """What to save: `lossy` saves conversations from which something is left out, `all` every conversation, `off` none.
+    """
+    dir: str | None = None
+    """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
+    endpoint: str = ""
+    """URL of the object store, for MinIO and the like. Without it, AWS_ENDPOINT_URL or the vendor's own."""
+    region: str = "us-east-1"
+    """Region of the bucket, for s3:// only. AWS_REGION is used if this is not set."""
+    key: SecretReference = None
+    """Access key (Azure: account name) as env:NAME. Without it, AWS_ACCESS_KEY_ID or the role of the machine."""
+    secret: SecretReference = None
+    """Secret of `key` (Google: the JSON of a service account) as env:NAME. Set it where `key` is set."""
+    token: SecretReference = None
+    """Session token of temporary S3 credentials as env:NAME. Without it, AWS_SESSION_TOKEN."""
+    ca_file: TrustedFile = None
+    """Path of certificates (PEM) to trust for the object store beside the system's."""
+    upload_seconds: float = Field(5, gt=0)
+    """Seconds after which a new file is uploaded to the object store."""
+    spool_mib: int = Field(1024, ge=1)
+    """MiB of transcripts that may wait on the local disk while the object store is unreachable."""
+    required: bool = False
+    """Refuse a request with a 503 while its transcript cannot be saved. Set it where the law asks for complete records.
+    """
+    redact: bool = True
+    """Remove secrets, such as API keys, before a transcript is written."""
+    patterns: tuple[SecretPattern, ...] = ()
+    """Regular expressions of further secrets to remove. Each must begin with three plain characters, such as
+    `corp-[0-9a-f]{32}`."""
+    days: float = Field(30, ge=0)
+    """Days to keep a conversation after its last message; 0 is for ever."""
+    mib: int = Field(4096, ge=0)
+    """MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."""
+    rotate_mib: float = Field(64, gt=0)
+    """Size in MiB at which a file is closed and the next one begun."""
+    fsync: Literal["never", "rotate", "always"] = "rotate"
+    """When data must have reached the disk: `always` before a request goes on, `rotate` when a file is closed, `never`.
+    """
 
     @property
     def is_remote(self) -> bool:
@@ -453,11 +311,10 @@ class Transcripts(ConfigModel):
 class LogConfig(ConfigModel):
     """The log on standard output. It never holds bodies, headers or queries of requests."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level to write.")
-    format: Literal["auto", "json", "text"] = Field(
-        "auto",
-        description="`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else.",
-    )
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level to write."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else."""
 
 
 class Config(ConfigModel):
@@ -465,22 +322,19 @@ class Config(ConfigModel):
 
     listen: Listen = Listen()
     upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_check_not_empty)] = (Upstream(),)
-    policies: Mapping[str, Policy] = Field(
-        {DEFAULT: Policy()},
-        description="Compaction policies by name, beside the shipped ones (`compaction-proxy explain`).",
-    )
-    attachments: tuple[Attachment, ...] = Field(
-        (), description="Which policy applies to which requests. The first attachment that matches decides."
-    )
+    policies: Mapping[str, Policy] = {DEFAULT: Policy()}
+    """Compaction policies by name, beside the shipped ones (`compaction-proxy explain`)."""
+    attachments: tuple[Attachment, ...] = ()
+    """Which policy applies to which requests. The first attachment that matches decides."""
     access: Access = Access()
-    teams: Mapping[TeamName, Team] = Field(
-        {}, description="Teams by name. As soon as there is one, clients need a team key."
-    )
+    teams: Mapping[TeamName, Team] = {}
+    """Teams by name. As soon as there is one, clients need a team key."""
     admin: AdminConfig = AdminConfig()
     state: State = State()
     transcripts: Transcripts = Transcripts()
     log: LogConfig = LogConfig()
-    hooks: tuple[HookConfig, ...] = Field((), description="Commands to run and URLs to call when something happens.")
+    hooks: tuple[HookConfig, ...] = ()
+    """Commands to run and URLs to call when something happens."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:

@@ -48,40 +48,27 @@ AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 class Access(ConfigModel):
     """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
 
-    team_header: str = Field(
-        "",
-        pattern=FIELD_NAME,
-        description="Header in which a gateway in front of the proxy names the team, if there is such a gateway.",
-    )
-    trusted: tuple[Network, ...] = Field(
-        ("127.0.0.0/8", "::1/128"), description="Addresses and networks whose `team_header` is believed."
-    )
-    hosts: tuple[str, ...] = Field(
-        (),
-        description=(
-            "Public names of the proxy, and web sites whose pages may call it. Needed only with an "
-            "upstream's key and without teams; local names and addresses are always allowed."
-        ),
-    )
-    tenant_headers: tuple[HeaderName, ...] = Field(
-        (),
-        description=(
-            "Headers that tell clients apart, such as x-forwarded-user, beside all known credentials. "
-            "Clients that share all of them share compacted histories."
-        ),
-    )
+    team_header: str = Field("", pattern=FIELD_NAME)
+    """Header in which a gateway in front of the proxy names the team, if there is such a gateway."""
+    trusted: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
+    """Addresses and networks whose `team_header` is believed."""
+    hosts: tuple[str, ...] = ()
+    """Public names of the proxy, and web sites whose pages may call it. Needed only with an upstream's key and without
+    teams; local names and addresses are always allowed."""
+    tenant_headers: tuple[HeaderName, ...] = ()
+    """Headers that tell clients apart, such as x-forwarded-user, beside all known credentials. Clients that share all
+    of them share compacted histories."""
 
 
 class Team(ConfigModel):
     """A group of people with keys of their own (`compaction-proxy keys create --team NAME`)."""
 
-    policy: str = Field(
-        "", description="Policy for their requests where no attachment matches. Empty: the upstream's policy."
-    )
-    upstream: str = Field("", description="Upstream for all their requests. Empty: the first that serves the model.")
-    key: SecretReference = Field(
-        None, description="API key for that upstream, as env:NAME or file:PATH. Without one, the upstream's own."
-    )
+    policy: str = ""
+    """Policy for their requests where no attachment matches. Empty: the upstream's policy."""
+    upstream: str = ""
+    """Upstream for all their requests. Empty: the first that serves the model."""
+    key: SecretReference = None
+    """API key for that upstream, as env:NAME or file:PATH. Without one, the upstream's own."""
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
@@ -95,26 +82,24 @@ def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
 class Attachment(ConfigModel):
     """A policy, and the requests that it applies to: those that match all of these globs."""
 
-    policy: str = Field("default", description="Policy to apply.")
-    team: str = Field("*", description="Teams, as a glob.")
-    key: KeyIds = Field("*", description="Team keys, as a glob over their public ids (the ten characters after cp-).")
-    model: str = Field("*", description="Models, as a glob.")
-    upstream: str = Field("*", description="Upstreams, as a glob.")
-    tag: str = Field(
-        "*", description="Values of the request header x-compaction-tag, as a glob; without the header it is empty."
-    )
-    priority: int = Field(
-        0, description="Attachments with a higher number are looked at first; equal ones in the order of the file."
-    )
-    rollout: float = Field(
-        ALL_PERCENT,
-        ge=0,
-        le=ALL_PERCENT,
-        description="Percentage of conversations that it applies to. Begin a new policy with 5, and raise it.",
-    )
-    mode: Literal["", "auto", "observe", "off"] = Field(
-        "", description="Mode instead of the policy's own. Set `observe` to see what a policy would do."
-    )
+    policy: str = "default"
+    """Policy to apply."""
+    team: str = "*"
+    """Teams, as a glob."""
+    key: KeyIds = "*"
+    """Team keys, as a glob over their public ids (the ten characters after cp-)."""
+    model: str = "*"
+    """Models, as a glob."""
+    upstream: str = "*"
+    """Upstreams, as a glob."""
+    tag: str = "*"
+    """Values of the request header x-compaction-tag, as a glob; without the header it is empty."""
+    priority: int = 0
+    """Attachments with a higher number are looked at first; equal ones in the order of the file."""
+    rollout: float = Field(ALL_PERCENT, ge=0, le=ALL_PERCENT)
+    """Percentage of conversations that it applies to. Begin a new policy with 5, and raise it."""
+    mode: Literal["", "auto", "observe", "off"] = ""
+    """Mode instead of the policy's own. Set `observe` to see what a policy would do."""
 
     def fits(self, occasion: "Occasion") -> bool:
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
@@ -136,16 +121,12 @@ def _covers(wide: str, narrow: str) -> bool:
 class AdminConfig(ConfigModel):
     """The admin pages below /admin/ and their API."""
 
-    enabled: bool = Field(default=True, description="Serve them.")
-    key: AdminKey = Field(
-        None,
-        description=(
-            "Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."
-        ),
-    )
-    hosts: tuple[str, ...] = Field(
-        (), description="Names under which browsers reach them, beside localhost and the address of `listen.host`."
-    )
+    enabled: bool = True
+    """Serve them."""
+    key: AdminKey = None
+    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."""
+    hosts: tuple[str, ...] = ()
+    """Names under which browsers reach them, beside localhost and the address of `listen.host`."""
 
 
 @dataclass(frozen=True, slots=True)
