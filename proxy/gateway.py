@@ -299,9 +299,11 @@ class Gateway:
             again = await self._fail_open(self._compactor.recover(first, refusal), None, record)
             reply = await _send_again(calls, again.call) if again is not None else None
         helped = reply is not None
-        self._emit(
-            events.SizeRefused(record.request_id, calls.route.client.settings.name, refusal.kind, refusal.limit, helped)
-        )
+        upstream = calls.route.client.settings.name
+        if refusal.kind != "usage-option":
+            self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, helped))
+        elif helped:
+            self._emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
         if again is None or reply is None:
             if first.session is not None:
                 first.session.withdraw()

@@ -17,7 +17,7 @@ from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.originals import Keeper
 from proxy.compaction.policy_selection import CompiledPolicy
 from proxy.compaction.request_options import RequestOptions
-from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, fetch_whole_answer
+from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, UsageRefusals, fetch_whole_answer
 from proxy.compaction.tenants import tenant_of
 from proxy.compaction.windows import AcceptedCallers, LearnedWindows, ModelProfiles, WindowProbe, window_scope
 from proxy.core.conversation import (
@@ -168,6 +168,7 @@ class Services:
     blocks: BlockCache
     profiles: ModelProfiles
     warnings: SilentCutWarnings = field(default_factory=SilentCutWarnings)
+    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 
     @classmethod
     def of(cls, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> "Services":
@@ -269,6 +270,8 @@ class Session:
 
     async def recover(self, outgoing: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
         before = self._body
+        if refusal.kind == "usage-option":
+            return await self._without_usage_option(outgoing)
         decision = await self.run(self.exchange.recover(refusal))
         if decision is None:
             return None
@@ -279,6 +282,13 @@ class Session:
             return again
         self.exchange.withdraw()
         return None
+
+    async def _without_usage_option(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
+        """The same request without the option that this proxy added; None where the client sent it."""
+        if outgoing.decision is None or not outgoing.usage_view.hides_usage:
+            return None
+        self._services.usage_refusals.add(self._client.settings.name, self._request.model)
+        return await self._render(outgoing, outgoing.decision)
 
     def withdraw(self) -> None:
         """The second try was refused, too."""
@@ -309,6 +319,8 @@ class Session:
         """True where a stream without usage is asked for it, because the next requests need it."""
         found, exchange = decision.plan, self.exchange
         if found is None or exchange.observes or not (self._request.stream and self.policy.policy.ask_usage):
+            return False
+        if (self._client.settings.name, self._request.model) in self._services.usage_refusals:
             return False
         return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
 
@@ -406,6 +418,7 @@ class Session:
             model=rules.model,
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(rules.max_tokens),
+            usage_refusals=self._services.usage_refusals if self.policy.policy.ask_usage else None,
         )
         candidate = exchange.memory.candidate
         failures = candidate.failures if candidate is not None else 0

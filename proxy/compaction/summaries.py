@@ -28,10 +28,10 @@ from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import Store, StoreUnavailable
-from proxy.upstream import Call, Client
+from proxy.upstream import Call, Client, Reply
 from proxy.wire import chat
 from proxy.wire import headers as wire_headers
-from proxy.wire.chat import usage
+from proxy.wire.chat import refusals, usage, usage_view
 from proxy.wire.chat.answers import Answer, Assembly
 from proxy.wire.redaction import Redaction
 
@@ -67,6 +67,22 @@ class SummaryCost:
         )
 
 
+USAGE_REFUSALS_MAX_BYTES = 256 * 1024
+
+
+class UsageRefusals:
+    """Models whose upstream refuses `stream_options`: their streams are not asked for usage again."""
+
+    def __init__(self) -> None:
+        self._refused = ByteBoundedCache[tuple[str, str], bool](USAGE_REFUSALS_MAX_BYTES)
+
+    def add(self, upstream: str, model: str) -> None:
+        self._refused[upstream, model] = True
+
+    def __contains__(self, scope: tuple[str, str]) -> bool:
+        return scope in self._refused
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryCall:
     """A question for a model, and everything needed to ask it."""
@@ -82,6 +98,8 @@ class SummaryCall:
     is_other_upstream: bool = False
     """It goes to another upstream than the request: no credential of the client may reach it."""
     room: int | None = None
+    usage_refusals: UsageRefusals | None = None
+    """None: streams are not asked for usage."""
 
     @property
     def model_name(self) -> str:
@@ -121,8 +139,13 @@ class SummaryCall:
         return replace(attempt, messages=tuple(messages))
 
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
+        asking = self._request_usage(body)
         try:
-            answer, refused = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+            answer, refused = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+                self.usage_refusals.add(self.client.settings.name, self.model_name)
+                cost = cost.plus(NOT_REPORTED)
+                answer, refused = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
@@ -130,6 +153,13 @@ class SummaryCall:
         if refused or answer.error is not None:
             return SummaryOutcome(Verdict(why=refused or "refused"), cost)
         return SummaryOutcome(self._judge(answer), cost)
+
+    def _request_usage(self, body: bytes) -> bytes | None:
+        """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
+        refusals_known, scope = self.usage_refusals, (self.client.settings.name, self.model_name)
+        if not self.request.stream or refusals_known is None or scope in refusals_known:
+            return None
+        return usage_view.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
         """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
@@ -154,12 +184,20 @@ class SummaryOutcome:
 async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, str]:
     """The whole answer, or why there is none."""
     async with client.send(call, model) as reply:
-        refused = "" if reply.is_good else _classify_status(reply.status)
+        refused = "" if reply.is_good else await _classify_refusal(reply)
         kind = wire_headers.find(reply.headers, "content-type") or ""
         assembly = Assembly(kind, wire_headers.find(reply.headers, "content-encoding") or "")
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), refused
+
+
+async def _classify_refusal(reply: Reply) -> str:
+    said = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
+    refusal = None if said is None else refusals.classify(reply.status, reply.headers, said)
+    if refusal is not None and refusal.kind == "usage-option":
+        return refusal.kind
+    return _classify_status(reply.status)
 
 
 def _classify_status(status: int) -> str:

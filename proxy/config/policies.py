@@ -175,7 +175,8 @@ class Policy(ConfigModel):
     """Token counts shown to the client: the `upstream`'s, or `client_view` for those of the history as the client sent
     it. Set that for clients that compact by themselves."""
     ask_usage: bool = True
-    """Ask for token counts in streams where they matter, and hide them from clients that did not ask."""
+    """Ask for token counts in streams where they matter, requests for summaries among them, and hide them from clients
+    that did not ask. A server that refuses the option is asked without it from then on."""
     recount: Literal["answer", "probe"] = "answer"
     """How the size of a shortened history is learned: from the next `answer`, or by a `probe` request for 16 tokens
     where answers do not tell."""

@@ -27,7 +27,7 @@ SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, som
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever was said
 
 
-RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature"]
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
 LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the history that is too long
 
 

@@ -15,6 +15,7 @@ from summaries import (
     WORK,
     account,
     asked,
+    asks_for_summary,
     fills,
     model,
     slowly,
@@ -22,7 +23,7 @@ from summaries import (
     told_body,
     told_in,
 )
-from upstream import hang
+from upstream import answer, hang
 from upstream import says as tells
 
 # --- ready before it is needed ---------------------------------------------------------------------------------------
@@ -90,6 +91,59 @@ async def test_a_streamed_answer_is_a_summary_too(told):
         over = await agent.sends(OVER, stream=True)
     assert summary_calls(up)[0].json["stream"] is True
     assert told_in(over)
+
+
+async def test_a_streamed_summary_is_asked_for_its_usage_and_the_metrics_have_what_it_cost(told):
+    script = model(tells(account()).using(9_000, 300), tells("Go on."))
+    async with told(script) as (up, agent, proxy):
+        await agent.sends(SEEN, stream=True)
+        await agent.sends(NEAR, stream=True)
+        await asked(up)
+        assert summary_calls(up)[0].json["stream_options"] == {"include_usage": True}
+        assert await metric(proxy, "summary_tokens_total", kind="read") == 9_000
+        assert await metric(proxy, "summary_tokens_total", kind="written") == 300
+
+
+REFUSED_OPTION = {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]}
+
+
+def refuses_option(script, *, only_summaries=False):
+    """A server that knows no `stream_options`."""
+
+    def reply(request):
+        refuses = b"stream_options" in request.body and (asks_for_summary(request) or not only_summaries)
+        return answer(REFUSED_OPTION, 422) if refuses else script(request)
+
+    return reply
+
+
+@pytest.mark.parametrize(("only_summaries", "calls"), [(False, [False]), (True, [True, False])])
+async def test_a_server_that_refuses_the_usage_option_is_asked_without_and_then_not_again(told, only_summaries, calls):
+    script = refuses_option(model(), only_summaries=only_summaries)
+    async with told(script) as (up, agent, proxy):
+        await agent.sends(SEEN, stream=True)
+        near = await agent.sends(NEAR, stream=True)
+        await asked(up, len(calls))
+        over = await agent.sends(OVER, stream=True)
+        following = await agent.sends(WORK[:40], stream=True)
+        assert await metric(proxy, "summaries_total", outcome="made") == 1
+        assert await metric(proxy, "refused_for_size_total") == 0
+    assert [b"stream_options" in request.body for request in summary_calls(up)] == calls
+    assert [step.answer.status for step in (near, over, following)] == [200, 200, 200]
+    assert told_in(over)
+    assert b"stream_options" not in over.forwarded + following.forwarded
+
+
+async def test_a_shortened_stream_is_sent_again_without_the_option_that_its_server_refuses(told):
+    async with told(refuses_option(model()), summary={"enabled": False}) as (up, agent, proxy):
+        await agent.sends(SEEN, stream=True)
+        over = await agent.sends(OVER, stream=True)
+        sent = len(up.requests)
+        following = await agent.sends(WORK[:40], stream=True)
+        assert await metric(proxy, "upstream_retries_total", why="usage-option") == 1
+    assert (over.answer.status, over.compaction) == (200, "created")
+    assert following.answer.status == 200
+    assert len(up.requests) == sent + 1
 
 
 async def test_the_next_summary_goes_on_from_the_one_before(told):

@@ -1,5 +1,7 @@
 """Refusals of an upstream, classified: prompt too long, answer too long, rate limit, body too large, bad signature.
 
+Also servers that do not know `stream_options`, by which a stream is asked for its usage.
+
 Every server words its errors differently, so no whole sentence is looked up here. Three readings of a refusal are
 weighed instead: its figures, each by the words around it (`ROLES`); words that speak of a full context window (`IDEA`);
 and words of other errors that sound similar (`RATE`, `BYTES`, `SIGNATURE`). A refusal that is not clearly an overflow
@@ -21,13 +23,15 @@ from proxy.core.window import Covers
 from proxy.wire import bodies
 from proxy.wire.headers import Headers, find
 
-RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature"})  # time or the client must help the others
+# Time or the client must help the others.
+RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
 BODY_MAX_BYTES = 64 * 1024  # a longer body is no error message
 TEXT_MAX_CHARACTERS = 4_096
 FIGURE_MIN = 256  # smaller numbers count messages, images, status codes
 LIMIT_MIN_TOKENS = 2_048  # no model reads less; servers put their own error codes where others put a limit
 OK, TOO_LARGE, TOO_MANY = 200, 413, 429
 SPEAKING = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})  # 200 and 502: routers that wrap what they heard
+USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
@@ -37,7 +41,16 @@ def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
     if not body:
         return Refusal("input") if status in (400, TOO_LARGE) else None  # Cerebras says it without a word
     said = _extract_text(status, headers, body)
-    return None if said is None else _classify_text(status, said, figures_of(said))
+    if said is None:
+        return None
+    return _classify_text(status, said, figures_of(said)) or _classify_option(status, headers, body)
+
+
+def _classify_option(status: int, headers: Headers, body: bytes) -> Refusal | None:
+    """The refusal of an option of the request. Validators name it outside of the message, so the body is searched."""
+    decoded = bodies.decode(body, find(headers, "content-encoding") or "", BODY_MAX_BYTES)
+    is_option = status not in (OK, TOO_LARGE, TOO_MANY) and USAGE_OPTION.search(decoded)
+    return Refusal("usage-option") if is_option else None
 
 
 def _classify_text(status: int, said: str, figures: "Figures") -> Refusal | None:
