@@ -16,8 +16,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from proxy.config.policies import resolve_policy
-from proxy.config.shipped import policies
+from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.rules import Rules
 from proxy.core.steps import ClearResults
 from proxy.lab import sessions
@@ -58,7 +57,7 @@ def candidates(cache: str) -> list[Trial]:
 
 
 def _around(stride: int, outline: float) -> Rules:
-    rules = resolve_policy("default", policies()).rules("default")
+    rules = resolve_policy("default", shipped_policies()).rules("default")
     steps = (replace(step, outline=outline) if isinstance(step, ClearResults) else step for step in rules.when_full)
     return replace(rules, clear_at_least=stride, when_full=tuple(steps))
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.config.policies import resolve_policy
-from proxy.config.shipped import policies
+from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.model.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.designs import DESIGNS, NOTHING
@@ -92,7 +91,7 @@ def trials(window: int) -> list[Trial]:
 
 
 def _shipped(name: str, window: int) -> Trial:
-    policy = resolve_policy(name, policies())
+    policy = resolve_policy(name, shipped_policies())
     rules = policy.rules(name)
     writer = StandIn() if rules.summary.enabled else None
     return Trial(name=name, rules=rules, window=window, summarizer=writer, patience=policy.summary.wait)

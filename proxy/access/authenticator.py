@@ -14,7 +14,7 @@ from proxy.access import keys
 from proxy.access.pages import check_page, lower_case
 from proxy.access.registry import Registry
 from proxy.config import Access, Config, Team, Upstream
-from proxy.config.teams import is_team
+from proxy.config.settings import is_team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.caller import ANYBODY, Caller
 from proxy.wire.headers import CREDENTIALS, Headers, find

@@ -5,9 +5,8 @@ import asyncio
 from proxy import windows
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.config import InvalidConfig, Loaded, find_origins
-from proxy.config.policies import DEFAULT
-from proxy.config.shipped import policies as shipped
-from proxy.config.teams import find_unreachable, sort_by_priority
+from proxy.config.attachments import find_unreachable, sort_by_priority
+from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound
 
@@ -64,7 +63,7 @@ def _describe(loaded: Loaded, name: str) -> Json:
 def _kind(loaded: Loaded, name: str) -> str:
     if name in loaded.config.policies:
         return "file"
-    return "shipped" if name in shipped() else "default"
+    return "shipped" if name in shipped_policies() else "default"
 
 
 ROUTES = (

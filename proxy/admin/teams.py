@@ -13,7 +13,7 @@ from proxy.access.registry import EVERYBODY, Registry
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route, write_audit
 from proxy.admin.errors import Flaw, Invalid
 from proxy.config import Config
-from proxy.config.teams import TEAM_NAME
+from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
 
 DAY_SECONDS = 24 * 3600

@@ -21,7 +21,7 @@ from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.admin.errors import Flaw, Invalid
 from proxy.config import Config, InvalidConfig
 from proxy.config.loading import with_policy
-from proxy.config.prompts import SHIPPED
+from proxy.config.policies import SHIPPED_PROMPTS
 from proxy.errors import NotFound, Overloaded
 from proxy.store.transcripts.archive import Archive, SavedConversation
 from proxy.wire.caller import Caller
@@ -91,8 +91,8 @@ def _out_of_reach(values: Json) -> list[Flaw]:
     summary = values.get("summary")
     given = summary if isinstance(summary, dict) else {}
     flaws = []
-    if given.get("prompt", SHIPPED[0]) not in SHIPPED:
-        flaws.append(Flaw("summary.prompt", f"only {' or '.join(SHIPPED)} can be tried, no file"))
+    if given.get("prompt", SHIPPED_PROMPTS[0]) not in SHIPPED_PROMPTS:
+        flaws.append(Flaw("summary.prompt", f"only {' or '.join(SHIPPED_PROMPTS)} can be tried, no file"))
     if given.get("upstream"):
         flaws.append(Flaw("summary.upstream", "can be set in the configuration file only"))
     return flaws

@@ -7,8 +7,8 @@ from proxy.access.keys import public_id_or_text
 from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, find_origins
-from proxy.config.model import ConfigModel
-from proxy.config.teams import ALL_PERCENT
+from proxy.config.attachments import ALL_PERCENT
+from proxy.config.values import ConfigModel
 
 Row = tuple[str, str, str]
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice
-from proxy.config.teams import ALL_PERCENT
+from proxy.config.attachments import ALL_PERCENT
 from proxy.core.model.identity import beginning
 from proxy.core.model.messages import Request
 from proxy.core.rules import Rules

@@ -1,18 +1,16 @@
 """Configuration: proxy.yaml, variables and options become frozen values.
 
-`settings.py`, `policies.py`, `teams.py` and `hooks.py` define the settings, `loading.py` reads them, `faults.py` and
-`warnings.py` say what is wrong or probably a mistake, `origins.py` where a value was set, and `defaults.py` writes the
+`settings.py`, `policies.py` and `attachments.py` define the settings, `values.py` the types that several of them have.
+`loading.py` reads them and says what is wrong, `warnings.py` what is probably a mistake; `defaults.py` writes the
 shipped file.
 """
 
+from proxy.config.attachments import Attachment, Occasion, RolloutChoice
 from proxy.config.defaults import as_yaml
-from proxy.config.faults import Fault, InvalidConfig
-from proxy.config.loading import Loaded, load
-from proxy.config.origins import find_origins
+from proxy.config.loading import Fault, InvalidConfig, Loaded, find_origins, load
 from proxy.config.policies import Policy
-from proxy.config.secrets import Secret
-from proxy.config.settings import Config, Listen, LogConfig, State, Transcripts, Upstream
-from proxy.config.teams import Access, AdminConfig, Attachment, Occasion, RolloutChoice, Team
+from proxy.config.settings import Access, AdminConfig, Config, Listen, LogConfig, State, Team, Transcripts, Upstream
+from proxy.config.values import Secret
 from proxy.config.warnings import find_warnings
 
 __all__ = [

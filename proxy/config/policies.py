@@ -1,26 +1,60 @@
-"""A policy: what is compacted, when, and how hard. Policies inherit from one another; a value not set is the parent's.
+"""Policies: what is compacted, when, and how hard; with the prompts of summaries and the shipped policies.
 
-A policy compiles to the heart's `Rules`. Its steps are written as they are called, `- clear_results: {over: 800}`,
-and their settings are the fields of the step itself (proxy/core/steps): there is no second list of them to keep.
+Policies inherit from one another: a value that is not set is the parent's. A policy compiles to the core's `Rules`. Its
+steps are written as they are called, `- clear_results: {over: 800}`, and their settings are the fields of the step
+itself (proxy/core/steps): there is no second list of them to keep.
 """
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from hashlib import blake2b
+from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
+import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, create_model
 
-from proxy.config import prompts
-from proxy.config.model import ConfigModel
-from proxy.config.prompts import Prompt
+from proxy.config.values import ConfigModel, refuse_if
 from proxy.core import pins, rules
 from proxy.core.agents.observations import find_pattern_fault
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
 from proxy.core.summaries.summary import Summaries
+
+SHIPPED_PROMPTS = ("structured", "workflow")
+WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    name: str
+    text: str
+    headings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def of(self, max_tokens: int) -> str:
+        return self.text.replace("{words}", str(int(max_tokens * WORDS_PER_TOKEN)))
+
+
+def read_prompt(name: str) -> Prompt:
+    """Read a shipped prompt by its name, or a file by its path. ValueError: neither exists."""
+    if name in SHIPPED_PROMPTS:
+        text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
+        return Prompt(name, text.strip(), tuple(_HEADING.findall(text)))
+    try:
+        return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        raise ValueError(
+            f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"
+        ) from None
+
 
 DEFAULT = "default"
 _R = rules.Rules()
@@ -44,20 +78,8 @@ def _check_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ..
     return listed
 
 
-def _check_pattern(pattern: str) -> str:
-    if why := pins.fault(pattern):
-        raise ValueError(why)
-    return pattern
-
-
-def _check_observation_pattern(pattern: str) -> str:
-    if why := find_pattern_fault(pattern):
-        raise ValueError(why)
-    return pattern
-
-
-Pattern = Annotated[str, AfterValidator(_check_pattern)]
-ObservationPattern = Annotated[str, AfterValidator(_check_observation_pattern)]
+Pattern = Annotated[str, refuse_if(pins.fault)]
+ObservationPattern = Annotated[str, refuse_if(find_pattern_fault)]
 StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps)]
 
 
@@ -89,8 +111,8 @@ class PinsConfig(ConfigModel):
     """Bytes of pinned passages to keep in all; the oldest are dropped first."""
 
 
-def _read_prompt(told: object) -> Prompt:
-    return told if isinstance(told, Prompt) else prompts.read_prompt(str(told))
+def _read_prompt(given: object) -> Prompt:
+    return given if isinstance(given, Prompt) else read_prompt(str(given))
 
 
 PromptNamed = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str)]
@@ -111,7 +133,7 @@ class SummaryConfig(ConfigModel):
     """Upstream to ask, with its own key. Empty: the upstream of the conversation."""
     model: str = ""
     """Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to read it all."""
-    prompt: PromptNamed = prompts.read_prompt(prompts.SHIPPED[0])
+    prompt: PromptNamed = read_prompt(SHIPPED_PROMPTS[0])
     """Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own."""
     max_tokens: int = Field(_R.summary.max_tokens, ge=100)
     """Longest summary in tokens."""
@@ -135,20 +157,10 @@ class SummaryConfig(ConfigModel):
 
     def rules(self) -> Summaries:
         aligned = self.call == "aligned" and not (self.upstream or self.model)
-        return Summaries(
-            enabled=self.enabled,
-            prepare=self.prepare,
-            call="aligned" if aligned else "transcript",
-            prompt=self.prompt.of(self.max_tokens),
-            headings=self.prompt.headings,
-            max_tokens=self.max_tokens,
-            shape=self.shape,
-            user_tokens=self.user_tokens,
-            ledger=self.ledger,
-            scope=self.scope,
-            scope_tokens=self.scope_tokens,
-            pointer=self.pointer,
-        )
+        values = _shared_values(self, Summaries)
+        values |= {"call": "aligned" if aligned else "transcript"}
+        values |= {"prompt": self.prompt.of(self.max_tokens), "headings": self.prompt.headings}
+        return Summaries(**values)
 
 
 class Policy(ConfigModel):
@@ -224,36 +236,20 @@ class Policy(ConfigModel):
     def version(self) -> str:
         """Digest of the values: equal for equal values, so that replicas can be compared."""
         values = self.model_dump(mode="json", exclude={"inherit"})
-        told = json.dumps([values, self.summary.prompt.text], sort_keys=True)
-        return blake2b(told.encode(), digest_size=4).hexdigest()
+        text = json.dumps([values, self.summary.prompt.text], sort_keys=True)
+        return blake2b(text.encode(), digest_size=4).hexdigest()
 
     def rules(self, name: str) -> rules.Rules:
-        return rules.Rules(
-            policy=name,
-            always=tuple(map(_build_step, self.always)),
-            when_full=tuple(map(_build_step, self.when_full)),
-            fold=tuple(map(_build_step, self.fold)),
-            keep=rules.Keep(**self.keep.model_dump()),
-            pins=pins.Pins(**self.pins.model_dump()),
-            summary=self.summary.rules(),
-            new_blocks=self.mode != "off",
-            **{name: getattr(self, name) for name in _FIGURES},
-        )
+        values = _shared_values(self, rules.Rules)
+        values |= {steps: tuple(map(_build_step, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
+        values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": pins.Pins(**self.pins.model_dump())}
+        values |= {"policy": name, "summary": self.summary.rules(), "new_blocks": self.mode != "off"}
+        return rules.Rules(**values)
 
 
-_FIGURES = (
-    "clear_at_least",
-    "clear_cold_at_least",
-    "always_at_least",
-    "horizon",
-    "trigger",
-    "trigger_tokens",
-    "target",
-    "min_progress",
-    "min_groups",
-    "observations",
-    "asides",
-)
+def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass of the core)
+    """Values of the settings that a dataclass of the core has under the same name."""
+    return {field.name: getattr(group, field.name) for field in fields(kind) if field.name in type(group).model_fields}
 
 
 def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
@@ -277,11 +273,11 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
 
 def _override(parent: Settings, child: Settings) -> Settings:
     """Copy the parent with every value that the child sets."""
-    said = {name: getattr(child, name) for name in child.model_fields_set}
+    values = {name: getattr(child, name) for name in child.model_fields_set}
     return parent.model_copy(
         update={
             name: _override(getattr(parent, name), value) if isinstance(value, BaseModel) else value
-            for name, value in said.items()
+            for name, value in values.items()
         }
     )
 
@@ -303,3 +299,10 @@ def _settings_of(name: str) -> type[BaseModel]:
     types = get_type_hints(kind)
     checked: dict[str, Any] = {field.name: (types[field.name], field.default) for field in fields(kind) if field.init}
     return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True), **checked)
+
+
+@cache
+def shipped_policies() -> Mapping[str, Policy]:
+    """The policies that are there without a configuration, beside `default`: shipped.yaml."""
+    text = resources.files("proxy.config").joinpath("shipped.yaml").read_text(encoding="utf-8")
+    return {name: Policy.model_validate(values) for name, values in yaml.safe_load(text).items()}

@@ -1,8 +1,9 @@
-"""Settings of the server, upstreams, state, transcripts and log. Policies, teams and hooks have files of their own.
+"""Settings of the proxy but for policies and attachments, and the whole configuration. Each has a default.
 
-Every setting has a default, so no file is needed.
+The docstring below a setting is its description in proxy.yaml.
 """
 
+import ipaddress
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -13,23 +14,18 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from proxy.config import shipped
-from proxy.config.faults import suggest
-from proxy.config.hooks import HookConfig
-from proxy.config.model import ConfigModel
-from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy
-from proxy.config.secrets import FIELD_VALUE, MaybeSecret, Secret, SecretReference
-from proxy.config.state_url import parse_state_url
-from proxy.config.teams import (
-    Access,
-    AdminConfig,
-    Attachment,
-    Occasion,
-    RolloutChoice,
-    Team,
-    TeamName,
-    choices,
-    is_team,
+from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
+from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
+from proxy.config.values import (
+    FIELD_VALUE,
+    ConfigModel,
+    MaybeSecret,
+    Secret,
+    SecretReference,
+    check_strength,
+    parse_state_url,
+    refuse_if,
+    suggest,
 )
 from proxy.wire import redaction
 
@@ -44,7 +40,9 @@ _OF_AWS = {
 }
 # Their values are never written into a configuration, only named.
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
-_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
+TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+_TEAM_NAME = re.compile(TEAM_NAME)
 
 
 def _normalize_base_url(url: str) -> str:
@@ -69,7 +67,7 @@ def _check_state_url(value: Secret | str) -> Secret | str:
 
 def _check_headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
     for name, value in headers.items():
-        if not _FIELD_NAME.fullmatch(name):
+        if not name or not re.fullmatch(FIELD_NAME, name):
             raise ValueError("one of the names is not the name of a header")
         if isinstance(value, str) and name.lower() in _SECRET_HEADERS:
             raise ValueError(f"{name}: a secret is named, not written: say env:NAME or file:PATH")
@@ -113,20 +111,26 @@ def _check_client_certificate(path: str | None) -> str | None:
     return path
 
 
-def _check_secret_pattern(pattern: str) -> str:
-    if why := redaction.fault(pattern):
-        raise ValueError(why)
-    return pattern
+def _check_network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("not an address or a network such as 10.0.0.0/8") from None
+    return text
 
 
 WhatToKeep = Literal["lossy", "all", "off"]
-SecretPattern = Annotated[str, AfterValidator(_check_secret_pattern)]
+SecretPattern = Annotated[str, refuse_if(redaction.fault)]
 BaseUrl = Annotated[str, AfterValidator(_normalize_base_url)]
 ReadableFile = Annotated[str | None, AfterValidator(_check_file)]
 TrustedFile = Annotated[str | None, AfterValidator(_check_file), AfterValidator(_check_certificates)]
 IdentityFile = Annotated[str | None, AfterValidator(_check_file), AfterValidator(_check_client_certificate)]
 StateUrl = Annotated[MaybeSecret, AfterValidator(_check_state_url)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
+TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
+HeaderName = Annotated[str, Field(pattern=FIELD_NAME, min_length=1)]
+Network = Annotated[str, AfterValidator(_check_network)]
+AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
 
 class Listen(ConfigModel):
@@ -317,6 +321,79 @@ class LogConfig(ConfigModel):
     """`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else."""
 
 
+class Access(ConfigModel):
+    """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
+
+    team_header: str = Field("", pattern=FIELD_NAME)
+    """Header in which a gateway in front of the proxy names the team, if there is such a gateway."""
+    trusted: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
+    """Addresses and networks whose `team_header` is believed."""
+    hosts: tuple[str, ...] = ()
+    """Public names of the proxy, and web sites whose pages may call it. Needed only with an upstream's key and without
+    teams; local names and addresses are always allowed."""
+    tenant_headers: tuple[HeaderName, ...] = ()
+    """Headers that tell clients apart, such as x-forwarded-user, beside all known credentials. Clients that share all
+    of them share compacted histories."""
+
+
+class Team(ConfigModel):
+    """A group of people with keys of their own (`compaction-proxy keys create --team NAME`)."""
+
+    policy: str = ""
+    """Policy for their requests where no attachment matches. Empty: the upstream's policy."""
+    upstream: str = ""
+    """Upstream for all their requests. Empty: the first that serves the model."""
+    key: SecretReference = None
+    """API key for that upstream, as env:NAME or file:PATH. Without one, the upstream's own."""
+
+
+def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
+    """True for known teams. If a gateway names teams and none are listed, every valid name is known.
+
+    A valid name can become part of store keys and folder names.
+    """
+    return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
+
+
+class AdminConfig(ConfigModel):
+    """The admin pages below /admin/ and their API."""
+
+    enabled: bool = True
+    """Serve them."""
+    key: AdminKey = None
+    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."""
+    hosts: tuple[str, ...] = ()
+    """Names under which browsers reach them, beside localhost and the address of `listen.host`."""
+
+
+EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"]
+
+
+class HookConfig(ConfigModel):
+    """A command or a URL that is told of events as JSON, never of the words of a conversation."""
+
+    events: tuple[EventName, ...] = ("compaction-ended",)
+    """Events to tell it of."""
+    command: tuple[str, ...] = ()
+    """Program and arguments to run; it reads the event from its standard input."""
+    url: MaybeSecret = ""
+    """URL to post the event to, as env:NAME if it holds a secret. Set this or `command`."""
+    seconds: float = Field(10.0, gt=0)
+    """Seconds that the command or the call may take."""
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("a hook has a `command` or a `url`, and not both")
+        if self.url and not self.address.startswith(("http://", "https://")):
+            raise ValueError("the url of a hook begins with http:// or https://")
+        return self
+
+    @property
+    def address(self) -> str:
+        return self.url.value if isinstance(self.url, Secret) else self.url
+
+
 class Config(ConfigModel):
     """Everything that can be set."""
 
@@ -386,7 +463,7 @@ class Config(ConfigModel):
 
     @property
     def all_policies(self) -> Mapping[str, Policy]:
-        return {DEFAULT: Policy(), **shipped.policies(), **self.policies}
+        return {DEFAULT: Policy(), **shipped_policies(), **self.policies}
 
     def policy(self, name: str, mode: str = "") -> Policy:
         """A policy with everything it inherits, in another mode if one is given."""
@@ -402,9 +479,15 @@ class Config(ConfigModel):
 
     def choices(self, occasion: Occasion) -> tuple[RolloutChoice, ...]:
         """The policies that may apply, in the order in which they are asked."""
-        upstream = next(each for each in self.upstreams if each.name == occasion.upstream)
-        fallback = RolloutChoice(upstream.policy, place=("upstreams", self.upstreams.index(upstream), "policy"))
-        return tuple(choices(self.attachments, occasion, self.teams.get(occasion.team), fallback))
+        team = self.teams.get(occasion.team)
+        if team is not None and team.policy:
+            fallback = RolloutChoice(team.policy, place=("teams", occasion.team, "policy"))
+        else:
+            place, upstream = next(
+                (place, one) for place, one in enumerate(self.upstreams) if one.name == occasion.upstream
+            )
+            fallback = RolloutChoice(upstream.policy, place=("upstreams", place, "policy"))
+        return tuple(list_choices(self.attachments, occasion, fallback))
 
     def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:
         """The upstream of a team, if it has one; else the one that serves a model; without a model, the first one."""

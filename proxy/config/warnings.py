@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
+from proxy.config.attachments import ALL_PERCENT, Attachment, find_unreachable
 from proxy.config.settings import Config
-from proxy.config.teams import ALL_PERCENT, Attachment, find_unreachable
 
 _GLOB = frozenset("*?[")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")

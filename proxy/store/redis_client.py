@@ -40,7 +40,7 @@ from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
-from proxy.config.state_url import StateUrl
+from proxy.config.values import StateUrl
 from proxy.store.contract import StoreUnavailable
 from proxy.store.redis_scripts import Script
 

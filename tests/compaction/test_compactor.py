@@ -17,7 +17,7 @@ from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
 from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
-from proxy.config.shipped import policies
+from proxy.config.policies import shipped_policies
 from proxy.core import planning
 from proxy.errors import BadRequest
 from proxy.gateway import render_decision
@@ -147,7 +147,7 @@ async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_rem
 async def test_steps_that_always_act_need_no_stride(house):
     """The design with blocks never clears, but cuts each output to fifty lines from the first."""
     long = call("Bash", command="make", out="\n".join(f"line {number} of the build" for number in range(2_000)))
-    prepared = await house.sends(history(user("Build it."), long), policy=policies()["blocks"])
+    prepared = await house.sends(history(user("Build it."), long), policy=shipped_policies()["blocks"])
     assert action(prepared) == "created"
     assert b"line 700 of" not in prepared.call.body
 

@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.config import Policy
-from proxy.config.prompts import SHIPPED, read_prompt
+from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
 
-EVERY = pytest.mark.parametrize("name", SHIPPED)
+EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
 HEADINGS = {
     "structured": (
         "Goals and constraints",

@@ -13,7 +13,7 @@ import pytest
 from chat import call, history, says, system, user
 from worker import Worker
 
-from proxy.config.prompts import read_prompt
+from proxy.config.policies import read_prompt
 from proxy.core.model.messages import read_message
 from proxy.core.pins import Pins
 from proxy.core.pipeline import quarter

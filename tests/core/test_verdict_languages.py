@@ -7,7 +7,7 @@ a log around five words of their own.
 
 import pytest
 
-from proxy.config.prompts import read_prompt
+from proxy.config.policies import read_prompt
 from proxy.core.pipeline import quarter
 from proxy.core.summaries.verdict import Said, judge_answer
 

@@ -17,7 +17,7 @@ from summaries import account
 from upstream import Upstream, answer
 from upstream import says as tells
 
-from proxy.config.shipped import policies
+from proxy.config.policies import shipped_policies
 
 WINDOWS = (2_048, 3_000, 4_096, 6_000, 8_192, 16_384)
 PINNING = {"pins": {"tags": ["pin"], "markers": ["MUST-KEEP"]}}
@@ -41,7 +41,7 @@ REFUSED_SHARE_MAX = 0.002
 
 
 def settings(up):
-    names = ["default", *policies(), *OURS]
+    names = ["default", *shipped_policies(), *OURS]
     upstreams = [
         {
             "name": f"{name}-{window}",
@@ -110,7 +110,7 @@ class Run:
 
     async def play(self):
         chance = random.Random(self.seed)
-        policy = chance.choice(["default", *policies(), *OURS])
+        policy = chance.choice(["default", *shipped_policies(), *OURS])
         window = chance.choice(WINDOWS)
         model = f"{policy}-{window}-{self.seed}"
         conversation = Conversation(self.seed, sound=chance.random() < 0.65)

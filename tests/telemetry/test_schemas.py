@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from proxy import events
-from proxy.config.hooks import HookConfig
+from proxy.config.settings import HookConfig
 from proxy.telemetry.activity import incident_of
 from proxy.telemetry.hooks import payload_of
 from proxy.telemetry.log import line_of

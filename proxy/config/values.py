@@ -1,19 +1,104 @@
-"""The URL of a state that replicas share: which Redis servers, how they are arranged, and as whom to come.
+"""Types of settings: the model of a group, secrets that are named and not written, and the URL of a shared state.
 
-    redis://user:password@host:6379/0                       one server
-    redis+sentinel://host:26379,host:26379/mymaster/0       the primary that Redis Sentinel names
-    redis+cluster://host:7000,host:7001                     a Redis Cluster
-
-With `rediss` in place of `redis` every connection is encrypted. Options have the names that redis-py gives them.
-It stands here and not in the store, because a configuration is checked also where redis-py is not installed.
+The parser of that URL stands here and not in the store, because a configuration is checked also where redis-py is not
+installed.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationInfo
+
+
+class ConfigModel(BaseModel):
+    """A group of settings: frozen, and closed to settings that it does not have."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+
+SIMILARITY_MIN_RATIO = 0.6
+FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
+SHORTEST_KEY_CHARS = 16
+# What people leave in place, whatever stands around it.
+WEAK = (
+    "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
+    "default", "compaction", "replace",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret and the reference to it. As text it is the reference."""
+
+    reference: str
+    value: str
+
+    def __repr__(self) -> str:
+        return self.reference
+
+    __str__ = __repr__
+
+
+def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
+    if reference is None or isinstance(reference, Secret):
+        return reference
+    kind, _, name = str(reference).partition(":")
+    if kind == "env":
+        value = (info.context or {}).get(name, "")
+    elif kind == "file":
+        value = _read_secret(name)
+    else:
+        raise ValueError("a secret is named, not written: say env:NAME or file:PATH")
+    where = f"{'variable' if kind == 'env' else 'file'} {name}"
+    if not value.strip():
+        raise ValueError(f"{where} is empty or missing")
+    if not FIELD_VALUE.fullmatch(value.strip()):
+        raise ValueError(f"{where} holds characters that no header can carry")
+    return Secret(str(reference), value.strip())
+
+
+def _read_secret(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _read_if_reference(value: object, info: ValidationInfo) -> object:
+    named = isinstance(value, str) and value.startswith(("env:", "file:"))
+    return _read_reference(value, info) if named else value
+
+
+def _show_reference(value: Secret | str | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def check_strength(secret: Secret | None) -> Secret | None:
+    """Check that a key cannot be guessed: it is long, varied, and no word from a manual."""
+    if secret is None:
+        return None
+    plain = secret.value.lower()
+    if len(plain) < SHORTEST_KEY_CHARS or len(set(plain)) < SHORTEST_KEY_CHARS // 2:
+        raise ValueError(f"too weak: it needs {SHORTEST_KEY_CHARS} characters or more that were drawn at random")
+    if any(word in plain for word in WEAK):
+        raise ValueError("too weak: it holds a word that everybody tries first")
+    return secret
+
+
+SecretReference = Annotated[Secret | None, BeforeValidator(_read_reference), PlainSerializer(_show_reference)]
+MaybeSecret = Annotated[Secret | str, BeforeValidator(_read_if_reference), PlainSerializer(_show_reference)]
 
 FORM = "not a URL of the form redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or redis+cluster://HOST:6379"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
@@ -146,3 +231,20 @@ def _options(query: str, topology: Topology) -> dict[str, Option]:
         if name in _POSITIVE and float(options[name]) <= 0:
             raise _BadOption(f"{name} must be greater than 0")
     return options
+
+
+def suggest(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, where one of the known names is like the wrong one; else nothing."""
+    close = get_close_matches(wrong, list(known), n=1, cutoff=SIMILARITY_MIN_RATIO)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def refuse_if(find_fault: Callable[[str], str | None]) -> AfterValidator:
+    """A validator that refuses a text where this function says why."""
+
+    def check(text: str) -> str:
+        if why := find_fault(text):
+            raise ValueError(why)
+        return text
+
+    return AfterValidator(check)
