@@ -6,8 +6,8 @@ from pathlib import Path
 from longwork import Work
 
 from proxy.compaction.compactor import Compactor
+from proxy.compaction.context import CompiledPolicy, PolicyChoice
 from proxy.compaction.originals import Keeper
-from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
 from proxy.config import Policy, Upstream
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore

@@ -1,8 +1,4 @@
-"""The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
-
-The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
-API. What lies between the two is decided here, by calls in a row.
-"""
+"""The record of one request: times, sizes, outcome. It becomes one event, which log, metrics and pages read."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
@@ -15,23 +11,76 @@ from typing import Any, Protocol, TypeVar
 from proxy import events
 from proxy.access.authenticator import Admitted, Authenticator
 from proxy.access.records import Records
-from proxy.compaction.compactor import Compactor
+from proxy.compaction.compactor import Compactor, OutgoingRequest
+from proxy.compaction.context import PolicySelector
 from proxy.compaction.local_answers import LocalAnswer
-from proxy.compaction.policy_selection import PolicySelector
-from proxy.compaction.session import OutgoingRequest
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.lifetime import BackgroundTasks, Lease, Leases
-from proxy.request_record import RequestRecord
 from proxy.store.originals import Recording
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import headers as wire_headers
-from proxy.wire import paths, routing, sse
-from proxy.wire.chat import refusals, usage_view
-from proxy.wire.chat.usage import Tail
-from proxy.wire.headers import Headers
+from proxy.wire import http, sse
+from proxy.wire.chat import answers, refusals
+from proxy.wire.chat.answers import Tail
+from proxy.wire.http import Headers
+
+# --- request record ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """The facts of one request: filled in while it is served, and made an event at its end."""
+
+    request_id: str
+    method: str
+    route: str
+    received_at: float
+    team: str = ""
+    upstream: str | None = None
+    reason: str | None = None
+    compaction: str | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0
+    status: int = 0
+    outcome: str = "failed"
+    bytes_in: int = 0
+    bytes_out: int = 0
+    sent_at: float | None = None
+    headers_at: float | None = None
+    first_byte_at: float | None = None
+
+    def to_event(self, now: float) -> events.RequestFinished:
+        """The event that ends the request. Its overhead is the time that the proxy added before the first byte."""
+        overhead = None
+        if self.sent_at is not None and self.headers_at is not None and self.first_byte_at is not None:
+            overhead = (self.sent_at - self.received_at) + (self.first_byte_at - self.headers_at)
+        return events.RequestFinished(
+            request_id=self.request_id,
+            method=self.method,
+            route=self.route,
+            status=self.status,
+            outcome=self.outcome,
+            team=self.team,
+            upstream=self.upstream,
+            reason=self.reason,
+            compaction=self.compaction,
+            tokens_before=self.tokens_before,
+            tokens_after=self.tokens_after,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            seconds=now - self.received_at,
+            first_byte_seconds=self.first_byte_at - self.received_at if self.first_byte_at is not None else None,
+            overhead_seconds=overhead,
+        )
+
+
+# --- gateway ----------------------------------------------------------------------------------------------------------
+# The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
+#
+# The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
+# API. What lies between the two is decided here, by calls in a row.
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -77,7 +126,7 @@ class RelayedAnswer:
     watch: sse.StreamWatch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
-    shown: usage_view.Rewriter | None = None
+    shown: answers.Rewriter | None = None
     """The figures as the client is to see them."""
 
     @property
@@ -204,23 +253,23 @@ class Gateway:
         """The call that the request makes: its body whole where that decides where it goes, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
-        is_json = "json" in (wire_headers.find(headers, "content-type") or "")
+        is_json = "json" in (http.find(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
         if _is_chat(request.method, path) or (len(self.clients) > 1 and is_json):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)
-        if isinstance(body, bytes) and wire_headers.find(headers, "content-encoding") is not None:  # decompressed
+        if isinstance(body, bytes) and http.find(headers, "content-encoding") is not None:  # decompressed
             headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
         return Call(request.method, path, query, headers, body, caller, team.key if team is not None else None)
 
     def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
-        model = routing.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
+        model = http.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self.config.upstream_for(model, call.caller.team)
         if settings is None:
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
-        if (settings.key or call.credential) and not paths.is_inference(call.method, call.path, settings.paths):
+        if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
@@ -235,14 +284,14 @@ class Gateway:
         caller = call.caller
         occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
-        if call.path == paths.COMPACT:
+        if call.path == http.COMPACT:
             return await self._compactor.compact(call, call.body, route.client, choice)
         unchanged = OutgoingRequest(call, Decision("failed-open"))
         return await self._fail_open(self._compactor.prepare(call, call.body, route.client, choice), unchanged, record)
 
     def _decide_relayed(self, call: Call) -> Decision | None:
         """The decision on an API that is relayed only; None if it carries no history to compact."""
-        if call.method != "POST" or call.path not in paths.NOT_COMPACTED:
+        if call.method != "POST" or call.path not in http.NOT_COMPACTED:
             return None
         if call.path not in self._relayed_paths:
             self._relayed_paths.add(call.path)
@@ -350,7 +399,7 @@ async def _read_refusal(reply: Reply) -> Refusal | None:
 
 def _may_refuse(reply: Reply) -> bool:
     """Some routers wrap an error in a good answer; it is no stream then."""
-    return not reply.is_good or "json" in (wire_headers.find(reply.headers, "content-type") or "")
+    return not reply.is_good or "json" in (http.find(reply.headers, "content-type") or "")
 
 
 def _told_enough(said: bytes) -> bool:
@@ -398,7 +447,7 @@ def _note(decision: Decision | None, record: RequestRecord) -> None:
 
 
 def _is_chat(method: str, path: str) -> bool:
-    return method == "POST" and path in (paths.CHAT, paths.COMPACT)
+    return method == "POST" and path in (http.CHAT, http.COMPACT)
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
@@ -414,21 +463,21 @@ def _kept_or_new(settings: Upstream, kept: Mapping[str, Client], emit: events.Li
 
 def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
     """Only plain event streams can be read along; compressed ones are relayed as they are."""
-    kind = wire_headers.find(reply.headers, "content-type") or ""
-    if not kind.startswith("text/event-stream") or wire_headers.find(reply.headers, "content-encoding"):
+    kind = http.find(reply.headers, "content-type") or ""
+    if not kind.startswith("text/event-stream") or http.find(reply.headers, "content-encoding"):
         return None
-    return sse.StreamWatch(must_finish=reply.status == HTTPStatus.OK and call.path in paths.WITH_FINISH_REASON)
+    return sse.StreamWatch(must_finish=reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON)
 
 
-def _usage_rewriter_for(view: usage_view.UsageView, reply: Reply) -> usage_view.Rewriter | None:
+def _usage_rewriter_for(view: answers.UsageView, reply: Reply) -> answers.Rewriter | None:
     """Only what can be read along can be told otherwise."""
-    if view.is_plain or wire_headers.find(reply.headers, "content-encoding"):
+    if view.is_plain or http.find(reply.headers, "content-encoding"):
         return None
-    kind = wire_headers.find(reply.headers, "content-type") or ""
-    return usage_view.StreamRewriter(view) if kind.startswith("text/event-stream") else usage_view.BodyRewriter(view)
+    kind = http.find(reply.headers, "content-type") or ""
+    return answers.StreamRewriter(view) if kind.startswith("text/event-stream") else answers.BodyRewriter(view)
 
 
-async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: usage_view.Rewriter) -> AsyncGenerator[bytes]:
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: answers.Rewriter) -> AsyncGenerator[bytes]:
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:

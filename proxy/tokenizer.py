@@ -23,9 +23,9 @@ from typing import Literal
 
 import tiktoken
 
-from proxy.core.calibration import Calibration
+from proxy.core.window import Calibration
 from proxy.model_names import model_family, plain_name
-from proxy.wire.chat.weight import TILES, Vision, weigh
+from proxy.wire.chat.requests import TILES, Vision, weigh
 
 Estimator = Literal["tokens", "chars"]
 EncodingName = Literal["o200k_base", "cl100k_base"]

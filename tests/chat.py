@@ -3,7 +3,7 @@
 import json
 from itertools import count
 
-from proxy.core.model.messages import Request
+from proxy.core.messages import Request
 from proxy.wire.chat import parse
 
 TENANT, KEY = "team-a", b"k" * 32

@@ -16,9 +16,8 @@ from proxy.compaction.originals import Keeper
 from proxy.config import Config
 from proxy.config import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, StoreFailed, TurnEnded
-from proxy.gateway import Gateway
+from proxy.gateway import Gateway, RequestRecord
 from proxy.lifetime import BackgroundTasks
-from proxy.request_record import RequestRecord
 from proxy.store.memory import MemoryStore
 from proxy.upstream import Call
 

@@ -6,7 +6,7 @@ scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      
 
 from chat import history
 
-from proxy.core.pins import Pins
+from proxy.core.grouping import Pins
 from proxy.lab.replay.cache import FOREVER
 from proxy.lab.replay.history import ReplayHistory, encode
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel

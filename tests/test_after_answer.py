@@ -14,7 +14,7 @@ from living import WORK, settings
 from serving import serving
 from upstream import answer, delta, hang, pause, says, stream
 
-from proxy.request_record import RequestRecord
+from proxy.gateway import RequestRecord
 from proxy.store.memory import MemoryStore
 
 BIG = reading(60, size=12_000)

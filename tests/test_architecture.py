@@ -50,8 +50,8 @@ DOORS = {
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
     "redis": ("store/redis_client.py",),
-    "brotli": ("wire/bodies.py",),
-    "zstandard": ("wire/bodies.py",),
+    "brotli": ("wire/http.py",),
+    "zstandard": ("wire/http.py",),
     "argparse": ("cli/", "lab/commands/"),
     "multiprocessing": ("server/supervisor.py",),
 }

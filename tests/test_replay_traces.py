@@ -24,7 +24,7 @@ from agent_talk import turns
 from asking import ask, log_of, page, until
 from upstream import Upstream, says
 
-from proxy.core.agents.observations import OBSERVATIONS
+from proxy.core.agents import OBSERVATIONS
 from proxy.lab.replay.validity import find_breaches
 
 pytestmark = [traces.needed, pytest.mark.asyncio]

@@ -13,7 +13,7 @@ from serving import free_port
 from upstream import answer, by_path, close, cut, delta, error_event, hang, raw, says, stream
 
 from proxy import events
-from proxy.server.protocol import REQUEST_ID, HttpServer
+from proxy.server.http import REQUEST_ID, HttpServer
 from proxy.telemetry import log
 
 CANARY = "sk-canary-7d1e5a"

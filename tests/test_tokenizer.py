@@ -11,10 +11,10 @@ import pytest
 import tiktoken_ext.openai_public as published
 
 from proxy import tokenizer as counting
-from proxy.core.calibration import Calibration, is_plausible, prompt_tokens_of
+from proxy.core.window import Calibration, is_plausible, prompt_tokens_of
 from proxy.model_names import model_family
 from proxy.tokenizer import Tokenizers, prior_calibration, ranks
-from proxy.wire.chat.weight import MESSAGE_TOKENS
+from proxy.wire.chat.requests import MESSAGE_TOKENS
 
 SHA256 = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",

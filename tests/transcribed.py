@@ -13,7 +13,7 @@ from pathlib import Path
 from chat import KEY, TENANT, parsed
 from completions import Turn
 
-from proxy.core.model.identity import chain
+from proxy.core.messages import chain
 from proxy.store.originals import History, Originals, OriginalsSettings
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.reading import Transcript, read_transcript

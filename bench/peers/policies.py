@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.core.model.messages import Message
+from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import RequestTurn

@@ -16,8 +16,7 @@ from proxy.access.registry import Registry
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.caller import ANYBODY, Caller
-from proxy.wire.headers import CREDENTIALS, Headers, find
+from proxy.wire.http import ANYBODY, CREDENTIALS, Caller, Headers, find
 
 TAG = "x-compaction-tag"
 _BEARER = "bearer "

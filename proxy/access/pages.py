@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
-from proxy.wire.headers import Headers, find
+from proxy.wire.http import Headers, find
 
 # Below these no public DNS holds a name, so no attacker can own one.
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")

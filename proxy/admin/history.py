@@ -16,9 +16,8 @@ from proxy.admin.context import AdminContext, Json
 from proxy.admin.message_status import MessageStatus, View, show_with_block, show_without_block
 from proxy.admin.transcript_search import find_transcript, shorten
 from proxy.config import Config
-from proxy.core.model.groups import last_assistant
-from proxy.core.model.identity import block_key
-from proxy.core.model.messages import Message, Request
+from proxy.core.grouping import last_assistant
+from proxy.core.messages import Message, Request, block_key
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
 from proxy.store.contract import Found, StoreUnavailable

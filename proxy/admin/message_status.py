@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core.fold import is_of_summary
-from proxy.core.model.messages import NOTE, Message, Request
+from proxy.core.messages import NOTE, Message, Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Rules

@@ -24,7 +24,7 @@ from proxy.config.loading import with_policy
 from proxy.config.policies import SHIPPED_PROMPTS
 from proxy.errors import NotFound, Overloaded
 from proxy.store.transcripts.archive import Archive, SavedConversation
-from proxy.wire.caller import Caller
+from proxy.wire.http import Caller
 
 DAY_SECONDS = 24 * 3600.0
 CONVERSATION_BYTES = 8 * 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from proxy.admin.message_status import show_with_block
-from proxy.core.model.messages import Message
+from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
 from proxy.store.transcripts.lines import AnswerLine, MessageLine

@@ -18,7 +18,7 @@ from proxy.cli.server_detection import ADVICE_FOR_UNKNOWN, MODELS, PAGES, Server
 from proxy.config import Upstream
 from proxy.errors import ProxyError
 from proxy.upstream import Call, Client, Reply
-from proxy.wire.headers import Headers
+from proxy.wire.http import Headers
 
 _SHORT_STREAM = {
     "messages": [{"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}],

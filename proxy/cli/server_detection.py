@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core.window import Window
-from proxy.wire.headers import Headers, find
+from proxy.wire.http import Headers, find
 from proxy.wire.window_probes import PROBES
 
 MODELS = "/v1/models"

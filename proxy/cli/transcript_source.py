@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from proxy import assembly
 from proxy.config import Config
-from proxy.core.model.identity import block_key
+from proxy.core.messages import block_key
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.reading import Transcript, read_transcript

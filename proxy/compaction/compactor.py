@@ -1,35 +1,592 @@
-"""Drives `core.conversation` with real counts, stores, models and transcripts.
-
-A chat request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it and reports back
-what the upstream made of it. Everything that is decided is decided in the core; here its actions are performed. It
-raises what it raises: the gateway is the one place that fails open.
-"""
+"""Compaction of one request: drives `core.conversation` with real counts, stores, models and transcripts."""
 
 import asyncio
+import os
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
+from threading import Lock
+from typing import Any, TypeVar
 
 from proxy import events
 from proxy.compaction import local_answers
-from proxy.compaction.history_threads import estimate_work, run_apart
+from proxy.compaction.context import (
+    AcceptedCallers,
+    CompiledPolicy,
+    LearnedWindows,
+    ModelProfiles,
+    PolicyChoice,
+    RequestOptions,
+    WindowProbe,
+    rollout_position,
+    tenant_of,
+    window_scope,
+)
+from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.originals import Keeper, read_history
-from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice, rollout_position
-from proxy.compaction.request_options import RequestOptions
-from proxy.compaction.session import OutgoingRequest, Services, Session
-from proxy.compaction.tenants import tenant_of
-from proxy.core.agents import asides
-from proxy.core.conversation import AnswerReport, Decision
-from proxy.core.model.messages import Request
+from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, UsageRefusals, fetch_whole_answer
+from proxy.core import agents
+from proxy.core.conversation import (
+    Action,
+    AnswerReport,
+    AwaitSummary,
+    CanSummarize,
+    Context,
+    CountTokens,
+    Decision,
+    Exchange,
+    Identify,
+    KeepOriginals,
+    NoteLocalWindow,
+    Owner,
+    ProbeWindow,
+    RecountByProbe,
+    Report,
+    ShareProbedWindow,
+    StartSummary,
+    Steps,
+    StoreBlock,
+    StoreFact,
+    TurnReport,
+)
+from proxy.core.memory import Found, Identity, LookUp
+from proxy.core.messages import Request
+from proxy.core.overlay import Block
+from proxy.core.planning import Question
 from proxy.core.recovery import Refusal
-from proxy.store.contract import Store
+from proxy.core.summaries import Summary
+from proxy.core.window import LEARNED_SECONDS, window_to_bytes
+from proxy.errors import Overloaded, ProxyError
+from proxy.lru import ByteBoundedCache
+from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.originals import Recording, SubmittedHistory
+from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
-from proxy.wire import chat, paths
-from proxy.wire.chat import truncation, usage
-from proxy.wire.headers import Headers
+from proxy.windows import resolve_window
+from proxy.wire import chat, http
+from proxy.wire.chat import answers
+from proxy.wire.chat.answers import UsageView
+from proxy.wire.http import Headers
 from proxy.wire.redaction import Redaction
+
+# --- history threads --------------------------------------------------------------------------------------------------
+# Threads for large histories: the event loop belongs to everybody, and so does each thread.
+#
+# Parsing, hashing and rendering take two milliseconds per megabyte of text, but ten microseconds for each message, part
+# or call, however short; deciding takes fifty milliseconds where a block is made. So the work is estimated from both,
+# small work is done at once, large work in a few threads, and huge work in a thread of its own, where it holds up
+# nothing but other huge work.
+
+BYTES_PER_ELEMENT = 100
+"""What one more element of JSON costs, in bytes of plain text that cost as much."""
+LARGE_WORK_BYTES = 256 * 1024
+"""More than this, in bytes of plain text, is done in a thread: 250 kB of text, or a thousand short messages."""
+HUGE_WORK_BYTES = 8 * 1024 * 1024
+"""More than this is done in the thread for huge histories: 3 MB of ordinary messages, or 40,000 empty ones."""
+WAITING_MAX = 256
+"""Pieces of work that may wait for a thread; each request has one at a time."""
+
+Result = TypeVar("Result")
+
+
+def estimate_work(source: bytes) -> int:
+    """The work that a request with this body is, in bytes of plain text that are as much work.
+
+    Commas are counted, which separate messages, parts, calls and members alike. Those within texts are counted as well:
+    the worst that comes of it is that a smaller history is worked on in a thread.
+    """
+    return len(source) + BYTES_PER_ELEMENT * source.count(b",")
+
+
+class Lane:
+    """Threads with one queue, bounded."""
+
+    def __init__(self, name: str, threads: int, most_waiting: int = WAITING_MAX) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most_unfinished = threads + most_waiting
+        self._unfinished = 0
+        self._lock = Lock()
+
+    async def run(self, act: Callable[[], Result]) -> Result:
+        """Overloaded: too much waits already."""
+        if self._unfinished >= self._most_unfinished:
+            raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
+        self._count(1)
+        work = self._threads.submit(act)
+        # Until the thread is done, not until nobody waits: what has begun goes on when its client leaves.
+        work.add_done_callback(lambda _: self._count(-1))
+        return await asyncio.wrap_future(work)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._unfinished += more
+
+
+_LARGE = Lane("large-histories", threads=2)
+_HUGE = Lane("huge-histories", threads=1)
+
+
+async def run_apart(work: int, act: Callable[[], Result]) -> Result:
+    """Do this much work (`estimate_work`) where it holds up nobody else."""
+    if work <= LARGE_WORK_BYTES:
+        return act()
+    return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)
+
+
+# --- session ----------------------------------------------------------------------------------------------------------
+# A session: one exchange of `core.conversation`, and what performs its actions.
+#
+# Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the
+# transcripts. The steps of the core run off the event loop where the history is large.
+
+T = TypeVar("T")
+PLAIN = UsageView()
+SECRET_CHECK_SECONDS = 1.0
+CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
+BLOCK_BYTES_PER_STORED_BYTE = 4
+"""A block in memory is about four times as large as in the store: stored, as bytes of messages, and parsed."""
+WARNED_MAX_BYTES = 2 * 1024 * 1024
+RECOUNT_ANSWER_TOKENS = 16
+TAG_MAX_CHARS = 64
+MODEL_MAX_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request as it leaves: the call, what was decided, and how its answer is shown to the client."""
+
+    call: Call
+    decision: Decision | None
+    """None: a call of another API, of which nothing could be compacted."""
+    options: RequestOptions = field(default_factory=RequestOptions)
+    session: "Session | None" = None
+    """None where nothing is decided: bypassed, not understood, failed open."""
+    usage_view: UsageView = PLAIN
+    answer: LocalAnswer | None = None
+    """What this proxy answers by itself: then nothing is sent."""
+    keeps_originals: bool = True
+
+
+class StoreSecret:
+    """The key of the chain of hashes. The store has the last word and is asked every second.
+
+    Until the store has answered once nothing can be found anyway, so any key will do.
+    """
+
+    def __init__(self, store: Store, emit: events.Listener) -> None:
+        self._store = store
+        self._emit = emit
+        self._value = os.urandom(SECRET_BYTES)
+        self._checked_at = -SECRET_CHECK_SECONDS
+
+    async def get(self) -> bytes:
+        if time.monotonic() - self._checked_at >= SECRET_CHECK_SECONDS:
+            try:
+                # A store that lost its own secret takes the one in use, so that blocks are found again.
+                self._value = await self._store.load_secret(self._value)
+                self._checked_at = time.monotonic()
+            except StoreUnavailable as fault:
+                self._emit(events.StoreFailed(str(fault)))
+        return self._value
+
+
+class SilentCutWarnings:
+    """Conversations whose prompts an upstream cuts silently, as far as a warning was given for them."""
+
+    def __init__(self) -> None:
+        self._warned = ByteBoundedCache[str, bool](WARNED_MAX_BYTES)
+
+    def is_first(self, conversation: str) -> bool:
+        is_first = not self._warned.get(conversation)
+        self._warned[conversation] = True
+        return is_first
+
+
+class BlockCache:
+    """Blocks that were read: that of a long conversation has a hundred kilobytes and comes back every turn.
+
+    Shared by the threads for large histories, so it is locked.
+    """
+
+    def __init__(self, most_bytes: int = CACHED_BLOCKS_MAX_BYTES) -> None:
+        self._blocks = ByteBoundedCache[tuple[int, bytes], Block](
+            most_bytes,
+            owner_of=lambda key: key[0],
+            weigh=lambda key, _: BLOCK_BYTES_PER_STORED_BYTE * len(key[1]),
+        )
+        self._lock = Lock()
+
+    def read(self, caller: int, stored: bytes) -> Block | None:
+        """The block in these bytes, remembered for this caller."""
+        with self._lock:
+            found = self._blocks.get((caller, stored))
+        if found is not None:
+            return found
+        block = Block.from_bytes(stored)
+        if block is not None:
+            with self._lock:
+                self._blocks[caller, stored] = block
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Services that the sessions of a worker share."""
+
+    store: Store
+    keeper: Keeper
+    emit: events.Listener
+    redaction: Redaction
+    secret: StoreSecret
+    accepted: AcceptedCallers
+    learned: LearnedWindows
+    window_probe: WindowProbe
+    summarizer: Summarizer
+    tokenizers: Tokenizers
+    blocks: BlockCache
+    profiles: ModelProfiles
+    warnings: SilentCutWarnings = field(default_factory=SilentCutWarnings)
+    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
+
+    @classmethod
+    def of(cls, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> "Services":
+        learned, tokenizers = LearnedWindows(), Tokenizers()
+        return cls(
+            store=store,
+            keeper=keeper,
+            emit=emit,
+            redaction=redaction,
+            secret=StoreSecret(store, emit),
+            accepted=AcceptedCallers(),
+            learned=learned,
+            window_probe=WindowProbe(learned),
+            summarizer=Summarizer(store, emit),
+            tokenizers=tokenizers,
+            # The block of a long conversation has a hundred kilobytes and comes back every turn.
+            blocks=BlockCache(),
+            profiles=ModelProfiles(tokenizers),
+        )
+
+    async def close(self) -> None:
+        await self.window_probe.close()
+        await self.summarizer.close()
+        self.tokenizers.close()
+        await self.keeper.close()
+        await self.store.close()
+
+
+class Session:
+    """One exchange, and what performs its actions."""
+
+    kept: SubmittedHistory | None = None
+    """The history on its way to the transcripts."""
+
+    def __init__(
+        self,
+        services: Services,
+        call: Call,
+        request: Request,
+        *,
+        options: RequestOptions,
+        policy: CompiledPolicy,
+        client: Client,
+    ) -> None:
+        self.policy = policy
+        self._services = services
+        self._call = call
+        self._request = request
+        self._client = client
+        self._scope = window_scope(client.settings.name, request.model, call)
+        self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
+        self._tokenizer = self._profile.tokenizer
+        self._body: bytes = request.source
+        self._work = estimate_work(request.source)
+        self.exchange = Exchange(self._context(options))
+
+    def _context(self, options: RequestOptions) -> Context:
+        services, policy, profile = self._services, self.policy.policy, self._profile
+        probed = services.window_probe.find(self._client, self._request.model, self._call)
+        window = profile.window
+        if probed is not None and window.origin != "config":
+            window = resolve_window(self._request.model, probed)
+        observes = options.mode == "observe" or (policy.mode == "observe" and options.mode == "auto")
+        mode = "observe" if observes else options.mode
+        return Context(
+            request=self._request,
+            rules=replace(self.policy.rules, redact=lambda raw: services.redaction.of_json(raw)[0]),
+            count=self._tokenizer.count,
+            now=time.time(),
+            mode=mode if mode != "bypass" else "auto",
+            focus=options.focus,
+            name=options.conversation,
+            upstream=self._client.settings.name,
+            counter=profile.counter,
+            prior=profile.prior,
+            window=window,
+            prices=profile.prices,
+            local_window=services.learned.find_hint(self._scope),
+            is_halted=self._call.caller.halted,
+            is_known=self._call in services.accepted,
+            keeps_originals=policy.transcripts,
+            must_keep_originals=services.keeper.required,
+            without_originals=policy.without_originals,
+            recounts=policy.recount == "probe",
+            wait_seconds=policy.summary.wait,
+            summary_seconds=policy.summary.seconds,
+            read_block=partial(services.blocks.read, self._scope[2]),
+        )
+
+    async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
+        decision = await self.run(self.exchange.prepare())
+        self._announce(decision)
+        return await self._render(outgoing, decision)
+
+    async def compact(self, *, store: bool) -> Decision:
+        decision = await self.run(self.exchange.compact(store=store))
+        self._announce(decision)
+        return decision
+
+    async def recover(self, outgoing: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
+        before = self._body
+        if refusal.kind == "usage-option":
+            return await self._without_usage_option(outgoing)
+        decision = await self.run(self.exchange.recover(refusal))
+        if decision is None:
+            return None
+        if outgoing.decision is not None and decision.plan is not outgoing.decision.plan:
+            self._announce(decision)
+        again = await self._render(outgoing, decision)
+        if self._body != before:
+            return again
+        self.exchange.withdraw()
+        return None
+
+    async def _without_usage_option(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
+        """The same request without the option that this proxy added; None where the client sent it."""
+        if outgoing.decision is None or not outgoing.usage_view.hides_usage:
+            return None
+        self._services.usage_refusals.add(self._client.settings.name, self._request.model)
+        return await self._render(outgoing, outgoing.decision)
+
+    def withdraw(self) -> None:
+        """The second try was refused, too."""
+        self.exchange.withdraw()
+
+    async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
+        """The request with what was decided in place of its history."""
+        found, body = decision.plan, self._request.source
+        if found is None:
+            return replace(outgoing, decision=decision)  # the client's own bytes
+        if decision.rewrites:
+            body = await run_apart(self._work, partial(chat.render, self._request, found.view, found.tools))
+        asking = answers.request_usage(body) if self._asks_usage(decision) else None
+        body = asking or body
+        if decision.max_answer_tokens is not None:
+            body = chat.answer_within(body, decision.max_answer_tokens)
+        is_client_view = self.policy.policy.usage == "client_view" and decision.outcome != "observed"
+        more = decision.tokens_before - decision.tokens_after if is_client_view else 0
+        self._body = body
+        return replace(
+            outgoing,
+            call=replace(outgoing.call, body=body),
+            decision=decision,
+            usage_view=UsageView(hides_usage=asking is not None, extra_tokens=max(0, more)),
+        )
+
+    def _asks_usage(self, decision: Decision) -> bool:
+        """True where a stream without usage is asked for it, because the next requests need it."""
+        found, exchange = decision.plan, self.exchange
+        if found is None or exchange.observes or not (self._request.stream and self.policy.policy.ask_usage):
+            return False
+        if (self._client.settings.name, self._request.model) in self._services.usage_refusals:
+            return False
+        return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
+
+    def keep_unchanged(self) -> SubmittedHistory | None:
+        """Keep the original of a request of which nothing was folded away. Its identity is known."""
+        return self._services.keeper.keep(self._identity, self._request, self.policy.rules.label)
+
+    # The actions of the core, performed
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Perform the actions of these steps, one after the other. The steps of a large history run off the loop."""
+        result = None
+        while True:
+            step = await run_apart(self._work, partial(_advance, steps, result))
+            if isinstance(step, _Finished):
+                return step.value  # type: ignore[no-any-return]
+            result = await self._perform(step)
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+        services = self._services
+        match action:
+            case CountTokens(pieces):
+                return await self._tokenizer.count_all(pieces)
+            case LookUp():
+                return await self._look_up(action)
+            case Identify():
+                secret = await services.secret.get()
+                return Owner(tenant_of(self._call, secret), secret)
+            case ProbeWindow():
+                services.window_probe.start(self._client, self._request.model, self._call)
+            case NoteLocalWindow(window):
+                services.learned.note(self._scope, window)
+            case ShareProbedWindow(key):
+                if (window := services.learned.take_probed(self._scope)) is not None:
+                    await self._store_fact(StoreFact(key, window_to_bytes(window), LEARNED_SECONDS))
+            case CanSummarize():
+                return not services.summarizer.is_resting(self._summary_scope)
+            case StartSummary(question):
+                services.summarizer.start(self._order(question))
+            case AwaitSummary(question, covers, seconds):
+                return await self._await_summary(question, covers, seconds)
+            case KeepOriginals(waits, must):
+                self.kept, is_written = await services.keeper.keep_before_loss(
+                    self._identity, self._request, self.policy.rules.label, waits=waits, must=must
+                )
+                return is_written
+            case StoreBlock():
+                return await self._store_block(action)
+            case StoreFact():
+                await self._store_fact(action)
+            case RecountByProbe():
+                return await self._recount()
+            case Report(turn):
+                self._report(turn)
+        return None
+
+    async def _look_up(self, keys: LookUp) -> Found | None:
+        try:
+            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_block(self, action: StoreBlock) -> bytes | None:
+        try:
+            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_fact(self, action: StoreFact) -> None:
+        try:
+            await self._services.store.write_fact(action.key, action.value, action.seconds)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+
+    async def _await_summary(self, question: Question | None, covers: int, seconds: float) -> Summary | None:
+        summarizer = self._services.summarizer
+        if question is None:
+            return await summarizer.await_pending(self._identity, covers, seconds)
+        return await summarizer.await_new(self._order(question), seconds)
+
+    def _order(self, question: Question) -> SummaryOrder:
+        """The order for a summary: which upstream and model to ask, and how."""
+        exchange, rules = self.exchange, self.policy.policy.summary
+        window = resolve_window(rules.model) if rules.model else exchange.window
+        client = self.policy.summary_client or self._client
+        call = SummaryCall(
+            question=question,
+            request=self._request,
+            call=self._call,
+            client=client,
+            count=exchange.count,
+            redaction=self._services.redaction,
+            model=rules.model,
+            is_other_upstream=client is not self._client,
+            room=window.usable_tokens(rules.max_tokens),
+            usage_refusals=self._services.usage_refusals if self.policy.policy.ask_usage else None,
+        )
+        candidate = exchange.memory.candidate
+        failures = candidate.failures if candidate is not None else 0
+        return SummaryOrder(call, self._identity, self.policy.rules.policy, rules.seconds, failures)
+
+    async def _recount(self) -> int:
+        """The upstream's token count of the shortened history, from a request for a minimal answer."""
+        body = chat.answer_within(chat.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
+        try:
+            answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+        except ProxyError:
+            return 0  # what the client asked for was answered: nothing is lost but a figure
+        return answers.read(answer.usage).prompt
+
+    def _announce(self, decision: Decision) -> None:
+        found, rules = decision.plan, self.policy.rules
+        if found is not None and found.action == "created":
+            steps = tuple((report.step, report.messages, report.saved) for report in found.reports)
+            described = decision.conversation, rules.policy, found.reason, found.before
+            self._services.emit(events.CompactionStarted(*described))
+            is_observed = decision.outcome == "observed"
+            self._services.emit(events.CompactionEnded(*described, found.after, steps, rehearsed=is_observed))
+
+    def _report(self, turn: TurnReport) -> None:
+        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
+        emit = self._services.emit
+        if turn.silently_cut is not None:
+            sent, read = turn.silently_cut
+            is_repeated = not self._services.warnings.is_first(decision.conversation)
+            emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
+        if turn.breaker_opened:
+            emit(events.BreakerOpened(decision.conversation, decision.policy))
+        emit(
+            events.TurnEnded(
+                conversation=decision.conversation,
+                tenant=turn.tenant,
+                link=turn.link,
+                team=caller.team,
+                key=caller.key_id,
+                tag=caller.tag[:TAG_MAX_CHARS],
+                model=self._request.model[:MODEL_MAX_CHARS],
+                upstream=upstream,
+                policy=decision.policy,
+                policy_version=decision.version,
+                action=decision.outcome,
+                reason=decision.reason,
+                messages=turn.messages,
+                tokens_before=decision.tokens_before,
+                tokens_after=turn.tokens_forwarded,
+                prompt_tokens=turn.usage.prompt,
+                cached_tokens=turn.usage.cached,
+                output_tokens=turn.usage.written,
+                paid_dollars=turn.dollars_paid,
+                plain_dollars=turn.dollars_unchanged,
+            )
+        )
+
+    @property
+    def _identity(self) -> Identity:
+        return self.exchange.identified
+
+    @property
+    def _summary_scope(self) -> tuple[str, str]:
+        """The tenant, and the upstream that makes its summaries."""
+        client = self.policy.summary_client or self._client
+        return self._identity.tenant, client.settings.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    value: Any
+
+
+def _advance(steps: Steps[Any], result: object) -> Action | _Finished:
+    """The next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    try:
+        return steps.send(result)
+    except StopIteration as stop:
+        return _Finished(stop.value)
+
+
+# --- compactor --------------------------------------------------------------------------------------------------------
+# Drives `core.conversation` with real counts, stores, models and transcripts.
+#
+# A chat request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it and reports back
+# what the upstream made of it. Everything that is decided is decided in the core; here its actions are performed. It
+# raises what it raises: the gateway is the one place that fails open.
 
 NOTHING_REDACTED = Redaction()
 INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -60,7 +617,7 @@ class Compactor:
         policy = choice.only or choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         session = Session(
-            self._services, replace(call, path=paths.CHAT), request, options=options, policy=policy, client=client
+            self._services, replace(call, path=http.CHAT), request, options=options, policy=policy, client=client
         )
         decision = await session.compact(store=False)
         return OutgoingRequest(call, decision, options, answer=local_answers.render_compacted(decision))
@@ -76,11 +633,11 @@ class Compactor:
             return replace(outgoing, decision=Decision("none", "not-understood"))
         may_act = policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         if may_act and policy.policy.compact_command:
-            if (focus := asides.find_command(request, policy.rules.observations)) is not None:
+            if (focus := agents.find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
                     replace(outgoing, options=options.with_force(focus)), request, policy, client
                 )
-            if (focus := asides.find_compact_call(request)) is not None:
+            if (focus := agents.find_compact_call(request)) is not None:
                 options = options.with_force(focus)
         session = Session(self._services, call, request, options=options, policy=policy, client=client)
         return await session.prepare(replace(outgoing, options=options, session=session))
@@ -114,19 +671,19 @@ class Compactor:
         if outgoing.session is not None and status in INVALID_STATUSES:
             await outgoing.session.run(outgoing.session.exchange.reject())
 
-    async def on_completed(self, outgoing: OutgoingRequest, tail: usage.Tail) -> None:
+    async def on_completed(self, outgoing: OutgoingRequest, tail: answers.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
         if outgoing.session is not None:
             session, answer = (
                 outgoing.session,
-                AnswerReport(usage.read(tail.usage()), truncation.says_truncated(tail.end)),
+                AnswerReport(answers.read(tail.usage()), answers.says_truncated(tail.end)),
             )
             await session.run(session.exchange.complete(answer, time.time()))
 
-    async def on_aborted(self, outgoing: OutgoingRequest, tail: usage.Tail) -> None:
+    async def on_aborted(self, outgoing: OutgoingRequest, tail: answers.Tail) -> None:
         if outgoing.session is not None:
             session = outgoing.session
-            await session.run(session.exchange.abort(usage.read(tail.usage()), time.time()))
+            await session.run(session.exchange.abort(answers.read(tail.usage()), time.time()))
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away, where every original is kept."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.core.conversation import Decision
-from proxy.core.model.messages import Request
+from proxy.core.messages import Request
 from proxy.core.planning import Ready
 from proxy.errors import BadRequest
 from proxy.wire import chat
-from proxy.wire.chat import local_answer
-from proxy.wire.headers import Headers
+from proxy.wire.chat import answers
+from proxy.wire.http import Headers
 
 UNCHANGED = "none"
 
@@ -52,7 +52,7 @@ def describe_compaction(decision: Decision, request: Request) -> LocalAnswer:
         text = f"Compacted: {ready.before:,} -> {ready.after:,} tokens{f' ({steps})' if steps else ''}."
         if ready.block is not None and ready.block.summary is not None:
             text += f"\n\n{ready.block.summary.text}"
-    return LocalAnswer(*local_answer.render_completion(text, request.model, int(time.time()), stream=request.stream))
+    return LocalAnswer(*answers.render_completion(text, request.model, int(time.time()), stream=request.stream))
 
 
 def read_compact_request(body: bytes) -> tuple[Request, str]:
@@ -87,7 +87,7 @@ def render_compacted(decision: Decision) -> LocalAnswer:
     }
     messages = b", ".join(message.raw for message in ready.view)
     content = b'{"messages": [' + messages + b'], "report": ' + json.dumps(report, ensure_ascii=False).encode() + b"}"
-    return LocalAnswer(local_answer.JSON, content)
+    return LocalAnswer(answers.JSON, content)
 
 
 def _plan(decision: Decision) -> Ready:

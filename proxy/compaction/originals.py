@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from proxy.core.memory import Identity
-from proxy.core.model.identity import chain
-from proxy.core.model.messages import Request
+from proxy.core.messages import Request, chain
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.originals import History, Originals, Recording, SubmittedHistory
 from proxy.wire import chat
 from proxy.wire.chat.answers import Assembly
-from proxy.wire.headers import Headers, find
+from proxy.wire.http import Headers, find
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 """How long a request waits for its history to be written before it is refused."""

@@ -17,21 +17,19 @@ from secrets import token_hex
 from time import perf_counter
 
 from proxy import events
-from proxy.core.accounting import NOT_REPORTED, Usage
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Identity, SummaryCandidate
-from proxy.core.model.messages import Request, read_message
+from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
-from proxy.core.summaries.question import Question, Try, tries
-from proxy.core.summaries.summary import Summary
-from proxy.core.summaries.verdict import Said, Verdict
+from proxy.core.planning import Question, Try, tries
+from proxy.core.summaries import Said, Summary, Verdict
+from proxy.core.window import NOT_REPORTED, Usage
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import chat
-from proxy.wire import headers as wire_headers
-from proxy.wire.chat import refusals, usage, usage_view
+from proxy.wire import chat, http
+from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Answer, Assembly
 from proxy.wire.redaction import Redaction
 
@@ -149,7 +147,7 @@ class SummaryCall:
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(usage.read(answer.usage))
+        cost = cost.plus(answers.read(answer.usage))
         if refused or answer.error is not None:
             return SummaryOutcome(Verdict(why=refused or "refused"), cost)
         return SummaryOutcome(self._judge(answer), cost)
@@ -159,7 +157,7 @@ class SummaryCall:
         refusals_known, scope = self.usage_refusals, (self.client.settings.name, self.model_name)
         if not self.request.stream or refusals_known is None or scope in refusals_known:
             return None
-        return usage_view.request_usage(body)
+        return answers.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
         """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
@@ -185,8 +183,8 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[An
     """The whole answer, or why there is none."""
     async with client.send(call, model) as reply:
         refused = "" if reply.is_good else await _classify_refusal(reply)
-        kind = wire_headers.find(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, wire_headers.find(reply.headers, "content-encoding") or "")
+        kind = http.find(reply.headers, "content-type") or ""
+        assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "")
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), refused

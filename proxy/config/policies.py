@@ -19,11 +19,11 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, create_model
 
 from proxy.config.values import ConfigModel, refuse_if
-from proxy.core import pins, rules
-from proxy.core.agents.observations import find_pattern_fault
+from proxy.core import grouping, rules
+from proxy.core.agents import find_pattern_fault
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
@@ -78,7 +78,7 @@ def _check_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ..
     return listed
 
 
-Pattern = Annotated[str, refuse_if(pins.fault)]
+Pattern = Annotated[str, refuse_if(grouping.fault)]
 ObservationPattern = Annotated[str, refuse_if(find_pattern_fault)]
 StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps)]
 
@@ -242,7 +242,7 @@ class Policy(ConfigModel):
     def rules(self, name: str) -> rules.Rules:
         values = _shared_values(self, rules.Rules)
         values |= {steps: tuple(map(_build_step, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
-        values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": pins.Pins(**self.pins.model_dump())}
+        values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": grouping.Pins(**self.pins.model_dump())}
         values |= {"policy": name, "summary": self.summary.rules(), "new_blocks": self.mode != "off"}
         return rules.Rules(**values)
 

@@ -18,11 +18,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from proxy.core import economics, planning, recovery
-from proxy.core.accounting import NOT_REPORTED, Usage, dollars
-from proxy.core.agents import asides
-from proxy.core.calibration import UNCALIBRATED, Calibration, is_plausible
-from proxy.core.economics import Prices
+from proxy.core import agents, planning, recovery, window
+from proxy.core.grouping import last_assistant
 from proxy.core.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -37,16 +34,27 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.model.groups import last_assistant
-from proxy.core.model.messages import Request
+from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
-from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready
+from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState
-from proxy.core.summaries.question import Question
-from proxy.core.summaries.summary import Summary
-from proxy.core.window import LEARNED_SECONDS, UNKNOWN, LearnedLimit, Window, window_keys
+from proxy.core.summaries import Summary
+from proxy.core.window import (
+    LEARNED_SECONDS,
+    NOT_REPORTED,
+    UNCALIBRATED,
+    UNKNOWN,
+    Calibration,
+    LearnedLimit,
+    Prices,
+    Usage,
+    Window,
+    dollars,
+    is_plausible,
+    window_keys,
+)
 
 MAX_LOOK_UPS = 8
 """Blocks of other heads that are passed over in one history; each costs a look-up."""
@@ -389,7 +397,7 @@ class Exchange:
         """Tokens of the request by our count; None where it is below every threshold by any count."""
         context = self.context
         facts = self._request_facts(self._narrow(context.local_window))
-        if asides.was_asked(context.request):
+        if agents.was_asked(context.request):
             facts = replace(facts, force=True)
         if planning.is_below_threshold(guess, self.rules, facts):
             return None
@@ -671,7 +679,7 @@ class Exchange:
     def _cached_unchanged(self, now: float) -> int:
         """Tokens that the upstream would have had in its cache, had the history been forwarded as it came."""
         last, body, links = self.memory.last, self.context.request.body, self.identified.links
-        if last is not None and economics.cold(now - last.forwarded_at, self.context.prices):
+        if last is not None and window.cold(now - last.forwarded_at, self.context.prices):
             return 0
         is_here = last is not None and last.anchor.link in links
         known = links.index(last.anchor.link) if last is not None and is_here else last_assistant(body) or 0

@@ -14,10 +14,10 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.core.model.messages import Message, as_read_back, literal
+from proxy.core.messages import Message, as_read_back, literal
 from proxy.core.pipeline import Step
 from proxy.core.steps import step_from_json, step_to_json
-from proxy.core.summaries.summary import Summary
+from proxy.core.summaries import Summary
 
 FORMAT_VERSION = 2
 

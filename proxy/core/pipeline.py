@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from proxy.core.model.groups import callers, flaws
-from proxy.core.model.messages import Message, ToolCall
+from proxy.core.grouping import callers, flaws
+from proxy.core.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]

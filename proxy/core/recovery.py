@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from proxy.core import planning
-from proxy.core.calibration import is_plausible
-from proxy.core.model.messages import Request
+from proxy.core.messages import Request
 from proxy.core.pipeline import Draft, run
 from proxy.core.planning import Ready
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps import StripReasoning
-from proxy.core.window import Covers, LearnedLimit, Window, learned_limit
+from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, learned_limit
 
 REASON = "overflow_retry"
 FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too

@@ -7,10 +7,8 @@ in `Facts`. Figures are in tokens unless they say otherwise. The defaults did be
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from proxy.core.agents.asides import ASIDES
-from proxy.core.agents.observations import OBSERVATIONS
-from proxy.core.economics import Prices
-from proxy.core.pins import Pins
+from proxy.core.agents import ASIDES, OBSERVATIONS
+from proxy.core.grouping import Pins
 from proxy.core.pipeline import Step
 from proxy.core.steps import (
     ClearArguments,
@@ -21,7 +19,8 @@ from proxy.core.steps import (
     DropMiddle,
     StripReasoning,
 )
-from proxy.core.summaries.summary import Summaries, Summary
+from proxy.core.summaries import Summaries, Summary
+from proxy.core.window import Prices
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,62 @@
-"""Windows and prices of models: how much one can read and write, and the budget of a request that follows.
-
-Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
-alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both stand here.
-Unknown is None all the way. Where the figures come from (table, probes) is `proxy/windows.py`.
-"""
+"""A model's window and what its tokens cost: limits, prices, payback, our counts beside the provider's, savings."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal
 
-from proxy.core.economics import Prices
+from proxy.core.messages import Message
+from proxy.core.pipeline import Count
+
+# --- economics --------------------------------------------------------------------------------------------------------
+# Economics of a rewrite: after how many requests it has paid for itself.
+#
+# A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
+# message makes everything after it new, and that must be paid back by what every later request saves. So rewrites are
+# rare and deep, and best made while the cache is cold anyway: then they cost nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of input relative to its plain price, and the sizes at which they jump."""
+
+    read: float = 0.1
+    """A token that is in the upstream's cache."""
+    write: float = 1.25
+    """A token that is not, the storing included."""
+    lifetime: float = 300.0
+    """Seconds until an unused cache is forgotten."""
+    cliffs: tuple[int, ...] = ()
+    """Input sizes above which every token of a request costs more."""
+
+
+def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
+    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
+    shared = 0
+    for one, other in zip(old, new, strict=False):
+        if one is not other and one.raw != other.raw:
+            break
+        shared += 1
+    rest = sum(count(message.raw) for message in new[shared:])
+    freed = sum(count(message.raw) for message in old[shared:]) - rest
+    saved = freed * prices.read
+    if saved <= 0:
+        return 0.0 if freed > 0 else float("inf")
+    return rest * max(0.0, prices.write - prices.read) / saved
+
+
+def cold(idle: float | None, prices: Prices) -> bool:
+    """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
+    return idle is not None and idle > prices.lifetime
+
+
+# --- window -----------------------------------------------------------------------------------------------------------
+# Windows and prices of models: how much one can read and write, and the budget of a request that follows.
+#
+# Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
+# alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both stand
+# here. Unknown is None all the way. Where the figures come from (table, probes) is `proxy/windows.py`.
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
@@ -149,3 +195,87 @@ def relative_prices(window: Window) -> Prices:
     read = _DEFAULT_PRICES.read if told.cache_read is None else told.cache_read / told.input
     write = 1.0 if told.cache_write is None else told.cache_write / told.input
     return Prices(read=read, write=write, cliffs=cliffs)
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+# Calibration: how an upstream's token counts relate to the proxy's, learned from the usage that it reports.
+
+MIN_WEIGHT = 0.2  # of a new observation, once there are five
+LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
+# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
+PLAUSIBLE = (0.5, 3.0)
+MOST_TOKENS = 10**12  # no upstream reads more: a larger count says nothing
+
+
+def prompt_tokens_of(usage: object) -> int | None:
+    """The prompt's tokens as the upstream counted them. Missing or zero means unknown, never empty."""
+    told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    # An integer of JSON has any number of digits, and a float has not.
+    return told if isinstance(told, int) and 0 < told <= MOST_TOKENS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
+
+    ratio: float = 1.0
+    observations: int = 0
+
+    def calibrate(self, counted: int) -> int:
+        return round(counted * self.ratio)
+
+    def learn(self, counted: int, told: int) -> "Calibration":
+        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, told):
+            return self
+        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
+        return replace(
+            self, ratio=self.ratio + weight * (told / counted - self.ratio), observations=self.observations + 1
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.ratio, self.observations]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Calibration":
+        _, ratio, seen = json.loads(value)
+        return cls(ratio, seen)
+
+
+def is_plausible(counted: int, told: int) -> bool:
+    low, high = PLAUSIBLE
+    return low <= told / max(counted, 1) <= high
+
+
+UNCALIBRATED = Calibration()
+
+# --- accounting -------------------------------------------------------------------------------------------------------
+# Cost of a request: token counts as the upstream reports them, and their price in dollars.
+#
+# What it would have cost without compaction is stated cautiously: everything the client had sent before, within the
+# lifetime of a cache, counts as read from the cache.
+
+PER_MILLION_TOKENS = 1_000_000
+LARGEST_COUNT = 10**9
+"""A larger number of tokens is a broken answer, not a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one answer, as the upstream reported them."""
+
+    prompt: int = 0
+    """0: not reported."""
+    cached: int | None = None
+    written: int = 0
+
+
+NOT_REPORTED = Usage()
+
+
+def dollars(window: Window, tokens: int, cached: int) -> float | None:
+    """The price of a prompt of this size, `cached` of it read from the cache; None where prices are unknown."""
+    prices = window.prices_at(tokens)
+    if prices is None:
+        return None
+    warm = min(max(0, cached), tokens)
+    return (warm * prices.cached + (tokens - warm) * prices.fresh) / PER_MILLION_TOKENS

@@ -12,13 +12,12 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import ClassVar
 
-from proxy.core import pins
-from proxy.core.agents.observations import mark_observations
-from proxy.core.model.groups import groups, last_assistant, turns
-from proxy.core.model.messages import Message, Request
+from proxy.core import grouping, summaries
+from proxy.core.agents import mark_observations
+from proxy.core.grouping import groups, last_assistant, turns
+from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.rules import Rules
-from proxy.core.summaries import retelling
 
 TASK = "it sets the task"
 NEWEST = "it is among the newest turns, which are kept"
@@ -88,7 +87,7 @@ class Turns:
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
         body = mark_observations(request.body, rules.observations, rules.pins)
-        fixed = pins.find_fixed(body, rules.pins.passages(body))
+        fixed = grouping.find_fixed(body, rules.pins.passages(body))
         held, bound = _reasons_to_stay(body, fixed, max(1, rules.keep.turns)), _linked_turns(body)
         found = zip(turns(body), held, bound, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *each) for number, each in enumerate(found, 1)))
@@ -119,7 +118,7 @@ class Turns:
 
         The mark of the frame is the digest of what stands in it: nothing inside can hold it, or close the frame.
         """
-        texts = [clean(retelling.retell(self.messages(turn.number), clip)) for turn in self.listed]
+        texts = [clean(summaries.retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         framed = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
         asked = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))

@@ -26,9 +26,8 @@ from proxy.compaction.compactor import Compactor
 from proxy.config import Config
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
-from proxy.server.app import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch
-from proxy.server.protocol import HttpServer
+from proxy.server.http import App, HttpServer
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener

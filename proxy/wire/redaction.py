@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from proxy.core import pins
-from proxy.core.model import splice
+from proxy.core import grouping, splice
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
@@ -88,7 +87,7 @@ def redaction(patterns: Iterable[str] = ()) -> Redaction:
 
 def fault(pattern: str) -> str | None:
     """Why a pattern is not taken, or None."""
-    if pins.fault(pattern):
+    if grouping.fault(pattern):
         return "a pattern may hold one of * + {n,} only, repeat no group, not look around and not refer back"
     if "|" in _outside_groups(pattern):
         return "a pattern is one kind of secret: write two instead of a | between them, or put it into a group"

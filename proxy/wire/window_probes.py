@@ -1,6 +1,6 @@
 """Windows as servers report them: one reading for the JSON of each kind of server.
 
-Which path to ask, and when, is decided by `compaction/windows.py`; what a window is, by `core/window.py`.
+Which path to ask, and when, is decided by `compaction/context.py`; what a window is, by `core/window.py`.
 """
 
 from collections.abc import Callable, Mapping

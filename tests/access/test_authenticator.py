@@ -7,7 +7,7 @@ from proxy.access.keys import create_key
 from proxy.access.registry import EVERYBODY, Registry
 from proxy.config import Access, Team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.caller import ANYBODY, Caller
+from proxy.wire.http import ANYBODY, Caller
 
 NOW = 1_800_000_000.0
 HERE, AWAY = "127.0.0.1", "203.0.113.9"

@@ -5,13 +5,13 @@ import json
 from chat import KEY, TENANT, call, request, says, system, user
 
 from proxy.admin.message_status import show_with_block, show_without_block
-from proxy.core.model.identity import chain
+from proxy.core.grouping import Pins
+from proxy.core.messages import chain
 from proxy.core.overlay import Block, Part
-from proxy.core.pins import Pins
 from proxy.core.planning import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.state import ConversationState
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 from proxy.store.transcripts.reading import role_and_text
 
 LONG = "a line of output\n" * 400

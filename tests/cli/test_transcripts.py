@@ -13,7 +13,7 @@ from completions import says as tells
 from transcribed import heard, history_of, keep, originals
 
 from proxy.cli import main
-from proxy.core.model.identity import block_key, chain
+from proxy.core.messages import block_key, chain
 from proxy.core.planning import decide
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState

@@ -1,10 +1,10 @@
 """Who is known: a team, and whoever an upstream has accepted something of."""
 
-from proxy.compaction import windows
-from proxy.compaction.windows import AcceptedCallers
+from proxy.compaction import context
+from proxy.compaction.context import AcceptedCallers
 from proxy.lru import ENTRY_BYTES
 from proxy.upstream import Call
-from proxy.wire.caller import ANYBODY, Caller
+from proxy.wire.http import ANYBODY, Caller
 
 
 def call(key="sk-a", caller=ANYBODY):
@@ -32,7 +32,7 @@ def test_a_team_is_known():
 
 
 def test_so_many_are_remembered_and_the_others_are_not_forgotten_with_the_oldest(monkeypatch):
-    monkeypatch.setattr(windows, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
+    monkeypatch.setattr(context, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
     known = AcceptedCallers()
     for number in range(101):
         known.add(call(f"sk-{number}"))

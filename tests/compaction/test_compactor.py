@@ -10,11 +10,10 @@ from agent_talk import reading, turns
 from chat import body, call, history, says, system, user
 
 from proxy import events
-from proxy.compaction import history_threads
-from proxy.compaction.compactor import Compactor
+from proxy.compaction import compactor
+from proxy.compaction.compactor import Compactor, OutgoingRequest
+from proxy.compaction.context import CompiledPolicy, PolicyChoice
 from proxy.compaction.originals import Keeper
-from proxy.compaction.policy_selection import CompiledPolicy, PolicyChoice
-from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
@@ -25,9 +24,8 @@ from proxy.store.memory import MemoryStore
 from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Call, Client
-from proxy.wire.caller import ANYBODY, Caller
-from proxy.wire.chat.usage import Tail
-from proxy.wire.headers import find
+from proxy.wire.chat.answers import Tail
+from proxy.wire.http import ANYBODY, Caller, find
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)
@@ -235,7 +233,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(hou
         return decide(*grounds, **more)
 
     monkeypatch.setattr(planning, "decide", watched)
-    monkeypatch.setattr(history_threads, "LARGE_WORK_BYTES", 1_000)
+    monkeypatch.setattr(compactor, "LARGE_WORK_BYTES", 1_000)
     assert (await house.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads

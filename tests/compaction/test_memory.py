@@ -8,18 +8,17 @@ import pytest
 from chat import body, parsed, user
 
 from proxy import events
-from proxy.compaction import session as module
-from proxy.compaction.session import StoreSecret
-from proxy.core.calibration import UNCALIBRATED, Calibration
+from proxy.compaction import compactor
+from proxy.compaction.compactor import StoreSecret
 from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
-from proxy.core.model.identity import block_key
+from proxy.core.messages import block_key
 from proxy.core.overlay import Block, Part
 from proxy.core.pipeline import quarter
 from proxy.core.planning import Ready
 from proxy.core.rules import Anchor, Rules
-from proxy.core.summaries.summary import Summary
-from proxy.core.window import LearnedLimit, Window
+from proxy.core.summaries import Summary
+from proxy.core.window import UNCALIBRATED, Calibration, LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
@@ -367,7 +366,7 @@ async def test_without_a_store_a_key_of_ones_own_serves_until_it_is_back(told):
 
 
 async def test_a_key_that_the_store_lost_is_told_it_again_and_all_use_the_same(store, monkeypatch):
-    monkeypatch.setattr(module, "SECRET_CHECK_SECONDS", 0)
+    monkeypatch.setattr(compactor, "SECRET_CHECK_SECONDS", 0)
     one, two = StoreSecret(store, lambda _: None), StoreSecret(store, lambda _: None)
     secret = await one.get()
     assert await two.get() == secret
@@ -382,7 +381,7 @@ async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_
     ours, theirs = await kept.get(), await store.load_secret()
     kept._store = store
     assert await kept.get() == ours
-    monkeypatch.setattr(module, "SECRET_CHECK_SECONDS", 0)
+    monkeypatch.setattr(compactor, "SECRET_CHECK_SECONDS", 0)
     assert await kept.get() == theirs
 
 

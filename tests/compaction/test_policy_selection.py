@@ -3,7 +3,7 @@
 import pytest
 from chat import request, says, user
 
-from proxy.compaction.policy_selection import CACHED_CHARS_MAX, PolicySelector, rollout_position
+from proxy.compaction.context import CACHED_CHARS_MAX, PolicySelector, rollout_position
 from proxy.config import Config, Occasion
 
 KEY = b"k" * 32

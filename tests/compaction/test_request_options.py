@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.compaction.request_options import MODES, RequestOptions
+from proxy.compaction.context import MODES, RequestOptions
 from proxy.errors import BadRequest
 
 

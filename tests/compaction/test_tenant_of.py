@@ -4,15 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.tenants import ANONYMOUS, tenant_of
-from proxy.core.calibration import Calibration
-from proxy.core.economics import Prices
+from proxy.compaction.context import ANONYMOUS, tenant_of
 from proxy.core.memory import LAST_REQUEST_FORMAT_VERSION, Identity, LastRequest
 from proxy.core.rules import Anchor
-from proxy.core.window import PriceCliff, Window, relative_prices
+from proxy.core.window import Calibration, PriceCliff, Prices, Window, relative_prices
 from proxy.core.window import TokenPrices as Dollars
 from proxy.upstream import Call
-from proxy.wire.caller import ANYBODY, Caller
+from proxy.wire.http import ANYBODY, Caller
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 LINKS = (b"\x00" * 20, b"\xab" * 20, b"\xcd" * 20)

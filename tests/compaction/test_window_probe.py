@@ -6,8 +6,8 @@ import json
 import pytest
 from upstream import Upstream, answer, by_path, hang
 
-from proxy.compaction import windows as module
-from proxy.compaction.windows import LearnedWindows, WindowProbe
+from proxy.compaction import context
+from proxy.compaction.context import LearnedWindows, WindowProbe
 from proxy.config import Upstream as Settings
 from proxy.core.window import Window
 from proxy.upstream import Call, Client
@@ -70,7 +70,7 @@ async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
     probe = WindowProbe(LearnedWindows())
     await asked(probe, client)
     once = len(up.requests)
-    monkeypatch.setattr(module, "PROBE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(context, "PROBE_INTERVAL_SECONDS", 0.0)
     up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
     assert await asked(probe, client) == Window(total=65_536, origin="live")
     assert len(up.requests) == 2 * once
@@ -95,7 +95,7 @@ async def test_only_the_clients_credentials_go_along(client, up):
         answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
         answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
         answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
-        answer(b'{"data": []}' + b" " * (module.PROBE_ANSWER_MAX_BYTES + 1)),
+        answer(b'{"data": []}' + b" " * (context.PROBE_ANSWER_MAX_BYTES + 1)),
     ],
     ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
 )
@@ -141,11 +141,11 @@ async def test_what_the_operator_says_needs_no_asking(up):
 def test_ones_own_server_is_asked_before_the_table_is_believed_and_a_public_one_only_about_strangers(
     url, model, is_asked
 ):
-    assert module._is_worth_probing(Settings(base_url=url), model) == is_asked
+    assert context._is_worth_probing(Settings(base_url=url), model) == is_asked
 
 
 async def test_what_is_remembered_is_bounded(client, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED_MAX_BYTES", 4_000)
+    monkeypatch.setattr(context, "REMEMBERED_MAX_BYTES", 4_000)
     probe = WindowProbe(LearnedWindows())
     for number in range(10):
         await asked(probe, client, f"model-{number}" * 20)

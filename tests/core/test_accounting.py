@@ -1,7 +1,6 @@
 """What is told of a request: figures that do not flatter, and no word of what anybody said."""
 
-from proxy.core.accounting import dollars
-from proxy.core.window import PriceCliff, TokenPrices, Window
+from proxy.core.window import PriceCliff, TokenPrices, Window, dollars
 
 PRICED = Window(prices=TokenPrices(input=2.0, cache_read=0.2, cache_write=None, output=8.0))
 

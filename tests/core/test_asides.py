@@ -3,9 +3,16 @@
 import pytest
 from chat import call, request, says, system, tool, user
 
-from proxy.core.agents.asides import ASIDES, find_command, find_compact_call, is_aside, was_asked
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.pins import fault
+from proxy.core.agents import (
+    ASIDES,
+    OBSERVATIONS,
+    find_command,
+    find_compact_call,
+    is_aside,
+    mark_observations,
+    was_asked,
+)
+from proxy.core.grouping import fault
 
 
 @pytest.mark.parametrize(

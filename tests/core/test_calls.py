@@ -5,7 +5,7 @@ import json
 from chat import call, calls, request
 from growth import assert_grows_in_proportion
 
-from proxy.core.calls import with_arguments, without
+from proxy.core.messages import with_arguments, without
 
 TWO = request(calls(("Read", {"path": "a"}, ""), ("Bash", {"command": "b"}, ""), says="hm")).body[0]
 

@@ -6,7 +6,6 @@ import pytest
 from agent_talk import reading
 from chat import body, parsed, user
 
-from proxy.core.accounting import NOT_REPORTED, Usage
 from proxy.core.conversation import (
     AnswerReport,
     AwaitSummary,
@@ -31,8 +30,8 @@ from proxy.core.conversation import (
 from proxy.core.memory import MAX_FAILURES, Identity, LookUp, SummaryCandidate
 from proxy.core.recovery import REASON, Refusal
 from proxy.core.rules import Keep, Rules
-from proxy.core.summaries.summary import Summaries, Summary
-from proxy.core.window import PriceCliff, TokenPrices, Window, window_from_bytes
+from proxy.core.summaries import Summaries, Summary
+from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, window_from_bytes
 
 WORK = reading(16)
 LONGER = reading(24)

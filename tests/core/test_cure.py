@@ -5,7 +5,7 @@ from chat import KEY, TENANT, request, says, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.model.identity import chain
+from proxy.core.messages import chain
 from proxy.core.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState

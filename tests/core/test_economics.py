@@ -2,8 +2,8 @@
 
 from chat import call, request, user
 
-from proxy.core.economics import Prices, cold, payback
 from proxy.core.pipeline import quarter
+from proxy.core.window import Prices, cold, payback
 
 OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4_000)).body
 NEW = (*OLD[:2], OLD[2].with_text("s", "x"), *OLD[3:])

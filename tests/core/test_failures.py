@@ -31,9 +31,9 @@ from hypothesis import strategies as st
 from test_laws import FACTS, RULES
 from worker import Worker, turns
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.identity import chain
-from proxy.core.pins import Pins
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import Pins
+from proxy.core.messages import chain
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps import (
@@ -47,7 +47,7 @@ from proxy.core.steps import (
     StripReasoning,
     ToolHints,
 )
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 
 BIG = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
 LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=6, max_size=12))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from chat import parsed
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import Message
-from proxy.core.outline import texts_of
-from proxy.core.pins import find_fixed
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import find_fixed
+from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, run
+from proxy.core.placeholder import texts_of
 from proxy.core.steps import STEPS, step_from_json
 
 GOLDEN = Path(__file__).parents[1] / "golden"

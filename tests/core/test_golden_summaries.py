@@ -14,12 +14,12 @@ from chat import call, history, says, system, user
 from worker import Worker
 
 from proxy.config.policies import read_prompt
-from proxy.core.model.messages import read_message
-from proxy.core.pins import Pins
+from proxy.core.grouping import Pins
+from proxy.core.messages import read_message
 from proxy.core.pipeline import quarter
+from proxy.core.planning import FOCUS, tries
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries.question import FOCUS, tries
-from proxy.core.summaries.summary import Summaries, Summary
+from proxy.core.summaries import Summaries, Summary
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "summary"
 LOG = "\n".join(f"tests/test_session.py::test_expiry[{number}] PASSED" for number in range(60))

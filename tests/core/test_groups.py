@@ -11,8 +11,8 @@ from histories import any_history, legal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.groups import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
 

@@ -7,11 +7,10 @@ from chat import KEY, TENANT, body, call, calls, parsed, says, user
 from growth import assert_grows_in_proportion
 
 from proxy.core import planning
-from proxy.core.agents.ledger import ledger
-from proxy.core.model.groups import repair
-from proxy.core.model.identity import chain
+from proxy.core.grouping import Pins, repair
+from proxy.core.ledger import ledger
+from proxy.core.messages import chain
 from proxy.core.overlay import Block
-from proxy.core.pins import Pins
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState

@@ -5,7 +5,7 @@ import time
 import pytest
 from chat import body, history, system, user
 
-from proxy.core.head import head_digest
+from proxy.core.memory import head_digest
 from proxy.wire.chat import parse
 
 KEY = b"k" * 32

@@ -7,7 +7,7 @@ from growth import assert_grows_in_proportion
 from histories import any_history
 from hypothesis import given
 
-from proxy.core.model.identity import beginning, block_key, canonical, chain, without_cache_marker
+from proxy.core.messages import beginning, block_key, canonical, chain, without_cache_marker
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_failures import CUTTERS, LONG, works
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import NOTE
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.messages import NOTE
 from proxy.lab.replay.validity import check_alternation, shape_of
 
 

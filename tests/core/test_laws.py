@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker import Worker, turns
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.economics import Prices
-from proxy.core.model.groups import Flaws, flaws, last_assistant
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import Flaws, Pins, flaws, last_assistant
 from proxy.core.overlay import Block
-from proxy.core.pins import Pins
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import (
     ClearArguments,
@@ -30,7 +28,8 @@ from proxy.core.steps import (
     StripReasoning,
     ToolHints,
 )
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
+from proxy.core.window import Prices
 from proxy.wire.chat import render
 
 SMALL = Rules(

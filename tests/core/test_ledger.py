@@ -13,9 +13,9 @@ from chat import call, calls, parsed, request, says, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.agents.ledger import ledger
-from proxy.core.agents.ledger.deeds import excerpt, render_value
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.deeds import excerpt, render_value
+from proxy.core.ledger import ledger
 from proxy.wire.redaction import redaction
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ledger"

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from chat import parsed, request, says, system, user
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import ToolCall, literal, read_message, text_of
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.messages import ToolCall, literal, read_message, text_of
 
 
 def message(value):

@@ -8,10 +8,10 @@ from chat import body, call, history, parsed, request, says, system, user
 from traces import conversations, needed
 from worker import Worker, turns
 
-from proxy.core.agents.observations import OBSERVATIONS, find_pattern_fault, mark_observations, words_beside_output
-from proxy.core.pins import Pins
+from proxy.core.agents import OBSERVATIONS, find_pattern_fault, mark_observations, words_beside_output
+from proxy.core.grouping import Pins
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 
 OPENINGS = (
     "Command output: error 137",

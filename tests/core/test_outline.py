@@ -4,8 +4,7 @@ from chat import call, calls, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.names import names
-from proxy.core.outline import Outlines, texts_of
+from proxy.core.placeholder import Outlines, names, texts_of
 
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 

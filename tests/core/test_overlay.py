@@ -5,8 +5,8 @@ import json
 import pytest
 from chat import call, request, says, user
 
-from proxy.core.agents.tools import tool_names, without_pruned
-from proxy.core.model.messages import literal
+from proxy.core.agents import tool_names, without_pruned
+from proxy.core.messages import literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.steps import ClipOutput, DedupOld
 

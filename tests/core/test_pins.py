@@ -3,9 +3,9 @@
 import pytest
 from chat import call, request, says, system, user
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import NOTE, literal
-from proxy.core.pins import Pins, fault, find_fixed, missing
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import Pins, fault, find_fixed, missing
+from proxy.core.messages import NOTE, literal
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 

@@ -8,7 +8,7 @@ from histories import any_history
 from hypothesis import given
 from test_laws import CLEARING, HINTS
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import Draft, StepReport, quarter, run
 from proxy.core.steps import ClipOutput, DedupArrivals, DropMiddle, StripAttachments, StripReasoning, ToolHints
 

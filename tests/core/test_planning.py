@@ -7,14 +7,14 @@ import pytest
 from chat import KEY, TENANT, body, call, history, parsed, says, system, user
 from worker import Worker
 
-from proxy.core.economics import Prices
-from proxy.core.model.identity import chain
-from proxy.core.notes import OPENING
-from proxy.core.pins import Pins
+from proxy.core.fold import OPENING
+from proxy.core.grouping import Pins
+from proxy.core.messages import chain
 from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps import ClearResults, ClipOutput, OneLiners
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
+from proxy.core.window import Prices
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 ALONE = Summaries(enabled=False)

@@ -10,7 +10,7 @@ from proxy.core.pipeline import Draft, quarter
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, without_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClearResults, DropMiddle, PruneTools
-from proxy.core.summaries.summary import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
+from proxy.core.summaries import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(

@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker import Worker
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.model.messages import literal
+from proxy.core import summaries
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.messages import literal
 from proxy.core.pipeline import quarter
-from proxy.core.planning import NeedSummary
+from proxy.core.planning import AGAIN, CLIP_CHARACTERS, NeedSummary, Question, tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
-from proxy.core.summaries import retelling
-from proxy.core.summaries.question import AGAIN, CLIP_CHARACTERS, Question, tries
-from proxy.core.summaries.summary import Summaries, Summary
-from proxy.core.summaries.verdict import Said, Verdict
+from proxy.core.summaries import Said, Summaries, Summary, Verdict
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 SHORT = Summaries(prompt="Sum it up.", max_tokens=100, ledger=400)
@@ -287,7 +285,7 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
 def test_a_transcript_says_who_said_what_and_what_was_called():
     body = request(user("Do it."), call("Read", path="a", out="text", says="I look."), says("Done.")).body
     note = literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
-    assert retelling.retell((note, *body)).split("\n") == [
+    assert summaries.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
         "[user] Do it.",
         "[assistant] I look.",
@@ -299,14 +297,14 @@ def test_a_transcript_says_who_said_what_and_what_was_called():
 
 def test_an_observation_is_a_result_whatever_its_role():
     body = mark_observations(request(user("x"), says("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
-    assert "[result] Observation: 0 line_0" in retelling.retell(body, clip=100)
-    assert len(retelling.retell(body, clip=100)) < 250
+    assert "[result] Observation: 0 line_0" in summaries.retell(body, clip=100)
+    assert len(summaries.retell(body, clip=100)) < 250
 
 
 def test_nothing_inside_can_close_the_frame():
-    text = retelling.render_request("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
+    text = summaries.render_request("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
     assert text.count("</transcript>") == 1
     assert text.count("</earlier-summary>") == 1
     assert text.startswith("Sum up.\n\n<earlier-summary>")
-    assert text.endswith(retelling.NOW)
-    assert "earlier-summary" not in retelling.render_request("Sum up.", "", ["a"])
+    assert text.endswith(summaries.NOW)
+    assert "earlier-summary" not in summaries.render_request("Sum up.", "", ["a"])

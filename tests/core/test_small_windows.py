@@ -10,7 +10,7 @@ from worker import Worker
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClipOutput, DropMiddle
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 
 RULES = Rules(summary=Summaries(enabled=False))
 STEPS = 60

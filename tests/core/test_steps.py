@@ -8,7 +8,7 @@ from chat import call, calls, history, request, says, tool, user
 from histories import IMAGE
 from worker import Worker
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Rules

@@ -8,9 +8,8 @@ from histories import any_history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.model.groups import flaws
-from proxy.core.model.groups import turns as spans
-from proxy.core.pins import Pins
+from proxy.core.grouping import Pins, flaws
+from proxy.core.grouping import turns as spans
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.rules import Keep, Rules
 from proxy.lab.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns

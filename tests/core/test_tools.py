@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from proxy.core.agents.tools import matches_any, meaning
+from proxy.core.agents import matches_any, meaning
 
 
 def test_names_of_tools_take_no_memory_however_long_they_are():

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.core.pipeline import quarter
-from proxy.core.summaries.verdict import Said, Verdict, judge_answer
+from proxy.core.summaries import Said, Verdict, judge_answer
 
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
 HEADINGS = ("Goal", "State", "Next")

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.config.policies import read_prompt
 from proxy.core.pipeline import quarter
-from proxy.core.summaries.verdict import Said, judge_answer
+from proxy.core.summaries import Said, judge_answer
 
 ENGLISH = """## Goals and constraints
 "Mend the login in src/auth/session.ts, and do not touch the public API."

@@ -7,8 +7,8 @@ import pytest
 from chat import call, request, says, user
 
 from proxy.core import placeholder
-from proxy.core.model.messages import ToolCall
-from proxy.core.notes import CLOSING, GO_ON, OPENING, frame, notes
+from proxy.core.fold import CLOSING, GO_ON, OPENING, frame, notes
+from proxy.core.messages import ToolCall
 
 READ = ToolCall("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
 

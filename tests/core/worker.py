@@ -23,14 +23,14 @@ from proxy.core.conversation import (
     StoreBlock,
     run,
 )
+from proxy.core.grouping import flaws
 from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
-from proxy.core.model.groups import flaws
-from proxy.core.model.messages import Request
+from proxy.core.messages import Request
 from proxy.core.pipeline import Count, quarter
 from proxy.core.planning import Ready
 from proxy.core.recovery import untouched_decision
 from proxy.core.rules import Anchor, Facts, Rules
-from proxy.core.summaries.summary import Summary
+from proxy.core.summaries import Summary
 from proxy.core.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore

@@ -3,8 +3,8 @@
 from chat import call, history, says, system, user
 from recordings import view_of
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
-from proxy.core.pins import Pins
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import Pins
 from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.values import Recall
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.core.model.identity import chain
+from proxy.core.messages import chain
 from proxy.lab.demo.model import find_breach
 from proxy.lab.demo.run import TASK, encode_request, sample
 from proxy.wire import chat

@@ -10,7 +10,7 @@ from recordings import recorded
 from upstream import says as tells
 
 from proxy.core.rules import Keep, Rules
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import same

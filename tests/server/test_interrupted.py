@@ -17,8 +17,7 @@ from upstream import DONE, answer, delta, finish, in_turn, pause, stream
 from proxy.config import Upstream as Settings
 from proxy.errors import ProxyError
 from proxy.events import RequestFinished
-from proxy.server.app import App
-from proxy.server.protocol import HttpServer
+from proxy.server.http import App, HttpServer
 from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
 from proxy.telemetry.metrics import Metrics

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import headers
+from proxy.wire import http
 
 NAMES = st.sampled_from(
     ["X-Stainless-Lang", "OpenAI-Beta", "traceparent", "Idempotency-Key", "TE", "Host", "User-Agent"]
@@ -13,13 +13,13 @@ LISTS = st.lists(st.tuples(NAMES, st.text("abc", max_size=3)), max_size=8).map(t
 
 
 def kept(*pairs):
-    return headers.to_upstream(pairs)
+    return http.to_upstream(pairs)
 
 
-@pytest.mark.parametrize("name", sorted(headers.HOP_BY_HOP))
+@pytest.mark.parametrize("name", sorted(http.HOP_BY_HOP))
 def test_a_header_of_the_connection_is_not_handed_on_in_either_direction(name):
     assert kept((name.title(), "x")) == ()
-    assert headers.to_client(((name.upper(), "x"),)) == ()
+    assert http.to_client(((name.upper(), "x"),)) == ()
 
 
 def test_names_listed_in_connection_belong_to_the_connection():
@@ -30,8 +30,8 @@ def test_names_listed_in_connection_belong_to_the_connection():
         ("x-More", "2"),
         ("x-kept", "3"),
     )
-    assert headers.to_upstream(pairs) == (("x-kept", "3"),)
-    assert headers.to_client(pairs) == (("x-kept", "3"),)
+    assert http.to_upstream(pairs) == (("x-kept", "3"),)
+    assert http.to_client(pairs) == (("x-kept", "3"),)
 
 
 @pytest.mark.parametrize("name", ["Host", "Content-Length", "Expect", "Accept-Encoding"])
@@ -64,41 +64,41 @@ def test_what_speaks_to_the_upstream_is_handed_on_in_its_spelling(name):
     ],
 )
 def test_what_speaks_to_the_client_is_handed_on_in_its_spelling(name):
-    assert headers.to_client(((name, "x"), (name, "y"))) == ((name, "x"), (name, "y"))
+    assert http.to_client(((name, "x"), (name, "y"))) == ((name, "x"), (name, "y"))
 
 
 def test_an_answer_keeps_its_length_but_not_a_way_past_the_proxy():
-    assert headers.to_client((("Content-Length", "5"), ("Alt-Svc", 'h3=":443"'))) == (("Content-Length", "5"),)
+    assert http.to_client((("Content-Length", "5"), ("Alt-Svc", 'h3=":443"'))) == (("Content-Length", "5"),)
 
 
 def test_more_can_be_left_out():
     pairs = (("Authorization", "x"), ("API-Key", "y"), ("Cookie", "z"), ("accept", "*/*"))
-    assert headers.to_upstream(pairs, without=headers.CREDENTIALS) == (("accept", "*/*"),)
+    assert http.to_upstream(pairs, without=http.CREDENTIALS) == (("accept", "*/*"),)
 
 
 @given(LISTS)
 def test_what_is_kept_keeps_its_order_and_its_repetitions(pairs):
-    assert headers.to_upstream(pairs) == tuple(pair for pair in pairs if pair[0] not in ("TE", "Host"))
+    assert http.to_upstream(pairs) == tuple(pair for pair in pairs if pair[0] not in ("TE", "Host"))
 
 
 @given(LISTS)
 def test_hygiene_done_twice_is_hygiene_done_once(pairs):
-    assert headers.to_upstream(headers.to_upstream(pairs)) == headers.to_upstream(pairs)
+    assert http.to_upstream(http.to_upstream(pairs)) == http.to_upstream(pairs)
 
 
 def test_a_name_that_repeats_goes_out_in_its_first_spelling():
     pairs = (("Cookie", "a=1"), ("accept", "*/*"), ("cookie", "b=2"), ("COOKIE", "c=3"))
-    assert headers.to_upstream(pairs) == (("Cookie", "a=1"), ("accept", "*/*"), ("Cookie", "b=2"), ("Cookie", "c=3"))
+    assert http.to_upstream(pairs) == (("Cookie", "a=1"), ("accept", "*/*"), ("Cookie", "b=2"), ("Cookie", "c=3"))
 
 
 def test_a_value_that_cannot_be_written_again_is_told_and_left_out_of_an_answer():
     text, surrogate = ("x-name", "Grüße \u20ac"), ("x-raw", "caf\udce9")
-    assert headers.are_text((text,))
-    assert not headers.are_text((text, surrogate))
-    assert not headers.are_text((("x-\udce9", "1"),))
-    assert headers.to_client((text, surrogate)) == (text,)
+    assert http.are_text((text,))
+    assert not http.are_text((text, surrogate))
+    assert not http.are_text((("x-\udce9", "1"),))
+    assert http.to_client((text, surrogate)) == (text,)
 
 
 def test_a_header_is_found_in_any_spelling():
-    assert headers.find((("X-A", "1"), ("Content-TYPE", "2"), ("content-type", "3")), "content-type") == "2"
-    assert headers.find((), "content-type") is None
+    assert http.find((("X-A", "1"), ("Content-TYPE", "2"), ("content-type", "3")), "content-type") == "2"
+    assert http.find((), "content-type") is None

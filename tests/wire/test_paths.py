@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import paths
+from proxy.wire import http
 
 PIECES = st.sampled_from(
     [
@@ -37,13 +37,13 @@ PATHS = st.lists(PIECES, max_size=12).map(lambda pieces: "/" + "".join(pieces))
 
 @given(PATHS)
 def test_a_normal_path_is_its_own_normal_form(path):
-    normal = paths.normal(path)
-    assert normal is None or paths.normal(normal) == normal
+    normal = http.normal(path)
+    assert normal is None or http.normal(normal) == normal
 
 
 @given(PATHS)
 def test_a_normal_path_has_no_dot_segment_and_no_empty_one(path):
-    normal = paths.normal(path)
+    normal = http.normal(path)
     if normal is not None:
         segments = normal.strip("/").split("/") if normal != "/" else []
         assert not {"", ".", "..", "%2e", "%2E", "%2e%2e"} & set(segments)
@@ -51,7 +51,7 @@ def test_a_normal_path_has_no_dot_segment_and_no_empty_one(path):
 
 @given(PATHS)
 def test_a_normal_path_is_what_an_upstream_would_have_resolved(path):
-    normal = paths.normal(path)
+    normal = http.normal(path)
     if normal is not None and "%2F" not in path.upper():
         assert unquote(normal).rstrip("/") == normpath("/" + unquote(path).lstrip("/")).rstrip("/")
 
@@ -74,33 +74,33 @@ def test_a_normal_path_is_what_an_upstream_would_have_resolved(path):
     ],
 )
 def test_a_path_has_one_spelling(path, normal):
-    assert paths.normal(path) == normal
+    assert http.normal(path) == normal
 
 
 @pytest.mark.parametrize(
     "path", ["", "v1/models", "*", "/v1\\files", "/v1/a b", "/v1/ä", "/v1/\x00", "/v1/%", "/v1/%2", "/v1/%2%65"]
 )
 def test_what_no_server_reads_alike_is_no_path(path):
-    assert paths.normal(path) is None
+    assert http.normal(path) is None
 
 
 def test_only_what_stands_below_v1_is_the_api():
-    assert paths.below_v1("/v1/chat/completions") == "/chat/completions"
-    assert paths.below_v1("/v1/") == "/"
-    assert paths.below_v1("/v1") is None
-    assert paths.below_v1("/v10/models") is None
-    assert paths.below_v1("/health/live") is None
+    assert http.below_v1("/v1/chat/completions") == "/chat/completions"
+    assert http.below_v1("/v1/") == "/"
+    assert http.below_v1("/v1") is None
+    assert http.below_v1("/v10/models") is None
+    assert http.below_v1("/health/live") is None
 
 
-@pytest.mark.parametrize("path", [*paths.ASKED, "/chat/completions/"])
+@pytest.mark.parametrize("path", [*http.ASKED, "/chat/completions/"])
 def test_a_key_of_ours_may_ask_a_model(path):
-    assert paths.is_inference("POST", path, ())
+    assert http.is_inference("POST", path, ())
 
 
 @pytest.mark.parametrize("path", ["/models", "/models/gpt-4o", "/models/openai/gpt-4o", "/models/openai%2Fgpt-4o"])
 def test_a_key_of_ours_may_see_the_models(path):
-    assert paths.is_inference("GET", path, ())
-    assert paths.is_inference("HEAD", path, ())
+    assert http.is_inference("GET", path, ())
+    assert http.is_inference("HEAD", path, ())
 
 
 @pytest.mark.parametrize(
@@ -124,23 +124,23 @@ def test_a_key_of_ours_may_see_the_models(path):
     ],
 )
 def test_a_key_of_ours_may_do_nothing_else(method, path):
-    assert not paths.is_inference(method, path, ())
+    assert not http.is_inference(method, path, ())
 
 
 def test_what_the_configuration_lists_is_allowed_by_any_method():
-    assert paths.is_inference("DELETE", "/files/file-1", ("/files/*",))
-    assert not paths.is_inference("DELETE", "/file", ("/files/*",))
+    assert http.is_inference("DELETE", "/files/file-1", ("/files/*",))
+    assert not http.is_inference("DELETE", "/file", ("/files/*",))
 
 
 def test_a_listed_glob_does_not_reach_past_itself():
-    assert not paths.is_inference("GET", "/files/%2e%2e%2forganization", ("/files/*",))
+    assert not http.is_inference("GET", "/files/%2e%2e%2forganization", ("/files/*",))
 
 
 @given(PATHS)
 def test_no_spelling_reaches_a_refused_path(path):
     """Whatever passes as a look at the models still is one for an upstream that decodes and resolves it."""
-    normal = paths.normal(path + "/models/x")
-    below = paths.below_v1(normal) if normal else None
-    if below is not None and paths.is_inference("GET", below, ()):
+    normal = http.normal(path + "/models/x")
+    below = http.below_v1(normal) if normal else None
+    if below is not None and http.is_inference("GET", below, ()):
         resolved = normpath(unquote(below))
         assert resolved == "/models" or resolved.startswith("/models/")

@@ -10,8 +10,8 @@ from completions import calls, chunk, delta, says
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.accounting import NOT_REPORTED, Usage
-from proxy.wire.chat.usage import TAIL_BYTES, Tail, read
+from proxy.core.window import NOT_REPORTED, Usage
+from proxy.wire.chat.answers import TAIL_BYTES, Tail, read
 
 TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 

@@ -9,7 +9,7 @@ from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.chat.usage_view import BodyRewriter, StreamRewriter, UsageView, request_usage
+from proxy.wire.chat.answers import BodyRewriter, StreamRewriter, UsageView, request_usage
 
 HIDDEN, LONGER = UsageView(hides_usage=True), UsageView(extra_tokens=5_000)
 TURN = says("All is well, and more than that.").using(1_000, 20)

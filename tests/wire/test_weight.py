@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from proxy.wire.chat.weight import (
+from proxy.wire.chat.requests import (
     AUDIO_TOKENS,
     FILE_TOKENS,
     MESSAGE_TOKENS,

@@ -10,17 +10,17 @@ from dataclasses import asdict
 from typing import Any
 
 from proxy.core.pipeline import Step
-from proxy.core.steps.clear_arguments import ClearArguments
-from proxy.core.steps.clear_observations import ClearObservations
-from proxy.core.steps.clear_results import ClearResults
-from proxy.core.steps.clip_output import ClipOutput
-from proxy.core.steps.compat.one_liners import OneLiners
-from proxy.core.steps.compat.prune_tools import PruneTools
-from proxy.core.steps.compat.strip_attachments import StripAttachments
-from proxy.core.steps.compat.tool_hints import ToolHints
-from proxy.core.steps.dedup import DedupArrivals, DedupOld
-from proxy.core.steps.drop_middle import DropMiddle
-from proxy.core.steps.strip_reasoning import StripReasoning
+from proxy.core.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
+from proxy.core.steps.standard import (
+    ClearArguments,
+    ClearObservations,
+    ClearResults,
+    ClipOutput,
+    DedupArrivals,
+    DedupOld,
+    DropMiddle,
+    StripReasoning,
+)
 
 ALWAYS = (ClipOutput, DedupArrivals)
 WHEN_FULL = (

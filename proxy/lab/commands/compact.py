@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proxy.cli import options
 from proxy.cli.output import print_error
-from proxy.core.model.messages import Message, Request
+from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.planning import decide, without_model
 from proxy.core.rules import Facts, Rules

@@ -17,13 +17,13 @@ from proxy.assembly import build_redaction
 from proxy.cli.output import format_table, print_error
 from proxy.compaction.summaries import fetch_whole_answer
 from proxy.config import Config, Upstream
-from proxy.core.model.messages import read_message
+from proxy.core.messages import read_message
 from proxy.core.pipeline import Count
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns
 from proxy.upstream import Call, Client
 from proxy.wire.chat.answers import Answer
-from proxy.wire.headers import Headers
+from proxy.wire.http import Headers
 
 CLIPS_CHARACTERS = (2_000, 500, 100)
 """Lengths to which tool results are cut for the question; the first with which it fits the window is used."""

@@ -18,7 +18,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession
 
 from proxy.lab.demo.run import Run, encode, encode_request
 from proxy.wire.chat.answers import Answer, Assembly
-from proxy.wire.headers import Headers, find
+from proxy.wire.http import Headers, find
 
 KEY = "sk-simulated-agent"
 

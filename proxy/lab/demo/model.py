@@ -14,7 +14,7 @@ from itertools import cycle
 from time import perf_counter
 from typing import Literal
 
-from proxy.core.model.messages import Message, Request
+from proxy.core.messages import Message, Request
 from proxy.lab.demo.run import TASK, Run, encode
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand

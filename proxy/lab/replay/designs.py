@@ -11,7 +11,7 @@ from typing import ClassVar
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Keep, Rules
 from proxy.core.steps import ClearResults
-from proxy.core.summaries.summary import Summaries
+from proxy.core.summaries import Summaries
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9
 NOTHING = "nothing"

@@ -8,10 +8,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from proxy.core.agents.observations import OBSERVATIONS, mark_observations
+from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.conversation import Owner
-from proxy.core.model.identity import chain
-from proxy.core.model.messages import Message, Request
+from proxy.core.messages import Message, Request, chain
 from proxy.lab.replay.values import Conversation, Json
 from proxy.lab.saved import UnreadableError
 from proxy.wire.chat import parse

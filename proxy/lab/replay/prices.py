@@ -6,8 +6,7 @@ written for one costs five times the plain input price.
 
 from collections.abc import Mapping
 
-from proxy.core.economics import Prices
-from proxy.core.window import Window
+from proxy.core.window import Prices, Window
 from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
 
 PRICES: Mapping[str, Prices] = {

@@ -12,9 +12,8 @@ Asked once per conversation, of its last request, about all but the head:
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from proxy.core.calls import strings
-from proxy.core.model.messages import HEAD, Message
-from proxy.core.pins import Pins
+from proxy.core.grouping import Pins
+from proxy.core.messages import HEAD, Message, strings
 from proxy.lab.replay.terms import find_terms, kind_of, parse_arguments, texts_of
 from proxy.lab.replay.values import Recall
 

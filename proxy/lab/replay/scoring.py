@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from proxy.core.calibration import Calibration
-from proxy.core.model.messages import Message
-from proxy.core.pins import Pins
+from proxy.core.grouping import Pins
+from proxy.core.messages import Message
 from proxy.core.pipeline import Count, quarter
+from proxy.core.window import Calibration
 from proxy.lab.replay.cache import PROVIDER, Cache, Habit
 from proxy.lab.replay.history import ReplayHistory, RequestTurn, same
 from proxy.lab.replay.prices import bill

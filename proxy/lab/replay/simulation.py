@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.accounting import NOT_REPORTED
 from proxy.core.conversation import (
     Action,
     AnswerReport,
@@ -24,14 +23,13 @@ from proxy.core.conversation import (
     StoreFact,
     run,
 )
-from proxy.core.economics import Prices
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, Identity, LookUp, SummaryCandidate
-from proxy.core.model.messages import Message
+from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
+from proxy.core.planning import Question
 from proxy.core.rules import Rules
-from proxy.core.summaries.question import Question
-from proxy.core.summaries.summary import Summary
-from proxy.core.window import Window
+from proxy.core.summaries import Summary
+from proxy.core.window import NOT_REPORTED, Prices, Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
 

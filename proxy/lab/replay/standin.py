@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from proxy.core.model.messages import Message
+from proxy.core.messages import Message
 from proxy.core.placeholder import argument, failure, has_failed
 
 LABEL = "stand-in (extractive, no model)"

@@ -13,16 +13,16 @@ from typing import Protocol
 
 from proxy.compaction.summaries import SummaryCall, SummaryCost
 from proxy.config import Upstream
-from proxy.core.model.messages import Message
+from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
-from proxy.core.summaries.question import Question, Try, tries
-from proxy.core.summaries.verdict import Said
+from proxy.core.planning import Question, Try, tries
+from proxy.core.summaries import Said
 from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
 from proxy.upstream import Call, Client
-from proxy.wire import chat, paths
-from proxy.wire.headers import Headers
+from proxy.wire import chat, http
+from proxy.wire.http import Headers
 from proxy.wire.redaction import Redaction
 
 
@@ -89,7 +89,7 @@ class ModelSummarizer:
             errand = SummaryCall(
                 question=question,
                 request=request,
-                call=Call("POST", paths.CHAT, "", self._headers, body),
+                call=Call("POST", http.CHAT, "", self._headers, body),
                 client=client,
                 count=quarter,
                 redaction=Redaction(),

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.calls import strings
-from proxy.core.model.groups import callers
-from proxy.core.model.messages import Message, text_of
+from proxy.core.grouping import callers
+from proxy.core.messages import Message, strings, text_of
 from proxy.lab.replay.values import RecallCount
 
 FRESH_MESSAGES = 6

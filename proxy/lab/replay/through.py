@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from proxy.config import Upstream as Address
-from proxy.core.model.messages import Message, Request, read_message
+from proxy.core.messages import Message, Request, read_message
 from proxy.core.pipeline import quarter
 from proxy.errors import ProxyError
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
@@ -31,8 +31,8 @@ from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Conversation, Json, Result
 from proxy.upstream import Call, Client
-from proxy.wire import chat, paths
-from proxy.wire.headers import find
+from proxy.wire import chat, http
+from proxy.wire.http import find
 
 SETTLE_SECONDS = 0.02
 """Seconds between two turns: what a proxy does behind an answer begins then."""
@@ -184,7 +184,7 @@ async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Js
     """The message that came back; None where none did."""
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
     try:
-        async with client.send(Call("POST", paths.CHAT, "", headers, body), model) as reply:
+        async with client.send(Call("POST", http.CHAT, "", headers, body), model) as reply:
             raw = b"".join([chunk async for chunk in reply.chunks()])
     except ProxyError:
         return None

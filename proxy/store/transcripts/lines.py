@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from proxy.core.model import splice
+from proxy.core import splice
 from proxy.wire.chat.answers import Answer
 from proxy.wire.redaction import Redaction
 

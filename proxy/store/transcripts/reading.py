@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.core.model.identity import follow
-from proxy.core.model.messages import read_message
+from proxy.core.messages import follow, read_message
 from proxy.store.transcripts.archive import SavedConversation
 from proxy.store.transcripts.lines import AnswerLine, HeadLine, MessageLine, hash_head, parse
 

@@ -1,25 +1,32 @@
-"""A model's answer, assembled from the pieces of a stream or read from one body.
-
-Servers send an answer in many dialects: reasoning under three names, tool calls by index, without one, or all at
-index 0, several choices interleaved, unknown keys. So nothing here knows a dialect. A text grows by the text that comes
-after it, an object takes each key of the next one, members of a list with the same `index` are joined; a key that
-identifies (`id`, `type`, `role`, `name`) keeps its first value.
-
-`Assembly` is fed the bytes as they pass, and holds at most `room` of them: the rest is left out, and the answer counts
-as cut.
+"""Answers of a chat model: put together from a stream, their usage read and rewritten, silent truncation noticed, and
+answers that the proxy writes itself.
 """
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from proxy.core.model import splice
-from proxy.wire import bodies
+from proxy.core import splice
+from proxy.core.window import LARGEST_COUNT, Usage
+from proxy.wire import http
+from proxy.wire.http import Headers
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+# A model's answer, assembled from the pieces of a stream or read from one body.
+#
+# Servers send an answer in many dialects: reasoning under three names, tool calls by index, without one, or all at
+# index 0, several choices interleaved, unknown keys. So nothing here knows a dialect. A text grows by the text that
+# comes after it, an object takes each key of the next one, members of a list with the same `index` are joined; a key
+# that identifies (`id`, `type`, `role`, `name`) keeps its first value.
+#
+# `Assembly` is fed the bytes as they pass, and holds at most `room` of them: the rest is left out, and the answer
+# counts as cut.
 
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _KEPT = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
@@ -85,8 +92,8 @@ class Assembly:
         body = bytes(self._body)
         if self._encoding and body:
             try:
-                body = bodies.decode(body, self._encoding, self._room)
-            except (KeyError, bodies.TooLarge, bodies.UndecodableBody):
+                body = http.decode(body, self._encoding, self._room)
+            except (KeyError, http.TooLarge, http.UndecodableBody):
                 return NOTHING
         if not self._is_stream:
             return _whole(body) if ended and not self._lost else NOTHING
@@ -321,3 +328,265 @@ def _object(value: Any) -> dict[str, Any] | None:  # noqa: ANN401 (any JSON)
 
 def _text(value: Any) -> str:  # noqa: ANN401 (any JSON)
     return value if isinstance(value, str) else ""
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+# Token counts of an answer, from the last `usage` object in it, be it one body or a stream of events.
+#
+# Only the end of an answer is kept for this, because that is where servers write the object.
+
+TAIL_BYTES = 64 * 1024
+LONGEST_OBJECT_BYTES = 16 * 1024
+OBJECTS_TRIED_MAX = 16
+"""Objects that are tried, from the last on: each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
+# `null` does not match: a stream may repeat it in each of its events.
+_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
+
+
+class Tail:
+    """Keeps the last bytes of an answer as they pass."""
+
+    __slots__ = ("_pieces", "_size")
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> None:
+        self._pieces.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._pieces[0]) >= TAIL_BYTES:
+            self._size -= len(self._pieces.popleft())
+
+    @property
+    def end(self) -> bytes:
+        """The last bytes of the answer; all of it where it was short."""
+        return b"".join(self._pieces)
+
+    def usage(self) -> dict[str, Any] | None:
+        """The last usage object. A name within a text is escaped there, and so is never taken for one."""
+        text = self.end
+        objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
+        return next((found for found in objects if found is not None), None)
+
+
+def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text[at : at + LONGEST_OBJECT_BYTES].decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read(usage: Mapping[str, Any] | None) -> Usage:
+    """The counts of a usage object. Missing, zero or absurd means not reported, never empty."""
+    reported = usage or {}
+    details = reported.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+    prompt, written = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
+    return Usage(prompt or 0, cached, written or 0)
+
+
+def _count(value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
+    return value if is_count else None  # type: ignore[return-value]
+
+
+# --- usage view -------------------------------------------------------------------------------------------------------
+# The `usage` of an answer: asked for where a client did not ask, hidden from it again, or shown as it would expect.
+#
+# A client that reads `usage` as its gauge sees there the size of the shortened history, and that is the truth. But some
+# compact by themselves when the gauge is full, and now their own history would grow without end: for them a policy can
+# say `client_view`, and the gauge shows what the history as they sent it would have taken.
+#
+# Only lines that speak of usage are touched; every other byte of an answer stays.
+
+_SPEAKS = b'"usage"'
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")
+_ASKED = b'{"include_usage":true}'
+MOST_HELD_BYTES = 16 * 1024 * 1024
+# A longer line holds no usage object of any server. It passes as it comes: held back, it would fill the memory, and be
+# copied with each piece that arrives.
+LONGEST_LINE_BYTES = 1024 * 1024
+
+
+def request_usage(source: bytes) -> bytes | None:
+    """A request for a stream that ends with its usage; None where it asks for that already."""
+    spoken = b'"stream_options"' in source  # else nobody has to walk through a megabyte
+    options = next((each for each in splice.members(source) if each.key == "stream_options"), None) if spoken else None
+    if options is None:
+        opening = source.index(b"{") + 1
+        return splice.replace_bytes(source, opening, opening, b'"stream_options":' + _ASKED + b",")
+    told = json.loads(source[options.start : options.stop])
+    if not isinstance(told, dict):
+        return splice.replace_bytes(source, options.start, options.stop, _ASKED) if told is None else None
+    if told.get("include_usage"):
+        return None
+    return splice.replace_bytes(
+        source, options.start, options.stop, json.dumps({**told, "include_usage": True}).encode()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """How a client is to see the figures of one answer."""
+
+    hides_usage: bool = False
+    """The client did not ask for usage: the usage that the proxy asked for is removed from its stream."""
+    extra_tokens: int = 0
+    """Tokens by which the client's own history is longer than the forwarded one."""
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.hides_usage or self.extra_tokens)
+
+
+class Rewriter(Protocol):
+    """An answer on its way to the client, piece by piece."""
+
+    def feed(self, data: bytes) -> bytes: ...
+    def close(self) -> bytes: ...
+
+
+class StreamRewriter:
+    """A stream on its way to the client, line by line."""
+
+    def __init__(self, gauge: UsageView) -> None:
+        self._gauge = gauge
+        self._held = bytearray()
+        self._swallows = False
+        self._passes = False
+
+    def feed(self, data: bytes) -> bytes:
+        if self._passes:
+            end = data.find(b"\n") + 1
+            if not end:
+                return data
+            self._passes = False
+            return data[:end] + self.feed(data[end:])
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._held += data
+            self._passes = len(self._held) > LONGEST_LINE_BYTES
+            return self._release() if self._passes else b""
+        ready = self._release() + data[:end]
+        self._held += data[end:]
+        return self._rewrite_lines(ready)
+
+    def close(self) -> bytes:
+        return self._rewrite_lines(self._release())
+
+    def _release(self) -> bytes:
+        held, self._held = bytes(self._held), bytearray()
+        return held
+
+    def _rewrite_lines(self, data: bytes) -> bytes:
+        """Rewrite whole lines; without the word `usage` in them they pass as they are."""
+        if not self._swallows and _SPEAKS not in data:
+            return data
+        return b"".join(map(self._rewrite_line, _LINES.findall(data)))
+
+    def _rewrite_line(self, line: bytes) -> bytes:
+        if self._swallows and not line.strip():
+            self._swallows = False  # the end of the event that went
+            return b""
+        if _SPEAKS not in line or not line.startswith(b"data:"):
+            return line
+        at = line.index(b":") + 1
+        at += line[at : at + 1] == b" "
+        end = len(line.rstrip(b"\r\n"))
+        told = _rewrite(line[at:end], self._gauge)
+        self._swallows = told is None
+        return b"" if told is None else line[:at] + told + line[end:]
+
+
+class BodyRewriter:
+    """A whole answer on its way to the client: it is held until its end, unless it grows beyond all measure."""
+
+    def __init__(self, gauge: UsageView) -> None:
+        self._gauge = gauge
+        self._held = bytearray()
+        self._flows = False
+
+    def feed(self, data: bytes) -> bytes:
+        if self._flows:
+            return data
+        self._held += data
+        self._flows = len(self._held) > MOST_HELD_BYTES
+        return bytes(self._held) if self._flows else b""
+
+    def close(self) -> bytes:
+        if self._flows:
+            return b""
+        told = _rewrite(bytes(self._held), self._gauge)
+        return bytes(self._held) if told is None else told
+
+
+def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
+    """The object as the client shall see it; None: not at all."""
+    try:
+        value = json.loads(raw)
+        place = splice.member(raw, "usage") if isinstance(value, dict) and "usage" in value else None
+    except (ValueError, RecursionError, IndexError):
+        return raw
+    if place is None:
+        return raw
+    if gauge.hides_usage and value.get("choices") == [] and value["usage"] is not None:
+        return None
+    if gauge.hides_usage and value["usage"] is None:
+        return splice.without(raw, frozenset({"usage"}))
+    if isinstance(value["usage"], dict) and gauge.extra_tokens:
+        longer = _longer(raw[place.start : place.stop], gauge.extra_tokens)
+        return splice.replace_bytes(raw, place.start, place.stop, longer)
+    return raw
+
+
+def _longer(usage: bytes, more: int) -> bytes:
+    """The usage object of a prompt that is longer by `more` tokens."""
+    for name in ("prompt_tokens", "total_tokens"):
+        place = splice.member(usage, name)
+        value: Any = None if place is None else json.loads(usage[place.start : place.stop])
+        if place is not None and isinstance(value, int):
+            usage = splice.replace_bytes(usage, place.start, place.stop, b"%d" % (value + more))
+    return usage
+
+
+# --- truncation -------------------------------------------------------------------------------------------------------
+# Silent truncation: how an answer shows that its prompt was cut before the model read it.
+#
+# Some servers take any prompt and cut what does not fit, without an error. Their figures give it away
+# (`core.conversation.is_silently_cut`), or the way their answer ends.
+
+_CONTEXT_EXCEEDED = re.compile(rb'"finish_reason"\s*:\s*"model_context_window_exceeded"')
+
+
+def says_truncated(tail: bytes) -> bool:
+    """True where the end of an answer shows a cut prompt: by its finish reason, or by a stream without choices."""
+    return _CONTEXT_EXCEEDED.search(tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
+
+
+# --- local answer -----------------------------------------------------------------------------------------------------
+# Words of our own in the form of a chat completion: for the few questions that this proxy answers itself.
+
+ID = "chatcmpl-compaction-proxy"
+JSON: Headers = (("content-type", "application/json"),)
+EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
+_FREE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+def render_completion(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
+    """An answer that says this, whole or as events, as it was asked for."""
+    about = {"id": ID, "created": created, "model": model}
+    if not stream:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return JSON, _json({**about, "object": "chat.completion", "choices": [choice], "usage": _FREE})
+    about["object"] = "chat.completion.chunk"
+    deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": text}, None), ({}, "stop")]
+    choices = ([{"index": 0, "delta": delta, "finish_reason": finish}] for delta, finish in deltas)
+    events = [b"data: " + _json({**about, "choices": each}) + b"\n\n" for each in choices]
+    return EVENTS, b"".join([*events, b"data: [DONE]\n\n"])
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

@@ -4,10 +4,30 @@ The newest stay. Sections share the room fairly: one that needs less than its sh
 What was left out is counted in the heading.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proxy.core.agents.ledger.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SECTIONS, Deed, Section, Span, excerpt
+from proxy.core import deeds
+from proxy.core.deeds import (
+    CHANGED,
+    ERRORS,
+    NAMED,
+    PLAN,
+    READ,
+    SAID,
+    SECTIONS,
+    Deed,
+    Section,
+    Span,
+    excerpt,
+    find_call_deeds,
+    find_notice_deeds,
+)
+from proxy.core.grouping import callers
+from proxy.core.messages import Message
+
+# --- book -------------------------------------------------------------------------------------------------------------
 
 _SPANS_MAX = 6
 Clean = Callable[[str], str]
@@ -117,3 +137,68 @@ def _spans(earlier: Entry | None, lines: Span | None) -> list[Span] | None:
 
 def _size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
+
+
+# --- ledger -----------------------------------------------------------------------------------------------------------
+# The ledger: a list of what was done in a stretch of history, made without a model.
+#
+# What the user said, the state of the plan, what still runs, files changed and read with their lines, commands with how
+# they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
+# own messages, never from an earlier ledger, so it does not decay however often a history is compacted.
+#
+# Which call does what is declared in `tools.py`. Here, `calls` and `prose` find the deeds of agents that call tools and
+# of those that speak in text, `shell` and `plans` look into command lines and todo lists, and the `book` puts them in
+# order.
+
+
+_TEXT_CHARACTERS = 4_000
+_EXCERPT_CHARACTERS = 300
+_ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
+_NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
+"""What clients put among a user's words."""
+
+
+def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, clean: Clean = str) -> str:
+    """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
+
+    `said`: with what the user said; off where that stands verbatim anyway. `clean` takes secrets out of what is told.
+    """
+    book = Book()
+    for deed in _deeds(messages):
+        if said or deed.section is not SAID:
+            book.enter(deed)
+    return book.render(budget, clean)
+
+
+def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
+    """All deeds in their order; a call counts where its result stands."""
+    for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
+        if call is not None:
+            yield from find_call_deeds(call, message.text)
+        elif message.role == "assistant":
+            yield from _find_answer_deeds(message, messages[place + 1] if place + 1 < len(messages) else None)
+        elif message.is_user:
+            yield from _find_user_deeds(message.text)
+        elif message.observed and (ran := deeds.find_reported_call(text := message.text)):
+            yield from find_call_deeds(ran, text)
+
+
+def _find_user_deeds(text: str) -> Iterator[Deed]:
+    yield from find_notice_deeds(text)
+    words = " ".join(_NOT_SAID.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
+    if words and not words.startswith("<task-notification>"):
+        yield Deed(SAID, words, excerpt(words, _EXCERPT_CHARACTERS))
+        yield from deeds.find_identifiers(words)
+
+
+def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed]:
+    """Deeds in an answer: identifiers in its text and, where it calls no tool, edits and commands in that text."""
+    text = message.text
+    yield from deeds.find_identifiers(text)
+    if message.calls or not text:
+        return
+    edits = list(deeds.edits(text))
+    yield from edits
+    answer = after.text if after is not None and after.observed else None
+    if not edits and (call := deeds.find_spoken_call(text, answered=answer is not None)):
+        yield from find_call_deeds(call, answer or "")

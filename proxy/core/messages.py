@@ -10,10 +10,15 @@ library only.
 """
 
 import json
+import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Literal
 
-from proxy.core.model import splice
+from proxy.core import splice
+
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
@@ -213,3 +218,173 @@ def _call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
 
 def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return value if isinstance(value, str) else ""
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+# Identity of a conversation: a chain of keyed hashes that tells how much of a history was seen before.
+#
+# The client sends its whole history every time and gives it no name. So a history is known by a chain: one keyed hash
+# per message, each over the one before it. Two requests share a link only if they share everything up to it. So after a
+# rewind, an edit or a fork, the longest known link finds the block; tenants and siblings are kept apart without a
+# lock.
+#
+# - The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
+#   can ever match.
+# - The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`head.py`).
+# - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
+# - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
+# - It begins with a version, which must change with the canonical form below.
+
+VERSION = b"c1"
+SIZE = 20
+MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+_MARK = re.compile("|".join(f'"{name}"' for name in sorted(MARKERS)).encode())
+
+
+def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> tuple[bytes, ...]:
+    """The links h(0) .. h(n) of a request with n messages after its head."""
+    link = _origin(request, tenant, key, conversation)
+    links = [link]
+    marked = _MARK.search(request.source) is not None
+    for message in request.body:
+        link = follow(link, message, key, marked=marked)
+        links.append(link)
+    return tuple(links)
+
+
+def beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
+    """The link h(1), which identifies a conversation from its first message on; h(0) where it has none."""
+    link = _origin(request, tenant, key, conversation)
+    return follow(link, request.body[0], key) if request.body else link
+
+
+def _origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
+    names = (tenant, request.user, conversation)
+    told = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
+    return blake2b(told, digest_size=SIZE, key=key).digest()
+
+
+def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) -> bytes:
+    """The link after this one: of the message, over all that came before it."""
+    step = blake2b(link, digest_size=SIZE, key=key)
+    step.update(canonical(message, marked=marked))
+    return step.digest()
+
+
+def block_key(tenant: str, link: bytes) -> str:
+    """The key under which a block is stored. The tenant comes first, so that a store can keep tenants apart as well."""
+    return f"{tenant}/block/{link.hex()}"
+
+
+def bound_key(tenant: str, link: bytes, head: str) -> str:
+    """The key under which a block stands where a summary of another head stands under the link's own."""
+    return f"{block_key(tenant, link)}.{head}"
+
+
+def canonical(message: Message, *, marked: bool = True) -> bytes:
+    """The bytes a message is known by: its own, without cache markers and the wrapping that they need."""
+    raw = without_cache_marker(message.raw) if marked and _MARK.search(message.raw) else message.raw
+    return _unwrap_text(raw) if message.content[:1] == b"[" else raw
+
+
+def without_cache_marker(raw: bytes) -> bytes:
+    """A message without the cache markers on it, on the parts of its content and on its calls."""
+    raw = splice.without(raw, MARKERS)
+    for key in ("content", "tool_calls"):
+        place = splice.member(raw, key)
+        if place is not None and raw[place.start : place.start + 1] == b"[":
+            raw = splice.replace_elements(raw, place.start, _strip_markers)
+    return raw
+
+
+def _strip_markers(element: bytes) -> bytes:
+    return splice.without(element, MARKERS) if element[:1] == b"{" else element
+
+
+def _unwrap_text(raw: bytes) -> bytes:
+    """The message with a single text part written as plain text: both are the same words."""
+    content = splice.member(raw, "content")
+    parts = [] if content is None else list(splice.elements(raw, content.start))
+    if content is None or len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
+        return raw
+    found = {each.key: raw[each.start : each.stop] for each in splice.members(raw, parts[0][0])}
+    if found.keys() != {"type", "text"} or found["type"] != b'"text"':
+        return raw
+    return splice.replace_bytes(raw, content.start, content.stop, found["text"])
+
+
+def _encode(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+# Change the calls of an assistant message inside its bytes: other arguments, or fewer calls.
+
+_SPOKEN = {"function": "arguments", "custom": "input"}
+
+
+def with_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
+    """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
+    changes: list[tuple[int, int, bytes]] = []
+    for call, (start, stop) in zip(message.calls, _places(message.raw), strict=False):
+        text = change(call)
+        if text != call.arguments and stop:
+            changes.append((start, stop, splice.quote(text)))
+    raw = splice.replace_spans(message.raw, sorted(changes))
+    return message if raw == message.raw else literal(raw, message.start, message.stop, made)
+
+
+def without(message: Message, gone: Collection[int], made: str) -> Message | None:
+    """The message without the calls at these places; None when nothing would be left of it."""
+    raw = message.raw
+    listed = splice.member(raw, "tool_calls")
+    spans = [] if listed is None else list(splice.elements(raw, listed.start))
+    kept = [raw[start:stop] for place, (start, stop) in enumerate(spans) if place not in gone]
+    dropped = {"tool_calls"} if spans and not kept else set()
+    dropped |= {"function_call"} if len(spans) in gone else set()
+    if listed is not None and 0 < len(kept) < len(spans):
+        raw = splice.replace_bytes(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
+    left = literal(splice.without(raw, frozenset(dropped)), message.start, message.stop, made)
+    return left if left.calls or left.text.strip() else None
+
+
+def argument_texts(call: ToolCall) -> Iterator[str]:
+    """The texts inside the arguments; the arguments as one text where they are not JSON."""
+    value = call.value
+    yield from (call.arguments,) if value is None else strings(value)
+
+
+def strings(value: object) -> Iterator[str]:
+    """Every text in a JSON value; the names of members are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from strings(each)
+
+
+def _places(raw: bytes) -> list[tuple[int, int]]:
+    """The byte ranges of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
+    places = []
+    listed = splice.member(raw, "tool_calls")
+    if listed is not None and raw[listed.start : listed.start + 1] == b"[":
+        places = [_arguments(raw, start) for start, _ in splice.elements(raw, listed.start)]
+    legacy = splice.member(raw, "function_call")
+    if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
+        places.append(_text(raw, legacy.start, "arguments"))
+    return places
+
+
+def _arguments(raw: bytes, start: int) -> tuple[int, int]:
+    if raw[start : start + 1] != b"{":
+        return 0, 0
+    for kind in ("custom", "function"):
+        inner = splice.member(raw, kind, start)
+        if inner is not None and raw[inner.start : inner.start + 1] == b"{":
+            return _text(raw, inner.start, _SPOKEN[kind])
+    return 0, 0
+
+
+def _text(raw: bytes, start: int, key: str) -> tuple[int, int]:
+    found = splice.member(raw, key, start)
+    return (0, 0) if found is None else (found.start, found.stop)

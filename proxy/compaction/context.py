@@ -1,30 +1,184 @@
-"""Context windows that this worker knows, learned from overflows and probes, and the callers that may teach it.
-
-The windows in the store are used for every decision but one. A history so short that the store is not asked may still
-be too long for a small window; for that case each worker keeps a few windows in memory.
-"""
+"""Context of a request: its options, its tenant, its policy, and the window of its model."""
 
 import ipaddress
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import blake2b
 from math import inf
 from time import monotonic
+from types import MappingProxyType
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from proxy.compaction.tenants import identity_of
-from proxy.config import Upstream
-from proxy.core.calibration import Calibration
-from proxy.core.economics import Prices
-from proxy.core.window import Window, relative_prices
-from proxy.errors import ProxyError
+from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
+from proxy.config.attachments import ALL_PERCENT
+from proxy.core.messages import Request, beginning
+from proxy.core.rules import Rules
+from proxy.core.window import Calibration, Prices, Window, relative_prices
+from proxy.errors import BadRequest, ProxyError
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
 from proxy.windows import find_bundled_window, resolve_window
-from proxy.wire.credentials import is_credential
+from proxy.wire.http import Headers, find_credentials, is_credential, read_own
 from proxy.wire.window_probes import PROBES
+
+# --- request options --------------------------------------------------------------------------------------------------
+# Options of one request, read from headers that are not forwarded.
+
+Mode = Literal["auto", "off", "force", "observe", "bypass"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """Options that a client sets for one request; the defaults leave everything to its policy."""
+
+    mode: Mode = "auto"
+    focus: str = ""
+    """What a summary should keep above all."""
+    conversation: str = ""
+    """Tells apart conversations whose content is equal."""
+
+    def with_force(self, focus: str) -> "RequestOptions":
+        """The same from a client that has asked to compact now, whatever its headers say."""
+        return replace(self, mode="force", focus=focus or self.focus)
+
+    @classmethod
+    def read(cls, headers: Headers) -> "RequestOptions":
+        words = read_own(headers)
+        asked = words.get("x-compaction", "").strip().lower() or "auto"
+        mode = next((mode for mode in MODES if mode == asked), None)
+        if mode is None:
+            raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
+        return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
+
+
+# --- tenants ----------------------------------------------------------------------------------------------------------
+# Tenants: the owner of a conversation, from its team or a keyed hash of its credentials.
+#
+# Every key of the store begins with the tenant.
+
+ANONYMOUS = "anonymous"
+TENANT_BYTES = 12
+# Version 0.1 knew these three and hashed the value alone. Who shows one of them and nothing else keeps that tenant, or
+# an upgrade would lose the blocks of every conversation.
+_HASHED_ALONE = frozenset({"authorization", "api-key", "x-api-key"})
+
+
+def tenant_of(call: Call, secret: bytes) -> str:
+    """The team, or a keyed hash of all credentials that the request shows. They themselves are kept nowhere."""
+    if call.caller.tenant:
+        return call.caller.tenant
+    shown = identity_of(call)
+    if not shown:
+        return ANONYMOUS
+    if len(shown) == 1 and shown[0][0] in _HASHED_ALONE:
+        return blake2b(_encode_text(shown[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
+    hashed = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
+    for text in (text for pair in shown for text in pair):
+        encoded = _encode_text(text)
+        hashed.update(len(encoded).to_bytes(8, "big") + encoded)
+    return hashed.hexdigest()
+
+
+def identity_of(call: Call) -> Headers:
+    """All by which a client without a team key is told from others: its credentials, and what the operator names."""
+    return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
+
+
+def _encode_text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+# --- policy selection -------------------------------------------------------------------------------------------------
+# Policy selection: which policies may apply to a request. Usually one; while one is rolled out, several.
+#
+# A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
+# out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
+
+CACHED_SELECTIONS_MAX = 1_000
+CACHED_CHARS_MAX = 256
+"""Model and tag are the client's own words: long ones are not remembered."""
+NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPolicy:
+    """A policy and the rules it compiles to, once per configuration."""
+
+    policy: Policy
+    rules: Rules
+    summary_client: Client | None = None
+    """The upstream that makes the summaries, where it is not the one of the request."""
+
+    @classmethod
+    def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NO_CLIENTS) -> "CompiledPolicy":
+        rules = replace(policy.rules(name), version=policy.version)
+        return cls(policy, rules, clients.get(policy.summary.upstream))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """Policies, each with the percentage it applies to; the last of them applies to everybody."""
+
+    policies: tuple[tuple[float, CompiledPolicy], ...]
+
+    @classmethod
+    def of_one(cls, policy: CompiledPolicy) -> "PolicyChoice":
+        return cls(((ALL_PERCENT, policy),))
+
+    @property
+    def only(self) -> CompiledPolicy | None:
+        """The policy, where there is only one."""
+        return self.policies[0][1] if len(self.policies) == 1 else None
+
+    def choose(self, position: float) -> CompiledPolicy:
+        return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
+
+
+class PolicySelector:
+    """All policies of a configuration, each compiled once."""
+
+    def __init__(self, config: Config, clients: Mapping[str, Client]) -> None:
+        self._config = config
+        self._clients = clients
+        self._compiled: dict[tuple[str, str], CompiledPolicy] = {}
+        self._cached = lru_cache(maxsize=CACHED_SELECTIONS_MAX)(self._select)
+
+    def select(self, occasion: Occasion) -> PolicyChoice:
+        is_short = len(occasion.model) + len(occasion.tag) <= CACHED_CHARS_MAX
+        return self._cached(occasion) if is_short else self._select(occasion)
+
+    @property
+    def cached_count(self) -> int:
+        return self._cached.cache_info().currsize
+
+    def _select(self, occasion: Occasion) -> PolicyChoice:
+        return PolicyChoice(tuple((choice.rollout, self._compile(choice)) for choice in self._config.choices(occasion)))
+
+    def _compile(self, choice: RolloutChoice) -> CompiledPolicy:
+        key = choice.policy, choice.mode
+        if key not in self._compiled:
+            self._compiled[key] = CompiledPolicy.compile(choice.policy, self._config.policy(*key), self._clients)
+        return self._compiled[key]
+
+
+def rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
+    """A conversation's position between 0 and 100; a request that is none is last."""
+    if request is None:
+        return ALL_PERCENT
+    return int.from_bytes(beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+# Context windows that this worker knows, learned from overflows and probes, and the callers that may teach it.
+#
+# The windows in the store are used for every decision but one. A history so short that the store is not asked may still
+# be too long for a small window; for that case each worker keeps a few windows in memory.
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 """For each kind of what is remembered here: some ten thousand callers with models of ordinary names."""

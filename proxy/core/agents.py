@@ -1,0 +1,329 @@
+"""Conventions of agents: names of their tools, observations in user messages, requests beside the conversation."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Literal
+
+from proxy.core import splice
+from proxy.core.grouping import Pins
+from proxy.core.messages import Message, Request, ToolCall
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+# Tools by name: globs that select them, the kinds of their calls, and the definitions that a request offers.
+
+EXEMPT = ("*skill*", "*todo*", "task", "ask*", "*memory*", "update_plan", "*plan_mode", "exitplanmode", "compact")
+"""Skills carry instructions, todos and plans carry state, questions carry a person's answer."""
+
+PATHS = (
+    *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
+    *("file", "paths", "files", "filepath", "source", "destination"),
+)
+"""Arguments that name files, in the agents' own spellings."""
+COMMANDS = ("command", "cmd", "commands", "script")
+PLANS = ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items")
+IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target")
+"""Arguments that name something still going on."""
+RANGES = ("view_range", "read_range")
+"""Arguments that say from which line to which."""
+LINES = (
+    *(("start_line", "end_line"), ("startLine", "endLine"), ("line_start", "line_end")),
+    ("start_line_one_indexed", "end_line_one_indexed_inclusive"),
+)
+"""The same as two arguments."""
+
+Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Calls of one kind: by globs of the tool's name, one of the arguments they have, and what its `command` is."""
+
+    kind: Kind
+    tools: str
+    by: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+_EDITORS = "*str_replace_editor *str_replace_based_edit_tool *text_editor *file_editor fs_read fs_write"
+_READERS = "read* *read_file* *readfile* *read_text* *read_multiple* *get_file* view* cat open open_file"
+_WRITERS = (
+    "write* *write_file* *writefile* edit* *edit *edit_file* *replace* create* *create_file* *create_or_update* "
+    "insert* *insert* append* save* delete* *delete_file* remove* move* *move_file* rename* *modify* *patch* *diff*"
+)
+_SEEING = ("view", "read", "Line")
+_EDITING = ("create", "str_replace", "insert", "write", "append", "edit", "undo_edit", "delete", "rename")
+
+PATTERNS = (
+    Pattern("silent", "think* *thinking* todoread *todo_read tasklist taskget toolsearch"),
+    Pattern("plan", "*todo* update_plan task_tracker *task_list* *plan_update*", PLANS),
+    Pattern("silent", "*todo* task_tracker"),
+    Pattern("task", "taskcreate", ("subject",)),
+    Pattern("step", "taskupdate", ("taskId",)),
+    Pattern("wait", "*output wait* kill* taskstop write_stdin close_agent send_input", IDS),
+    Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate*"),
+    Pattern("ask", "ask* *_ask_* request_user_input"),
+    Pattern("read", _EDITORS, PATHS, _SEEING),
+    Pattern("change", _EDITORS, PATHS, _EDITING),
+    Pattern("read", _READERS, PATHS),
+    Pattern("change", _WRITERS, PATHS),
+    Pattern("patch", "*patch* *diff*"),
+    Pattern("run", "*", COMMANDS),
+    Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
+    Pattern("change", "edit insert"),
+)
+"""The first that fits says what a call does. A name alone says little (`create_issue`, `modify_order`): most patterns
+ask for an argument as well.
+"""
+
+
+# APIs allow 64 to 128 characters. A client may send a megabyte, and what is remembered by name must stay small.
+_NAME_CHARACTERS = 256
+
+
+def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
+    """The kind of a call with these arguments; `other` where no pattern matches, as for most tools."""
+    for pattern in _patterns_of(tool[:_NAME_CHARACTERS]):
+        fits = not pattern.by or any(values.get(key) for key in pattern.by)
+        if fits and (not pattern.commands or values.get("command") in pattern.commands):
+            return pattern.kind
+    return "other"
+
+
+@lru_cache(maxsize=4_096)
+def _patterns_of(tool: str) -> tuple[Pattern, ...]:
+    """The patterns that match this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
+    name = re.split(r"__|[./:]", tool)[-1]
+    return tuple(pattern for pattern in PATTERNS if matches_any(name, tuple(pattern.tools.split())))
+
+
+def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
+    """True where one of the globs matches this tool."""
+    return _is_listed(tool[:_NAME_CHARACTERS], globs)
+
+
+@lru_cache(maxsize=4_096)
+def _is_listed(tool: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(tool.lower(), glob.lower()) for glob in globs)
+
+
+def without_pruned(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
+    """The tools without the pruned ones, the others byte for byte; never none at all."""
+    if tools is None or not pruned:
+        return tools
+    pieces = [tools[start:stop] for start, stop in splice.elements(tools)]
+    kept = [piece for piece, name in zip(pieces, tool_names(tools), strict=True) if name not in pruned]
+    return b"[" + b",".join(kept) + b"]" if kept and len(kept) < len(pieces) else tools
+
+
+def tool_names(tools: bytes | None) -> list[str]:
+    """The names of the tools on offer, function or custom or legacy."""
+    return [] if tools is None else [_tool_name(definition) for definition in json.loads(tools)]
+
+
+def _tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
+    inner = definition.get(definition.get("type"), definition) if isinstance(definition, dict) else {}
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+# --- observations -----------------------------------------------------------------------------------------------------
+# Observations: messages in the role of a user in which an environment speaks, not a person.
+#
+# Agents without tools run the commands in a model's answer and send the output back as a user message. Patterns find
+# such messages. A pattern can be wrong, and a person's words must never be folded as if they were output, so four
+# limits hold. A message is a person's
+#
+# - before the first answer of the model, - in any history that holds tool calls or results: such an agent sends its
+# output as results, - where it holds a pin, - where words stand beside the output: after a closing `</output>`, or in a
+# `<feedback>` of their own.
+
+OBSERVATIONS = (
+    r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
+    r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
+    r"\nbash-\$\s*$",
+    r"^\s*I ran this command:\n",
+    r"^\[\w+(?: for '[^\n]*')?\] Result:",
+)
+NO_PINS = Pins()
+MOST_CHARACTERS = 1_000
+"""What a pattern sees of a message: its first and its last characters. A search may take the square of this."""
+MAX_LOOPS = 2
+_LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
+_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
+_OPENING_TAG = re.compile(r"\s*<(\w+)>")
+# Where agents that know tools by text only put what a person answered to a result.
+_USER_TAGS = re.compile(r"^<(?:feedback|answer|user_message)>$", re.MULTILINE)
+_NUMBER = re.compile(r"\d+")
+
+
+def find_pattern_fault(pattern: str) -> str | None:
+    """The fault of a pattern for observations, or None: patterns that could be slow are refused."""
+    if _RISKY.search(pattern):
+        return "a pattern for observations may not repeat a group, look around or refer back: it could be made slow"
+    loops = len(_LOOPS.findall(pattern))
+    if loops > MAX_LOOPS or (loops == MAX_LOOPS and not pattern.startswith("^")):
+        return "a pattern for observations may hold one of * + {n,}, or two where it begins with ^: more could be slow"
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+@lru_cache(maxsize=1_024)
+def _compile(pattern: str) -> re.Pattern[str] | None:
+    """The compiled pattern; None for one that is refused (configuration reports it, here it matches nothing)."""
+    return None if find_pattern_fault(pattern) else re.compile(pattern)
+
+
+def is_text_style(body: Iterable[Message]) -> bool:
+    """True where a history holds no tool call and no result, so that output can only be in user messages."""
+    return not any(message.is_result or message.calls for message in body)
+
+
+def mark_observations(
+    body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
+) -> tuple[Message, ...]:
+    """The same messages, with `observed` set where an environment speaks in the role of a user.
+
+    `text_style`: a block stands that was made before the first tool call. What stands before that call is read as it
+    was read then, or the messages that were forwarded already would change.
+    """
+    if not patterns or not (text_style or is_text_style(body)):
+        return body
+    answered = False
+    reminders = set[str]()
+    marked: list[Message] = []
+    for place, message in enumerate(body):
+        if message.is_result or message.calls:
+            marked += body[place:]
+            break
+        is_candidate = answered and message.role == "user"
+        is_output = is_candidate and _is_output(message.text, patterns, pins, reminders)
+        marked.append(replace(message, observed=True) if is_output else message)
+        answered = answered or message.role == "assistant"
+    return tuple(marked)
+
+
+def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[str]) -> bool:
+    """True where a message is output and nothing else.
+
+    `reminders` are words that stood beside earlier outputs. The first time they may be a person's. Words that come
+    again with every output are a reminder that the client adds ("3 steps left"), and keep nothing.
+    """
+    ends = text if len(text) <= 2 * MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n{text[-MOST_CHARACTERS:]}"
+    rules = filter(None, map(_compile, patterns))
+    if not any(rule.search(ends) for rule in rules) or pins.stand_in(text) or _USER_TAGS.search(text):
+        return False
+    beside = _NUMBER.sub("", words_beside_output(text))
+    is_reminder = beside in reminders
+    reminders.add(beside)
+    return not beside or is_reminder
+
+
+def words_beside_output(text: str) -> str:
+    """The text after the elements that a message begins with; empty where it begins with none."""
+    end = 0
+    while opening := _OPENING_TAG.match(text, end):
+        closing = f"</{opening[1]}>"
+        stop = text.find(closing, opening.end())
+        if stop < 0:
+            break
+        end = stop + len(closing)
+    return text[end:].strip() if end else ""
+
+
+# --- asides -----------------------------------------------------------------------------------------------------------
+# Compaction commands inside a conversation, and side requests that clients make about the conversation.
+#
+# `/compact` as the last message is meant for this proxy, where a person wrote it: a file may say that too, and an agent
+# without tools sends what it read as a user message. A call of an offered tool named `Compact` is a request by the
+# model. And a client that summarises a conversation by itself, or gives it a title, sends the whole history once more
+# with another question at its end (an *aside*): the standing block applies to that too, but no new one is made for it.
+
+_TALK = "(?:conversation|session|transcript|chat|context|discussion)"
+ASIDES = (
+    rf"(?i)summar[^\n]{{0,160}}\b(?:this|our|the above|the entire|the whole|partial|current|chat) {_TALK}\b",
+    rf"(?i)summar[^\n]{{0,160}}\b{_TALK}(?: history)?(?: so far| above| until now| to date|[.,:;!?\n]|$)",
+    r"(?i)\btitle\b[^\n]{0,80}\b(?:conversation|session|chat|thread)\b",
+    r"(?i)\bname (?:for|of|to)? ?(?:this|our|the) (?:conversation|session|chat|thread)\b",
+    r"(?i)\bcompact[^\n]{0,80}\b(?:(?:this|our) (?:context|history)|(?:this|our|the) (?:conversation|chat|session))\b",
+    r"(?i)context (?:checkpoint|compaction)",
+    r"(?i)\b(?:prompt|handoff|handover)\b[^\n]{0,80}\b(?:this|our|the) (?:conversation|session|chat)\b",
+    r"(?i)<state_snapshot>",
+    r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
+)
+COMPACT = "compact"
+_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z")
+_TRACES = (b'"/compact', b'"Compact"', b'"compact"')
+_END_CHARACTERS = 2_000
+_MOSTLY_OUTPUT_RATIO = 3
+# How agents that know tools by text only ask for one: a block of shell or Python, an action, an element.
+_RUNS_SOMETHING = re.compile(
+    r"^\s{0,8}```(?:bash|sh|shell|console|python|tool_code|execute)\b|^\s{0,8}(?:Action|Command|Tool)\s{0,4}:"
+    r"|^\s{0,8}<(?:execute|function|tool|invoke|command|action|bash|run|read|write|edit|search|list|ls|use)\w{0,40}[\s=>]",
+    re.MULTILINE,
+)
+
+
+def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
+    """The focus of a `/compact` that ends the history and is a person's own; None where there is none.
+
+    `observations`: the patterns by which output is known in the role of a user.
+    """
+    last = request.messages[-1]
+    found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _END_CHARACTERS else None
+    return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
+
+
+def find_compact_call(request: Request) -> str | None:
+    """The focus of a call of `Compact` in the newest answer of the model, where the client offers such a tool."""
+    newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
+    calls = newest.calls if newest is not None else ()
+    focus = next((_focus(call) for call in calls if call.name.lower() == COMPACT), None)
+    is_offered = focus is not None and any(name.lower() == COMPACT for name in tool_names(request.tools))
+    return focus if is_offered else None
+
+
+def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
+    """True where the last message, in the role of a user, may be output of an environment.
+
+    Where tools are called, their output comes as results. Without tools it may be if it matches a pattern, if the
+    answer before it holds something to be run, or if what the user says outweighs what the model says by far: then it
+    is an agent that sends what it read, and not a person who chats.
+    """
+    if not is_text_style(body):
+        return False
+    if mark_observations(body, observations)[-1].observed:
+        return True
+    answers = [message for message in body if message.role == "assistant"]
+    if not answers:
+        return False
+    first = next(place for place, message in enumerate(body) if message.role == "assistant")
+    heard = sum(len(message.content) for message in body[first:-1] if message.role == "user")
+    said = sum(len(message.content) for message in answers)
+    is_fed = heard > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * said)
+    return is_fed or _RUNS_SOMETHING.search(answers[-1].text) is not None
+
+
+def was_asked(request: Request) -> bool:
+    """True where the history holds a request for compaction: then a block may stand, however short it is."""
+    return any(trace in request.source for trace in _TRACES)
+
+
+def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
+    """True where the last message is a question about the conversation itself."""
+    if not body or not body[-1].is_user:
+        return False
+    text = body[-1].text
+    ends = text if len(text) <= 2 * _END_CHARACTERS else f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
+    return any(re.search(pattern, ends) for pattern in patterns)
+
+
+def _focus(call: ToolCall) -> str:
+    focus = call.named.get("focus")
+    return focus if isinstance(focus, str) else ""

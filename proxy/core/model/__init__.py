@@ -1,1 +1,0 @@
-"""Values of a conversation: messages with their bytes kept, groups and turns, splicing, identity."""

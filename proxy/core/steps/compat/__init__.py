@@ -1,1 +1,0 @@
-"""Steps that no default policy uses: they reproduce the designs which the shipped policies are named after."""

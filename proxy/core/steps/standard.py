@@ -1,0 +1,618 @@
+"""The steps that shorten a history in the default policy, each a frozen dataclass."""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proxy.core import placeholder, splice
+from proxy.core.agents import EXEMPT, matches_any, meaning
+from proxy.core.fold import Stretch, fold_stretches, kept_words
+from proxy.core.ledger import ledger
+from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments
+from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.core.placeholder import Outlines, rows, texts_of
+
+# --- clip output ------------------------------------------------------------------------------------------------------
+# Clip a huge result when it arrives: its head and its tail stay, the middle is named.
+#
+# What is clipped on arrival was in no cache yet, so it never costs a rewrite. But an agent that cannot see what it just
+# asked for asks again. So only what is far beyond the ordinary is clipped: more than `over` bytes, and more than
+# `share` of the window.
+
+LARGEST_SHARE = 0.5
+"""A result never takes more than this share of the usable window."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipOutput:
+    """Keep the head and the tail of an oversize result."""
+
+    name: ClassVar[str] = "clip_output"
+
+    over: int = 20_000
+    """Results up to this many bytes stay whole."""
+    share: float = 0.1
+    """So do those up to this share of the usable window (at four bytes a token), where the window is known."""
+    lines: int = 0
+    """Cut to this many lines instead (0: by bytes)."""
+    tail: float = 0.3
+    """The share of what stays that is taken from the end."""
+    outline: float = 0.3
+    """The share of what stays that is taken from between them: lines with names that stand in neither."""
+    exempt: tuple[str, ...] = ()
+    """Tools whose results stay whole (globs)."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._huge(message, draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        if not self.reach(draft):
+            return draft
+        return draft.rewrite(lambda message, call: self._clip(message, call, draft))
+
+    def _limit(self, draft: Draft) -> int:
+        if draft.window is None:
+            return self.over
+        limit = max(self.over, int(BYTES_PER_TOKEN * self.share * draft.window))
+        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
+        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * draft.window))
+
+    def _huge(self, message: Message, draft: Draft) -> bool:
+        return (
+            message.is_bulk and not message.literal and len(message.content) > (0 if self.lines else self._limit(draft))
+        )
+
+    def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
+        if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
+            return message
+        text = message.text
+        head, tail = self._by_lines(text) if self.lines else self._by_bytes(text, self._limit(draft))
+        cut = text[head : len(text) - tail]
+        if not cut:
+            return message
+        end = text[len(text) - tail :]
+        outlines = Outlines(1, 0 if self.lines else int(self._limit(draft) * self.outline), 0)
+        outlines.keep((text[:head], end))
+        lines = "".join(f"\n{line}" for line in outlines.of(cut)[0])
+        told = f"\n[… {rows(cut)}, {len(cut):,} characters left out here"
+        told += f"; some of them:{lines}\n… end of what was left out]\n" if lines else " …]\n"
+        return message.with_text(text[:head] + told + end, self.name)
+
+    def _by_bytes(self, text: str, limit: int) -> tuple[int, int]:
+        """How many characters stay at the head and at the tail, cut at the ends of lines where these are near."""
+        room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
+        if len(text) <= room:
+            return len(text), 0
+        tail = int(room * self.tail)
+        head = room - tail - int(room * self.outline)
+        line_end, line_start = text.rfind("\n", 0, head), text.find("\n", len(text) - tail)
+        head = line_end if line_end > head * 0.8 else head
+        return head, len(text) - line_start - 1 if 0 <= line_start < len(text) - tail * 0.8 else tail
+
+    def _by_lines(self, text: str) -> tuple[int, int]:
+        split = text.split("\n")
+        if len(split) <= self.lines:
+            return len(text), 0
+        tail = int(self.lines * self.tail)
+        head = "\n".join(split[: self.lines - tail])
+        return len(head), len("\n".join(split[len(split) - tail :])) if tail else 0
+
+
+# --- clear results ----------------------------------------------------------------------------------------------------
+# Clear old tool results: the call stays, and its result becomes one line about it and a few of its own lines.
+#
+# Results are two thirds of an agent's history, and most are never looked at again. What an agent looks for later is
+# mostly in the lines that stay (see `outline`).
+
+TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
+REPEATED = "dedup_arrivals"
+A_LOOK = {"path": ".", "command": "view"}
+
+Answer = tuple[Message, ToolCall | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearResults:
+    """Replace old tool results by an outline."""
+
+    name: ClassVar[str] = "clear_results"
+
+    over: int = 200
+    """Results up to this many bytes stay."""
+    keep_recent: int = 0
+    """How many of the newest results stay, besides what the policy keeps anyway."""
+    keep_failed: int = 0
+    """How many of the newest failures stay whole. When one goes later, what was cached behind it is written anew."""
+    exempt: tuple[str, ...] = EXEMPT
+    """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
+    outline: float = 0.24
+    """At most this share of a file that was read, or of a failure, stays as lines; a quarter of that of the rest."""
+    outline_bytes: int = 8_000
+    """At most this many bytes of them."""
+    names: int = 12
+    """How many names are listed for which no line had room."""
+    template: str = TEMPLATE
+    """What stands for the result; see `placeholder`."""
+
+    def reach(self, draft: Draft) -> int:
+        old = self._old(draft)
+        return int(sum(draft.count(message.raw) * (1 - self.outline * part(call)) for message, call in old))
+
+    def __call__(self, draft: Draft) -> Draft:
+        old = self._old(draft)
+        failed = [message for message, _ in old if self.keep_failed and placeholder.has_failed(message.text)]
+        spared = {id(message) for message in failed[-self.keep_failed :]} if self.keep_failed else set()
+        chosen = [pair for pair in old if id(pair[0]) not in spared]
+        if not chosen:
+            return draft
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        shorter = outline_results(chosen, draft, outlines, self.template, self.name)
+        first = {message.content: message.start for message, _ in reversed(chosen)}
+        return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._clear_pointer(message, draft, first))
+
+    def _old(self, draft: Draft) -> list[Answer]:
+        results = [pair for pair in draft.pair_with_calls() if pair[0].is_result]
+        return [
+            (message, call)
+            for message, call in results[: len(results) - self.keep_recent]
+            if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
+        ]
+
+    def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
+        """Rewrite a pointer whose copy is cleared now, so that the agent does not look for it."""
+        copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
+        return message if copy is None else message.with_text(f"[Cleared too: the same as #{copy} was.]", self.name)
+
+
+def part(call: ToolCall | None) -> float:
+    """The share of an outline for a result: an edit quotes what was read, seldom what a command has printed."""
+    return 1.0 if call is None or _reads(call.name) else 0.25
+
+
+def _reads(tool: str) -> bool:
+    """True where a call of this tool reads a file."""
+    return meaning(tool, A_LOOK) == "read"
+
+
+def foldable(message: Message, draft: Draft, over: int) -> bool:
+    """True where a message is large enough, and was not folded before."""
+    return message.made in ("", "clip_output") and len(message.content) > over and draft.free(message)
+
+
+def outline_results(
+    chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template: str, made: str
+) -> dict[int, Message]:
+    """Each chosen message with its outline instead, the newest first to keep a line; by the identity of the old one."""
+    chosen = list(chosen)
+    gone = {id(message) for message, _ in chosen}
+    outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))
+    shorter = {}
+    for message, call in reversed(chosen):
+        text = message.text
+        lines, names = outlines.of(text, 1.0 if placeholder.has_failed(text) else part(call))
+        words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
+        shorter[id(message)] = message.with_text(words, made)
+    return shorter
+
+
+# --- clear observations -----------------------------------------------------------------------------------------------
+# Fold old observations of agents that have no tools: their results come as user messages, known by patterns.
+
+OBSERVATION_TEMPLATE = "Observation: [cleared: {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ClearObservations:
+    """Replace old observations in user messages by an outline."""
+
+    name: ClassVar[str] = "clear_observations"
+
+    over: int = 200
+    """Observations up to this many bytes stay."""
+    keep_recent: int = 0
+    """How many of the newest observations stay, besides what the policy keeps anyway."""
+    outline: float = 0.2
+    """At most this share of an observation stays as lines of its own."""
+    outline_bytes: int = 8_000
+    """At most this many bytes of them."""
+    names: int = 12
+    """How many names are listed for which no line had room."""
+    template: str = OBSERVATION_TEMPLATE
+    """What stands for the observation; see `placeholder`."""
+
+    def reach(self, draft: Draft) -> int:
+        return int(sum(draft.count(message.raw) for message, _ in self._old(draft)) * (1 - self.outline))
+
+    def __call__(self, draft: Draft) -> Draft:
+        old = self._old(draft)
+        if not old:
+            return draft
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        return draft.exchange(outline_results(old, draft, outlines, self.template, self.name))
+
+    def _old(self, draft: Draft) -> list[Answer]:
+        seen = [message for message in draft.middle if message.observed]
+        old = seen[: len(seen) - self.keep_recent]
+        return [(message, None) for message in old if foldable(message, draft, self.over)]
+
+
+# --- clear arguments --------------------------------------------------------------------------------------------------
+# Clear the large arguments of old calls: what was written into a file is in the file.
+#
+# Only long texts inside the arguments go, down to an outline; they stay valid JSON with the same keys, and short values
+# (paths, names, numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message
+# that carries a signature.
+
+
+@dataclass(frozen=True, slots=True)
+class ClearArguments:
+    """Replace long texts in the arguments of old calls by an outline."""
+
+    name: ClassVar[str] = "clear_arguments"
+
+    over: int = 200
+    """Texts up to this many characters stay."""
+    exempt: tuple[str, ...] = EXEMPT
+    """Tools whose arguments always stay (globs, case ignored)."""
+    outline: float = 0.2
+    """At most this share of a text stays as lines of its own."""
+    outline_bytes: int = 8_000
+    """At most this many bytes of them."""
+    names: int = 12
+    """How many names are listed for which no line had room."""
+
+    def reach(self, draft: Draft) -> int:
+        return int(sum(draft.count(message.raw) for message in self._old(draft)) * (1 - self.outline))
+
+    def __call__(self, draft: Draft) -> Draft:
+        old = self._old(draft)
+        shorter = self.shorten(old, draft, self._may_clear) if old else {}
+        return draft.exchange(shorter)
+
+    def shorten(self, old: list[Message], draft: Draft, meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
+        """These messages with long texts folded in the calls that `meant` selects; by the id() of the old ones."""
+        gone = {id(message) for message in old}
+        outlines = Outlines(self.outline, self.outline_bytes, self.names)
+        outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))
+        outlines.keep(message.text for message in old)
+        return {
+            id(message): with_arguments(
+                message,
+                lambda call: self._outline_arguments(call, outlines) if meant(call) else call.arguments,
+                self.name,
+            )
+            for message in reversed(old)
+        }
+
+    def _old(self, draft: Draft) -> list[Message]:
+        return [
+            message
+            for message in draft.middle
+            if any(map(self._may_clear, message.calls))
+            and message.made in ("", "strip_reasoning")
+            and draft.free(message)
+            and not message.signed
+        ]
+
+    def _may_clear(self, call: ToolCall) -> bool:
+        return len(call.arguments) > self.over and not matches_any(call.name, self.exempt)
+
+    def _outline_arguments(self, call: ToolCall, outlines: Outlines) -> str:
+        if call.kind == "custom":
+            return self._text(call.arguments, outlines)
+        if not call.named:
+            return call.arguments
+        return json.dumps(self._value(call.named, outlines), ensure_ascii=False)
+
+    def _value(self, value: Any, outlines: Outlines) -> Any:  # noqa: ANN401 - JSON
+        if isinstance(value, str):
+            return self._text(value, outlines)
+        if isinstance(value, list):
+            return [self._value(each, outlines) for each in value]
+        if isinstance(value, dict):
+            return {key: self._value(each, outlines) for key, each in value.items()}
+        return value
+
+    def _text(self, text: str, outlines: Outlines) -> str:
+        if len(text) <= self.over:
+            outlines.keep((text,))
+            return text
+        lines, names = outlines.of(text)
+        told = f" Names: {', '.join(names)}." if names else ""
+        rest = "".join(f"\n{line}" for line in lines)
+        folded = f"[Sent whole, cleared here: {rows(text)}, {len(text):,} characters.{told}]{rest}"
+        return min(text, folded, key=len)
+
+
+# --- dedup ------------------------------------------------------------------------------------------------------------
+# Remove repeated results.
+#
+# Agents read the same file again and again. A result that stands further up already, word for word, becomes a pointer
+# to its first copy when it arrives: nothing that was forwarded changes, so the upstream's cache holds (`DedupArrivals`,
+# an always-step). When a block is made anyway, an old result can go as well that a later call has made obsolete
+# (`DedupOld`): the same call again, or one that covers it, as the policy declares (a read of lines 1-200 makes an
+# earlier one of lines 20-40 obsolete).
+
+Subsumption = tuple[str, str, str, str, str]
+"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none."""
+
+READS: tuple[Subsumption, ...] = (
+    ("read", "file_path", "offset", "", "limit"),
+    ("read_file", "path", "start_line", "end_line", ""),
+    ("fs_read_file", "path", "start_line", "end_line", ""),
+    ("view*", "path", "", "", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DedupArrivals:
+    """Point a result that repeats an earlier one, word for word, back to it."""
+
+    name: ClassVar[str] = "dedup_arrivals"
+
+    over: int = 500
+    """Results up to this many bytes are left as they are."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._long(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        if not self.reach(draft):
+            return draft
+        first: dict[bytes, tuple[Message, ToolCall | None]] = {}
+        for message in draft.before:
+            if self._long(message):
+                first.setdefault(message.content, (message, None))
+
+        def point(message: Message, call: ToolCall | None) -> Message:
+            if not self._long(message):
+                return message
+            earlier, by = first.setdefault(message.content, (message, call))
+            return message if earlier is message else message.with_text(_pointer(earlier, by or call), self.name)
+
+        return draft.rewrite(point)
+
+    def _long(self, message: Message) -> bool:
+        return message.is_result and not message.literal and len(message.content) > self.over
+
+
+@dataclass(frozen=True, slots=True)
+class DedupOld:
+    """Replace an old result that a later call has made obsolete by a line that says so."""
+
+    name: ClassVar[str] = "dedup_old"
+
+    over: int = 200
+    """Results up to this many bytes stay."""
+    exempt: tuple[str, ...] = EXEMPT
+    """Tools whose results always stay (globs, case ignored)."""
+    subsumes: tuple[Subsumption, ...] = READS
+    """Which arguments say what a call covers; see `Subsumption`."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(
+            draft.count(message.raw)
+            for message, call in draft.pair_with_calls()
+            if self._may_clear(message, call, draft)
+        )
+
+    def __call__(self, draft: Draft) -> Draft:
+        later = _Later(self.subsumes)
+        for message in draft.after:
+            for newer in message.calls:
+                later.covers(newer)
+        shorter: dict[int, Message] = {}
+        for message, call in reversed(draft.pair_with_calls()):
+            if call is None or message.made == DedupArrivals.name:  # a pointer back makes nothing obsolete
+                continue
+            if later.covers(call) and self._may_clear(message, call, draft):
+                told = f"[Cleared: {_render_call(call)} was asked for again later; the newer result counts.]"
+                shorter[id(message)] = message.with_text(told, self.name)
+        return draft.exchange(shorter)
+
+    def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
+        if call is None or message.made not in ("", "clip_output") or not draft.free(message):
+            return False
+        return len(message.content) > self.over and not matches_any(call.name, self.exempt)
+
+
+class _Later:
+    """The later calls, seen so far going backwards: `covers` tells whether they cover a call, and adds it."""
+
+    def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
+        self._subsumes = subsumes
+        self._same: set[tuple[str, str]] = set()
+        self._ranges: dict[tuple[str, str], _Ranges] = {}
+
+    def covers(self, call: ToolCall) -> bool:
+        exact = (call.name, call.arguments)
+        covered = exact in self._same
+        self._same.add(exact)
+        extent = self._extent(call)
+        if extent is None:
+            return covered
+        path, start, stop = extent
+        return self._ranges.setdefault((call.name, path), _Ranges()).add(start, stop) or covered
+
+    def _extent(self, call: ToolCall) -> tuple[str, float, float] | None:
+        """The path and lines that a call asks for; all lines, where it names none."""
+        declared = next((each for each in self._subsumes if matches_any(call.name, each[:1])), None)
+        named = call.named if declared else {}
+        if declared is None or not isinstance(named.get(declared[1]), str):
+            return None
+        _, path, first, last, count = declared
+        start, end = _number(named.get(first), 0.0), float("inf")
+        return named[path], start, min(_number(named.get(last), end), start + _number(named.get(count), end))
+
+
+class _Ranges:
+    """Ranges of lines of one file, those left out that lie within another: by their starts, and so by their ends too.
+
+    Thousands of calls may name one file, and each of them asks whether it is covered.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._stops: list[float] = []
+
+    def add(self, start: float, stop: float) -> bool:
+        """Add a range; tell whether one of the earlier ranges covers it."""
+        place = bisect_right(self._starts, start)
+        if place and self._stops[place - 1] >= stop:
+            return True
+        first = bisect_left(self._starts, start)
+        last = max(first, bisect_right(self._stops, stop))
+        self._starts[first:last] = [start]
+        self._stops[first:last] = [stop]
+        return False
+
+
+def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def _pointer(earlier: Message, call: ToolCall | None) -> str:
+    of = f" of {_render_call(call)}" if call else ""
+    return f"[Word for word the same as the earlier result #{earlier.start}{of}.]"
+
+
+def _render_call(call: ToolCall) -> str:
+    return f"{call.name}({placeholder.argument(call)})"
+
+
+# --- strip reasoning --------------------------------------------------------------------------------------------------
+# Take old reasoning out of assistant messages, whole and never in part.
+#
+# What a model thought is rarely needed once it has acted. But reasoning is delicate: a signature covers every letter of
+# it, and some upstreams demand the reasoning of a turn with tool calls back. So it goes as whole members or not at all,
+# signed messages stay unless the policy says that this upstream takes them without, and reasoning beside calls stays by
+# default.
+
+
+@dataclass(frozen=True, slots=True)
+class StripReasoning:
+    """Remove the reasoning of old assistant messages."""
+
+    name: ClassVar[str] = "strip_reasoning"
+
+    members: tuple[str, ...] = ("reasoning_content", "reasoning", "reasoning_details")
+    """Keys of a message that hold its reasoning."""
+    parts: tuple[str, ...] = ("thinking", "reasoning")
+    """Types of content parts that hold it."""
+    with_calls: bool = False
+    """Also from messages with tool calls; some upstreams demand these back."""
+    signed: bool = False
+    """Also where it is signed or encrypted; it goes whole."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._has_reasoning(message, draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        return draft.rewrite(
+            lambda message, _: self._strip(message) if self._has_reasoning(message, draft) else message
+        )
+
+    def _has_reasoning(self, message: Message, draft: Draft) -> bool:
+        return (
+            message.role == "assistant"
+            and message.made in ("", "clear_arguments")
+            and draft.free(message)
+            and (self.with_calls or not message.calls)
+            and (self.signed or not message.signed)
+            and any(f'"{word}"'.encode() in message.raw for word in (*self.members, *self.parts))
+        )
+
+    def _strip(self, message: Message) -> Message:
+        raw = splice.without(message.raw, frozenset(self.members))
+        content = splice.member(raw, "content")
+        if content is not None and raw[content.start : content.start + 1] == b"[":
+            raw = self._without_parts(raw, content)
+        empty = content is None and not message.calls
+        return message if empty or raw == message.raw else literal(raw, message.start, message.stop, self.name)
+
+    def _without_parts(self, raw: bytes, content: splice.Member) -> bytes:
+        """The message without parts that hold reasoning; unchanged where nothing else would be left."""
+        parts = [raw[start:stop] for start, stop in splice.elements(raw, content.start)]
+        kept = [part for part in parts if kind_of(part) not in self.parts]
+        if not kept or len(kept) == len(parts):
+            return raw
+        return splice.replace_bytes(raw, content.start, content.stop, b"[" + b", ".join(kept) + b"]")
+
+
+# --- drop middle ------------------------------------------------------------------------------------------------------
+# Drop everything between the beginning and what is kept: the last resort that needs no model.
+#
+# The user's own words stay verbatim (they are a few per cent of any history), the first and then the newest up to a
+# budget; each stretch between them becomes a note with the ledger of what was done there.
+
+LEAST_LEDGER_BYTES = 400
+# What a note may take of the goal. In windows of 16,000 tokens and more the settings are the lower bound.
+LEDGER_SHARE = 0.25
+OUTLINE_SHARE = 0.2
+TOKENS_PER_LISTED_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DropMiddle:
+    """Replace the middle by the user's own words and a ledger of what was done."""
+
+    name: ClassVar[str] = "drop_middle"
+
+    user_tokens: int = 20_000
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest."""
+    ledger: int = 6_000
+    """Bytes of ledger in all."""
+    outline: int = 6_000
+    """Bytes of dropped lines that stay, because they hold names that stand nowhere else."""
+    names: int = 60
+    """How many names are listed for which no line had room."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        kept = kept_words(draft, self.user_tokens)
+        budgets = self._budgets(draft)
+        gone = {id(message) for message in draft.middle} - kept
+        standing = set[str]()
+        Outlines(1, 0, 0, standing).keep(
+            text for message in draft.view if id(message) not in gone for text in texts_of(message)
+        )
+        return fold_stretches(
+            draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, standing)
+        )
+
+    def _budgets(self, draft: Draft) -> "_Budgets":
+        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+        if draft.bare:
+            return _Budgets(ledger_bytes // 2, 0, 0)
+        names = self.names if draft.goal is None else min(self.names, draft.goal // TOKENS_PER_LISTED_NAME)
+        return _Budgets(ledger_bytes, draft.bytes_within(OUTLINE_SHARE, self.outline), names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Budgets:
+    """The budgets of all notes of one fold."""
+
+    ledger_bytes: int
+    outline_bytes: int
+    names: int
+
+
+def _render(stretch: Stretch, share: float, budgets: _Budgets, standing: set[str]) -> str:
+    """The ledger of a stretch and a few of its lines, within its share of the budgets."""
+    least = min(LEAST_LEDGER_BYTES, budgets.ledger_bytes)
+    facts = ledger(stretch.origin, max(least, int(budgets.ledger_bytes * share)))
+    outlines = Outlines(1, int(budgets.outline_bytes * share), int(budgets.names * share), standing)
+    outlines.keep((facts,))
+    lines, names = outlines.of("\n".join(text for message in stretch.origin for text in texts_of(message)))
+    return "\n".join(
+        (
+            facts,
+            # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.
+            *(("Some of the lines:", *(f"| {line}" for line in lines)) if lines else ()),
+            *((f"Names: {', '.join(names)}",) if names else ()),
+        )
+    )

@@ -1,1 +1,0 @@
-"""Summaries by a model: the question (`question`, `retelling`), the answer's check (`verdict`), its use (`summary`)."""

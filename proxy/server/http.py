@@ -1,0 +1,505 @@
+"""The HTTP server: a connection, a request of a client, the delivery of its answer, and which handler serves a path."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from os import urandom
+from time import perf_counter
+from typing import Any
+
+from aiohttp import HttpVersion11, StreamReader, web, web_protocol
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+
+from proxy import errors, events
+from proxy.admin.app import is_admin
+from proxy.config import Listen
+from proxy.errors import (
+    BadRequest,
+    BodyTimeout,
+    BodyTooLarge,
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    Overloaded,
+    ProxyError,
+    UnsupportedEncoding,
+    UpstreamBroke,
+    UpstreamTimeout,
+)
+from proxy.gateway import Gateway, RelayedAnswer, RequestRecord
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
+from proxy.wire import http, sse
+from proxy.wire.http import Headers, are_text, find
+
+# --- protocol ---------------------------------------------------------------------------------------------------------
+# The HTTP server and its client connections: aiohttp's, but their errors are OpenAI error objects that quote nothing.
+#
+# A request that cannot be parsed never reaches the application. aiohttp's own error page would quote the offending
+# line, which may be the one with the key.
+
+JSON = "application/json"
+# The key under which a request carries the id that it is logged with.
+REQUEST_ID = web.RequestKey("request_id", str)
+
+
+def new_request_id() -> str:
+    return f"cp-{urandom(8).hex()}"
+
+
+def error_response(fault: errors.ProxyError, request_id: str) -> web.Response:
+    response = web.Response(status=fault.status, body=errors.to_json(fault, request_id), content_type=JSON)
+    response.headers["Server"] = "compaction-proxy"
+    response.headers["x-request-id"] = request_id
+    for name, value in fault.headers:
+        response.headers[name] = value
+    return response
+
+
+class ClientConnection(web_protocol.RequestHandler):
+    """One connection of a client."""
+
+    __slots__ = ("_emit",)
+
+    def __init__(self, server: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(server, **settings)
+        self._emit = emit
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes to the parser. A body that turns out malformed ends for its reader, too.
+
+        aiohttp would leave the handler waiting for the rest of that body until the client hangs up.
+        """
+        super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo):  # noqa: SLF001
+            body = self._messages[-2][1] if len(self._messages) > 1 else self._current_body()
+            if body is not None and not body.is_eof():
+                body.set_exception(web.RequestPayloadError("malformed request body"))
+
+    def _current_body(self) -> StreamReader | None:
+        return None if self._current_request is None else self._current_request.content
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 (it quotes the request)
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the response has already begun")
+        fault, request_id = _as_proxy_error(exc), request.get(REQUEST_ID) or new_request_id()
+        if fault.status >= errors.Internal.status and exc is not None:
+            self._emit(events.InternalFault(request_id, *events.kind_and_place(exc)))
+        if status < errors.Internal.status:  # the parser's own: the application has not seen this request
+            self._emit(_refusal_event(request_id, fault))
+        response = error_response(fault, request_id)
+        response.force_close()
+        return response
+
+    def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_more: Any) -> None:  # noqa: ANN401
+        if exc_info is not None and not isinstance(
+            exc_info, web.RequestPayloadError
+        ):  # the client's fault, and answered
+            self._emit(events.InternalFault("none", *events.kind_and_place(exc_info)))
+
+
+class HttpServer(web.Server):
+    """The HTTP server: makes a `ClientConnection` for each connection."""
+
+    def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(handler, **settings)
+        self._emit = emit
+
+    def __call__(self) -> ClientConnection:
+        return ClientConnection(self, self._emit, loop=self._loop, **self._kwargs)
+
+
+def _refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
+    now = perf_counter()
+    record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
+    return record.to_event(now)
+
+
+def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
+    match exc:
+        case LineTooLong():
+            return errors.HeadersTooLarge("request line or header longer than 64 KiB")
+        case BadHttpMessage():
+            return errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
+        case _:
+            return errors.Internal("internal error of the proxy: its log says where, by this request id")
+
+
+# --- client request ---------------------------------------------------------------------------------------------------
+# A client's request on its socket, as the gateway uses it: its body is read from it, its answer is sent to it.
+#
+# Everything that a client can get wrong before a call exists is refused here. An answer is delivered chunk by chunk,
+# with heartbeats, and cut off visibly where the upstream broke; it belongs to the gateway, which lends it.
+
+MIB = 1024 * 1024
+_BROKEN_BODY = "malformed request body: it does not match its Content-Length or Transfer-Encoding"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# A body that is read whole must come at this rate at least, `body_silence_seconds` aside: else a few clients that send
+# a byte now and then would hold every place of `max_in_flight`.
+LEAST_BYTES_PER_SECOND = 1024
+
+
+class ClientRequest:
+    """One request of a client. While the worker is draining, its connection is closed after the answer."""
+
+    def __init__(self, request: web.BaseRequest, is_draining: Callable[[], bool]) -> None:
+        self._request = request
+        self._is_draining = is_draining
+        self.method = request.method
+        self.peer = request.remote or ""
+        self.headers: Headers = tuple(request.headers.items())
+        if not are_text(self.headers):
+            raise BadRequest("a request header is not valid UTF-8 (name withheld: it may be a credential)")
+
+    def split_target(self) -> tuple[str, str]:
+        """The path below /v1 in its normal form, and the query as it came."""
+        raw, _, query = self._request.raw_path.partition("#")[0].partition("?")
+        path = http.normal(raw)
+        below = http.below_v1(path) if path else None
+        if below is None:
+            raise NotFound("not found: API paths start with /v1; the proxy itself serves /health and /metrics")
+        return below, query
+
+    async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
+        """The whole body, decompressed; None where there is none."""
+        if not self._expect_body():
+            return None
+        limit = int(limits.max_body_mib * MIB)
+        body = await _read_whole(self._request, limit, limits.body_silence_seconds)
+        record.bytes_in = len(body)
+        encoding = self._request.headers.get("Content-Encoding")
+        return await _decompress(body, encoding, limit) if encoding else body
+
+    def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:
+        """The body as it arrives; None where there is none."""
+        return _stream(self._request, record, limits.body_silence_seconds) if self._expect_body() else None
+
+    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestRecord) -> web.StreamResponse:
+        return await Delivery(self._request, answer, record, limits.heartbeat_seconds).send(last=self._is_draining())
+
+    def _expect_body(self) -> bool:
+        """True if a body follows. A client that waits for `100 Continue` gets it now."""
+        if not self._request.body_exists:
+            return False
+        is_waiting = "100-continue" in self._request.headers.get("Expect", "").lower()
+        # aiohttp leaves `Expect: 100-continue` to the handler.
+        if is_waiting and self._request.transport is not None:
+            self._request.transport.write(_CONTINUE)
+        return True
+
+
+async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: float) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    pieces: list[bytes] = []
+    size, began = 0, perf_counter()
+    try:
+        while piece := await _next_piece(request, silence_seconds):
+            if perf_counter() - began > silence_seconds + (size + len(piece)) / LEAST_BYTES_PER_SECOND:
+                raise _too_slow(silence_seconds)
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+            if request.content.at_eof():
+                break
+    except web.RequestPayloadError:
+        raise BadRequest(_BROKEN_BODY) from None
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _stream(request: web.BaseRequest, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
+    try:
+        while piece := await _next_piece(request, silence_seconds):
+            record.bytes_in += len(piece)
+            yield piece
+    except web.RequestPayloadError:
+        raise BadRequest(_BROKEN_BODY) from None
+
+
+async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes:
+    """The bytes of the body that have arrived since the last piece; empty at its end."""
+    try:
+        async with asyncio.timeout(silence_seconds):
+            return await request.content.readany()
+    except TimeoutError:
+        raise _too_slow(silence_seconds) from None
+
+
+async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    if not http.is_known(encoding):
+        raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
+    try:
+        return await asyncio.to_thread(http.decode, body, encoding, limit)
+    except http.TooLarge:
+        raise _too_large(limit) from None
+    except http.UndecodableBody:
+        raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
+
+
+def _too_slow(silence_seconds: float) -> BodyTimeout:
+    return BodyTimeout(
+        f"the request's body stopped coming for {silence_seconds:g} s, or came at less than 1 KiB a second: send it "
+        "again, or have the proxy's operator raise `listen.body_silence_seconds`",
+        headers=(("connection", "close"),),
+    )
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"the request's body is larger than {limit / MIB:g} MiB (or unpacks to more than its size makes plausible): "
+        "send less, or have the proxy's operator raise `listen.max_body_mib`"
+    )
+
+
+class RelayedStream(web.StreamResponse):
+    """A response with the upstream's headers only: aiohttp would add `Server` and guess a `Content-Type`."""
+
+    async def _prepare_headers(self) -> None:
+        headers = self.headers
+        named, typed = "Server" in headers, "Content-Type" in headers
+        await super()._prepare_headers()
+        if not named:
+            headers.popall("Server", None)
+        if not typed:
+            headers.popall("Content-Type", None)
+
+
+class RelayedBody(RelayedStream):
+    """A response that is no event stream: its headers are sent in one packet with its first bytes."""
+
+    _send_headers_immediately = False
+
+
+class Delivery:
+    """The delivery of one answer to one client."""
+
+    __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
+
+    def __init__(
+        self, request: web.BaseRequest, answer: RelayedAnswer, record: RequestRecord, heartbeat_seconds: float
+    ) -> None:
+        self._request = request
+        self._answer = answer
+        self._record = record
+        self._heartbeat_seconds = heartbeat_seconds
+        self._last_at = 0.0
+        kind = RelayedBody if answer.watch is None else RelayedStream
+        self._response = kind(
+            status=answer.reply.status, reason=answer.reply.reason, headers=_response_headers(request, answer)
+        )
+        record.status = answer.reply.status
+
+    async def send(self, *, last: bool) -> web.StreamResponse:
+        """Send the answer. `last`: close the connection after it, so that the client goes to another worker."""
+        if last:
+            self._response.force_close()
+        try:
+            # Closed here, not by the garbage collector: what listens to the body must hear its end at once.
+            async with aclosing(self._answer.body()) as chunks:
+                await (
+                    self._send_body(chunks)
+                    if self._answer.watch is None
+                    else self._send_stream(chunks, self._answer.watch)
+                )
+        except ConnectionError:
+            self._record.outcome = "client-left"
+        return self._response
+
+    async def _send_body(self, chunks: AsyncGenerator[bytes]) -> None:
+        """Send an answer that is no stream.
+
+        Its first bytes are awaited before its headers are sent: if the upstream fails until then, the client still gets
+        a proper error.
+        """
+        first = await anext(chunks, b"")
+        await self._response.prepare(self._request)
+        await self._relay(chunks, first)
+
+    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> None:
+        await self._response.prepare(self._request)
+        with self._keep_alive(watch):
+            await self._relay(chunks)
+
+    async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes = b"") -> None:
+        record, write = self._record, self._response.write
+        try:
+            if first:
+                record.first_byte_at = perf_counter()
+                record.bytes_out = len(first)
+                await write(first)
+            async for chunk in chunks:
+                self._last_at = perf_counter()
+                record.first_byte_at = record.first_byte_at or self._last_at
+                record.bytes_out += len(chunk)
+                await write(chunk)
+            await self._response.write_eof()
+            record.outcome = "completed"
+        except (UpstreamBroke, UpstreamTimeout):
+            record.outcome = "upstream-broke"
+            # Close without the end of the body: what was written arrives, and no client takes it for a whole answer.
+            if self._request.transport is not None:
+                self._request.transport.close()
+
+    @contextmanager
+    def _keep_alive(self, watch: sse.StreamWatch) -> Iterator[None]:
+        """Send comments between events while the upstream says nothing: one task per stream, no work per chunk."""
+        self._last_at = perf_counter()
+        heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
+        try:
+            yield
+        finally:
+            heartbeats.cancel()
+
+    async def _send_heartbeats(self, watch: sse.StreamWatch) -> None:
+        while True:
+            await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
+            if perf_counter() - self._last_at >= self._heartbeat_seconds:
+                self._last_at = perf_counter()
+                if beat := watch.heartbeat:
+                    with suppress(ConnectionError):  # the relay's next write raises it, too
+                        await self._response.write(beat)
+
+
+def _response_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
+    """The headers of a response. An HTTP/1.0 client is probably nginx, which buffers streams unless told not to."""
+    if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
+        return answer.headers
+    return (*answer.headers, ("X-Accel-Buffering", "no"))
+
+
+# --- app --------------------------------------------------------------------------------------------------------------
+# The application of a worker: which handler serves a path, the limit of requests, one event for each request.
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+# The label of a path in metrics: a closed set, because clients may ask for any path.
+_ROUTES = {
+    f"/v1{path}": f"/v1{path}"
+    for path in (http.CHAT, "/completions", "/embeddings", "/models", "/responses", "/messages")
+}
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class App:
+    """The aiohttp handler for all requests. A reload replaces `gateway`; requests keep the one they began with."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        emit: events.Listener,
+        metrics: Metrics,
+        snapshots: WorkerSnapshots | None,
+        admin: Handler,
+        *,
+        can_keep_originals: Callable[[], bool],
+    ) -> None:
+        self.gateway = gateway
+        self.draining = False
+        self.in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._emit = emit
+        self._metrics = metrics
+        self._snapshots = snapshots
+        self._can_keep_originals = can_keep_originals
+        self._admin = admin
+        self._pages: dict[str, Handler] = {
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+            "/metrics": self._metrics_page,
+        }
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0]
+        if is_admin(path):
+            return await self._admin(request)
+        own = self._pages.get(path)
+        return await (self._answer_api(request) if own is None else self._show_page(own, request))
+
+    async def wait_idle(self) -> None:
+        """Return once no API request is being served."""
+        await self._idle.wait()
+
+    # --- the API -----------------------------------------------------------------------------------------------------
+
+    async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
+        record = RequestRecord(
+            new_request_id(), _method_label(request.method), _route_label(request.raw_path), perf_counter()
+        )
+        request[REQUEST_ID] = record.request_id
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            return await self._serve(request, record)
+        except asyncio.CancelledError:
+            record.outcome = "client-left"
+            raise
+        except ProxyError as fault:
+            record.status = fault.status
+            record.outcome = "refused" if fault.is_refusal else "failed"
+            record.reason = fault.code
+            return error_response(fault, record.request_id)
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
+            if record.outcome == "failed" and not record.status:
+                record.status = Internal.status  # aiohttp's error handler will send this status
+            self._emit(record.to_event(perf_counter()))
+
+    async def _serve(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
+        gateway = self.gateway
+        limit = gateway.config.listen.max_in_flight
+        if limit and self.in_flight > limit:
+            raise Overloaded(
+                f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
+            )
+        return await gateway.serve(ClientRequest(request, lambda: self.draining), record)
+
+    # --- the proxy's own pages ---------------------------------------------------------------------------------------
+
+    async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            return error_response(
+                MethodNotAllowed("method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)),
+                new_request_id(),
+            )
+        return await page(request)
+
+    async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
+        return _json_response(200, {"status": "live"})
+
+    async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
+        """Readiness: 503 while draining. A full disk is reported only, because requests can still be relayed."""
+        checks = {
+            "status": "draining" if self.draining else "ready",
+            "state_writable": os.access(self.gateway.config.state.dir, os.W_OK),
+            "originals_writable": self._can_keep_originals(),
+        }
+        return _json_response(503 if self.draining else 200, checks)
+
+    async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
+        others = await asyncio.to_thread(self._snapshots.read_others) if self._snapshots else ()
+        body = self._metrics.render_page(others)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+def _json_response(status: int, value: object) -> web.Response:
+    return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
+
+
+def _method_label(method: str) -> str:
+    return method if method in _METHODS else "other"
+
+
+def _route_label(raw_path: str) -> str:
+    path = raw_path.partition("?")[0]
+    return _ROUTES.get(path) or ("/v1/*" if path.startswith("/v1/") else "other")

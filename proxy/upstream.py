@@ -1,0 +1,519 @@
+"""Connections to a model's API: connect, send, stream the reply; retry only while nothing was sent.
+
+aiohttp's client, because it costs a third of the alternatives per request and per chunk (docs/decisions/0002). Nothing
+here reads what it carries: bodies are sent as they are, replies come back raw (not decompressed, no redirect followed,
+no cookie kept), and what the library raises becomes one of the errors of `proxy.errors`.
+
+Who owns what: a `Client` owns its connections and closes them after its last lease; the block of `Client.send` owns the
+reply that it lends.
+"""
+
+import asyncio
+import errno
+import os
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Self
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+from yarl import URL
+
+from proxy import events
+from proxy.config import Secret, Upstream
+from proxy.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
+from proxy.lifetime import Lease, Leases
+from proxy.wire import http
+from proxy.wire.http import ANYBODY, Caller, Headers
+
+# --- upstream ---------------------------------------------------------------------------------------------------------
+# Connections to a model's API: connect, send, stream the reply; retry only while nothing was sent.
+#
+# aiohttp's client, because it costs a third of the alternatives per request and per chunk (docs/decisions/0002).
+# Nothing here reads what it carries: bodies are sent as they are, replies come back raw (not decompressed, no redirect
+# followed, no cookie kept), and what the library raises becomes one of the errors of `proxy.errors`.
+#
+# Who owns what: a `Client` owns its connections and closes them after its last lease; the block of `Client.send` owns
+# the reply that it lends. Read `client.py` first.
+#
+#     client.py            the connections to one upstream, sending, and what is sent again
+#     call.py              what a client asked for, and the URL, headers and key that it is sent with
+#     reply.py             a reply whose headers are in, and its idle timeout
+#     transport_errors.py  what aiohttp raises, as errors of this proxy
+
+__all__ = ["Body", "Call", "Client", "Reply"]
+
+# --- call -------------------------------------------------------------------------------------------------------------
+# A call to an upstream: what the client asked for, and the URL, headers and key that it is sent with.
+#
+# Separate from `client.py` because nothing here does I/O: a call and an upstream's settings in, a URL and headers out.
+
+Body = bytes | AsyncIterator[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to forward. `path` is below /v1 and in its normal form."""
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    body: Body
+    caller: Caller = ANYBODY
+    credential: Secret | None = None
+    """The upstream key of the caller's team, in place of the upstream's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """URL, headers and proxy of an upstream: what its settings add to each call, worked out once."""
+
+    settings: Upstream
+    query: str
+    added: CIMultiDict[str]
+    dropped: frozenset[str]
+    proxy: str | None
+
+    @classmethod
+    def of(cls, settings: Upstream) -> "Address":
+        query, proxy = urlencode(settings.query), _proxy_for(settings.base_url)
+        return cls(settings, query, _headers_to_add(settings), _headers_to_drop(settings), proxy)
+
+    def url(self, call: Call, model: str | None) -> URL:
+        base = self.settings.base_url
+        if not call.query:
+            return _plain_url(base, call.path, self.query, model)
+        return _url(base, call.path, f"{call.query}&{self.query}" if self.query else call.query, model)
+
+    def at_server_root(self, call: Call) -> URL:
+        """The URL of a page at the server's root, outside the API's base path."""
+        return URL(self.settings.base_url).origin().with_path(call.path)
+
+    def headers(self, call: Call) -> CIMultiDict[str]:
+        """The headers to send: the client's, without those to drop, and with those of the settings."""
+        headers = CIMultiDict(http.to_upstream(call.headers, without=self.dropped))
+        headers.update(self.added)
+        if call.credential is not None:
+            headers.update(_key_header(self.settings, call.credential))
+        # A body that is streamed keeps its framing: the client's length where it gave one, else chunks.
+        if not isinstance(call.body, bytes) and (length := http.find(call.headers, "content-length")):
+            headers["Content-Length"] = length
+        return headers
+
+
+def _url(base: str, path: str, query: str, model: str | None) -> URL:
+    if "{model}" in base:
+        base = base.replace("{model}", _model_segment(model))
+    return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
+
+
+def _model_segment(model: str | None) -> str:
+    """A model's name as one segment of a path. Dots and slashes in it could lead the configured key elsewhere."""
+    if not model or "/" in model or "\\" in model or not model.strip("."):
+        raise BadRequest(
+            "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must name a "
+            "model without slashes"
+        )
+    return quote(model, safe="", errors="replace")
+
+
+# Cached because parsing a URL costs as much as the rest of the header work, and paths without a query are few.
+_plain_url = lru_cache(maxsize=256)(_url)
+
+
+def _headers_to_add(settings: Upstream) -> CIMultiDict[str]:
+    added = CIMultiDict({"Accept-Encoding": "identity"})
+    for name, value in settings.headers.items():
+        added[name] = value.value if isinstance(value, Secret) else value
+    if settings.key:
+        added.update(_key_header(settings, settings.key))
+    return added
+
+
+def _key_header(settings: Upstream, key: Secret) -> dict[str, str]:
+    bearer = "Bearer " if settings.key_header == "authorization" else ""
+    return {settings.key_header: bearer + key.value}
+
+
+def _headers_to_drop(settings: Upstream) -> frozenset[str]:
+    """Headers of the client that are not sent: with a configured key, all that names the client's own account."""
+    return http.CREDENTIALS | http.ACCOUNTS if settings.key else frozenset()
+
+
+def _proxy_for(url: str) -> str | None:
+    """The HTTP proxy for a URL, from HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+
+
+# --- transport errors -------------------------------------------------------------------------------------------------
+# Transport errors: what aiohttp raises before a reply comes, as an error that says who failed and what to do.
+
+
+def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
+    if isinstance(fault.__cause__, ProxyError):
+        return fault.__cause__  # the client's body broke off while it was being forwarded
+    who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).hostname})'
+    if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
+        return UpstreamUnreachable(_why_unreachable(fault, who))
+    if isinstance(fault, aiohttp.ConnectionTimeoutError):
+        return ConnectTimeout(f"{who} did not accept a connection within {settings.connect_seconds:g} s")
+    if isinstance(fault, TimeoutError):
+        return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
+    if isinstance(fault, aiohttp.ClientResponseError):
+        return UpstreamBroke(f"{who} sent a response that is not HTTP")
+    return UpstreamBroke(f"{who} closed the connection before answering")
+
+
+def _why_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, who: str) -> str:
+    match fault:
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return f"the HTTP proxy in front of {who} refused the connection: check HTTPS_PROXY"
+        case aiohttp.ClientConnectorDNSError():
+            return f"{who}: host name not found: check base_url and DNS"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return f"{who}: TLS failed: {_tls_reason(fault)}"
+        case _:
+            return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}"
+
+
+def _tls_reason(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:
+    cause = fault.certificate_error if isinstance(fault, aiohttp.ClientConnectorCertificateError) else fault.os_error
+    return getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
+
+
+class ConnectTimeout(UpstreamUnreachable):
+    """Connecting took too long. Nothing was sent, so it may be tried again; to the client it is a timeout."""
+
+    status, code = 504, "upstream_timeout"
+
+
+# --- reply ------------------------------------------------------------------------------------------------------------
+# An upstream's reply: its headers are in, its body is read chunk by chunk, and an idle timeout ends it.
+#
+# aiohttp's own `sock_read` serves until the headers are in. After that it would set a timer again for each chunk, a
+# tenth of what a chunk costs; a timer for each reply would still be a thirtieth of what a small request costs. So one
+# timer per upstream looks after all of its replies (`IdleTimeout`).
+
+_CHECK_SECONDS = 1.0
+
+
+class IdleClock:
+    """How long one reply has said nothing.
+
+    `silent_since` is None while a chunk is with the client: a slow client is not the upstream's silence.
+    """
+
+    __slots__ = ("content", "silent_since")
+
+    def __init__(self, content: aiohttp.StreamReader, silent_since: float) -> None:
+        self.content = content
+        self.silent_since: float | None = silent_since
+
+
+class IdleTimeout:
+    """Ends the replies of one upstream that say nothing for too long, at most a second late."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._check_seconds = min(_CHECK_SECONDS, seconds / 4)
+        self._clocks: set[IdleClock] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, response: aiohttp.ClientResponse) -> IdleClock:
+        loop = asyncio.get_running_loop()
+        clock = IdleClock(response.content, loop.time())
+        # A response that came whole with its headers has given its connection back: nothing is waited for.
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None
+            self._clocks.add(clock)
+            self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
+        return clock
+
+    def unwatch(self, clock: IdleClock) -> None:
+        self._clocks.discard(clock)
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        earliest = loop.time() - self._seconds
+        for clock in [one for one in self._clocks if one.silent_since is not None and one.silent_since <= earliest]:
+            self._clocks.discard(clock)
+            clock.content.set_exception(aiohttp.SocketTimeoutError())
+        self._timer = loop.call_later(self._check_seconds, self._check) if self._clocks else None
+
+
+class Reply:
+    """An upstream's reply whose headers are in and whose body is still to come.
+
+    Owned by the block of `Client.send` that lends it, which closes it. Closing does not await anything.
+    """
+
+    __slots__ = (
+        "_idle_timeout",
+        "_is_last",
+        "_name",
+        "_peeked",
+        "_response",
+        "headers",
+        "is_good",
+        "reason",
+        "status",
+    )
+
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        name: str,
+        idle_timeout: IdleTimeout,
+        *,
+        is_last: bool,
+        cross_origin: bool = True,
+    ) -> None:
+        self._response = response
+        self._name = name
+        self._idle_timeout = idle_timeout
+        self._is_last = is_last
+        self._peeked = b""
+        self.status = response.status
+        self.is_good = response.status == HTTPStatus.OK
+        self.reason = _printable(response.reason)
+        self.headers = http.to_client(tuple(response.headers.items()), cross_origin=cross_origin)
+
+    async def peek(self, is_enough: Callable[[bytes], bool]) -> bytes | None:
+        """Read the beginning of the body until it is enough; `chunks` begins with it again.
+
+        None: the body broke off, and `chunks` will raise for the same reason.
+        """
+        read = b""
+        try:
+            async with aclosing(self.chunks()) as chunks:
+                async for chunk in chunks:
+                    read += chunk
+                    if is_enough(read):
+                        break
+        except (UpstreamBroke, UpstreamTimeout):
+            return None
+        finally:
+            self._peeked = read
+        return read
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """The body, chunk by chunk as the socket delivered it."""
+        if self._peeked:
+            yield self._peeked
+        if self._is_last:
+            self._close_connection_after_stream()
+        content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
+        clock = self._idle_timeout.watch(self._response)
+        try:
+            while chunk := await content.readany():
+                clock.silent_since = None
+                yield chunk
+                if content.at_eof():
+                    break
+                clock.silent_since = now()
+        except aiohttp.SocketTimeoutError:
+            raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
+        except (aiohttp.ClientError, OSError):
+            raise UpstreamBroke(f"{who} closed the connection in the middle of its answer") from None
+        finally:
+            self._idle_timeout.unwatch(clock)
+
+    def _close_connection_after_stream(self) -> None:
+        """Keep the connection of a stream out of the pool (`Client` says why)."""
+        connection = self._response.connection
+        kind = http.find(self.headers, "content-type") or ""
+        if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
+            connection.protocol.force_close()
+
+    def close(self) -> None:
+        """Let go of the connection. A reply that was read whole has given it back to the pool already."""
+        self._response.close()
+
+
+def _printable(reason: str | None) -> str:
+    """The reason phrase as it came; one with control characters could not be written again, and is left out."""
+    return reason if reason is not None and (reason.isprintable() or reason.replace("\t", "").isprintable()) else ""
+
+
+# --- client -----------------------------------------------------------------------------------------------------------
+# The client of one upstream: its connections, how a call is sent, and what is sent again.
+
+_ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+# Servers close idle connections, and a request on one that is just closing fails; 15 s is what most clients use.
+_IDLE_SECONDS = 15
+_READ_BUFFER_BYTES = 256 * 1024
+_LINE_LIMIT_BYTES = 64 * 1024
+# A body up to this size is sent in one packet with its headers.
+_ONE_PACKET_BYTES = 16 * 1024
+
+
+class Client:
+    """All connections to one upstream. They are closed after the last lease: `async with` holds one for a sole user.
+
+    Several configurations, the requests that came under them, and calls for summaries may share a client; each holds a
+    lease of its own.
+    """
+
+    def __init__(self, settings: Upstream, emit: events.Listener) -> None:
+        self.settings = settings
+        self._emit = emit
+        self._address = Address.of(settings)
+        self._idle_timeout = IdleTimeout(settings.silence_seconds)
+        self._leases = Leases(self._begin_closing)
+        self._closing: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
+        # Some servers close the connection after a stream without announcing it (llama.cpp's does), and the next
+        # request would fail. So a stream is the last reply on its connection where a new connection is cheap (plain
+        # HTTP), and where this has happened once.
+        self._closes_after_streams = settings.base_url.startswith("http:")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=settings.max_connections, keepalive_timeout=_IDLE_SECONDS, ssl=_tls_context(settings)
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
+            read_bufsize=_READ_BUFFER_BYTES,
+            max_line_size=_LINE_LIMIT_BYTES,
+            max_field_size=_LINE_LIMIT_BYTES,
+        )
+
+    def lease(self) -> Lease:
+        """Keep the connections open until the lease is released."""
+        return self._leases.take()
+
+    async def __aenter__(self) -> Self:
+        self._own_lease = self.lease()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._own_lease.release()
+        await self.wait_closed()
+
+    async def wait_closed(self) -> None:
+        """Return once the last lease is released and all connections are closed."""
+        await self._closed.wait()
+
+    def _begin_closing(self) -> None:
+        self._closing = asyncio.get_running_loop().create_task(self._close())
+
+    async def _close(self) -> None:
+        await self._session.close()
+        self._closed.set()
+
+    @asynccontextmanager
+    async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
+        """Send a call and lend its reply: leaving the block closes it, whatever ends the block.
+
+        A body that is a stream is sent once, without retries. `at_server_root`: the path is outside the API's base
+        path, where some servers have pages of their own.
+        """
+        url = self._address.at_server_root(call) if at_server_root else self._address.url(call, model)
+        headers = self._address.headers(call)
+        # Two owners from here on: the lease keeps the session, the block keeps the reply. A cancellation before the
+        # `try` finds no reply, because aiohttp closes a request that is cancelled, and nothing awaits in between.
+        with self.lease():
+            reply = await self._send_with_retries(call.method, url, headers, call.body)
+            try:
+                yield reply
+            finally:
+                reply.close()
+
+    async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+        """The first reply that the settings do not ask to try again, or the last one."""
+        for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
+            try:
+                reply = await self._send_once(method, url, headers, body)
+            except UpstreamUnreachable as fault:
+                await self._wait_before_retry(fault.code, attempt, 0.1 * attempt)
+                continue
+            wait = self._retry_wait_seconds(reply)
+            if wait is None:
+                return reply
+            reply.close()  # nobody else will: it is not lent yet
+            await self._wait_before_retry(str(reply.status), attempt, wait)
+        return await self._send_once(method, url, headers, body)
+
+    async def _send_once(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
+        try:
+            response = await self._session.request(
+                method,
+                url,
+                headers=headers,
+                skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
+                data=_BytesPayload(body) if isinstance(body, bytes) else body,
+                allow_redirects=False,
+                proxy=self._address.proxy,
+            )
+        except (aiohttp.ClientError, OSError) as fault:
+            self._closes_after_streams = self._closes_after_streams or isinstance(
+                fault, aiohttp.ServerDisconnectedError | ConnectionResetError
+            )
+            raise as_proxy_error(fault, self.settings) from None
+        # With a secret of ours no page of another site may read what it bought, whatever the upstream allows.
+        readable, is_last = not self.settings.holds_secret, self._closes_after_streams
+        return Reply(response, self.settings.name, self._idle_timeout, is_last=is_last, cross_origin=readable)
+
+    def _retry_wait_seconds(self, reply: Reply) -> float | None:
+        """How long to wait before the call is sent again. None: this reply is handed on."""
+        if reply.status not in self.settings.retry_statuses:
+            return None
+        wait = _retry_after_seconds(reply.headers)
+        return wait if wait <= self.settings.retry_wait_seconds else None
+
+    async def _wait_before_retry(self, why: str, attempt: int, seconds: float) -> None:
+        self._emit(events.UpstreamRetried(self.settings.name, why, attempt))
+        await asyncio.sleep(seconds)
+
+
+class _BytesPayload(Payload):
+    """A request body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
+
+    _autoclose = True
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self._size = len(value)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await writer.write(self._value)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
+        """Write the body. Its length is always its own: the client's `Content-Length` is not forwarded."""
+        if self._size is not None and self._size > _ONE_PACKET_BYTES:
+            writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
+        await writer.write(self._value)
+
+
+def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
+    if not (settings.ca_file or settings.client_cert):
+        return True
+    context = ssl.create_default_context(cafile=settings.ca_file)
+    if settings.client_cert:
+        context.load_cert_chain(settings.client_cert)
+    return context
+
+
+def _retry_after_seconds(headers: Headers) -> float:
+    """The wait that a reply asks for, from either header that clients read; infinite for a date or nonsense."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = http.find(headers, name)
+        if value is not None:
+            try:
+                return max(0.0, float(value) * unit)
+            except ValueError:
+                return float("inf")
+    return 0.5
