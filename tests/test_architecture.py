@@ -22,7 +22,7 @@ COLUMNS = (
     {"core"},
     {"wire"},
     {"config", "windows", "events", "errors", "lifetime"},
-    {"tokenizer", "store", "upstream", "request_record"},
+    {"tokenizer", "store", "upstream"},
     {"telemetry"},
     {"access"},
     {"compaction"},
@@ -39,9 +39,9 @@ NOT_CODE = {"__init__", "data", "py.typed"}
 
 # One library, one door (or one family of them).
 DOORS = {
-    "aiohttp": ("server/", "admin/", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
-    "multidict": ("server/", "upstream/"),
-    "yarl": ("upstream/",),
+    "aiohttp": ("server/", "admin/", "upstream.py", "lab/simulated.py", "lab/demo/agent.py"),
+    "multidict": ("server/", "upstream.py"),
+    "yarl": ("upstream.py",),
     "tiktoken": ("tokenizer.py",),
     "pydantic": ("config/",),
     "yaml": ("config/",),
