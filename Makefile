@@ -19,23 +19,23 @@ test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow and not soak" $(ARGS)
 
 fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the proxy, PORT= its upstream's port
-	$(BIN)/python tests/fidelity/run.py --url $(URL) --upstream-port $(or $(PORT),9900)
+	$(BIN)/python -m tests.end_to_end.fidelity.run --url $(URL) --upstream-port $(or $(PORT),9900)
 
 clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
-	$(BIN)/python tests/clients/install.py
-	$(BIN)/pytest -q tests/test_clients.py
+	$(BIN)/python tests/end_to_end/clients/install.py
+	$(BIN)/pytest -q tests/end_to_end/clients/test_clients.py
 
 bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay and nginx, in one run
 	$(BIN)/python bench/relay.py $(ARGS)
 
 agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
-	$(BIN)/python tests/agents/install.py
-	$(BIN)/pytest -q -s tests/test_agents.py
-	cd tests && ../$(BIN)/python -m agents.page
+	$(BIN)/python tests/end_to_end/agents/install.py
+	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py
+	$(BIN)/python -m tests.end_to_end.agents.page
 
 servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and LiteLLM around the proxy
-	$(BIN)/python tests/servers/install.py
-	$(BIN)/pytest -q tests/test_servers.py tests/servers
+	$(BIN)/python tests/end_to_end/servers/install.py
+	$(BIN)/pytest -q tests/end_to_end/servers
 
 scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR: on the conversations there
 	@$(BIN)/python -m proxy replay --all $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz),--sample) $(ARGS)
@@ -47,9 +47,9 @@ economy: scorecard ## the same by its older name
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, every recorded conversation, a fleet in trouble
 	$(BIN)/python bench/soak.py $(ARGS)
-	cd tests && ../$(BIN)/python test_kill.py --points 200
+	$(BIN)/python -m tests.end_to_end.test_kill --points 200
 	$(BIN)/pytest -q -m soak
-	cd tests && ../$(BIN)/python -m fleet --markdown ../docs/fleet.md
+	$(BIN)/python -m tests.end_to_end.fleet --markdown docs/fleet.md
 
 config: $(VENV)/.runs ## write proxy.yaml anew from the code
 	$(BIN)/compaction-proxy check --defaults > proxy.yaml

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from serving import Proxy, serving
-from upstream import Upstream
+
+from tests.support.running_proxy import Proxy, serving
+from tests.support.scripted_upstream import Upstream
 
 # A busy machine is no finding; CI asks for more examples with --hypothesis-profile=ci.
 settings.register_profile("ci", deadline=None, max_examples=450)

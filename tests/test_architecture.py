@@ -8,13 +8,13 @@ import ast
 import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 pytestmark = pytest.mark.xdist_group("architecture")  # the code is read once
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "proxy"
 
 COLUMNS = (

@@ -5,7 +5,6 @@ import ast
 import re
 from importlib import import_module
 from importlib.metadata import distribution
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -15,8 +14,8 @@ from proxy import __version__, errors
 from proxy.cli import COMMANDS
 from proxy.config import Config, as_yaml
 from proxy.telemetry.metrics import PREFIX, Metrics
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 # What stands in code marks: there a name is the name, not a word of English.
@@ -137,6 +136,18 @@ def test_every_link_within_the_project_leads_somewhere(page):
         target = (page.parent / file).resolve() if file else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def linked_pages(page):
+    found = re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+\.md)[^)]*\)", page.read_text(encoding="utf-8"))
+    return {(page.parent / link).resolve() for link in found}
+
+
+def test_every_page_can_be_reached_from_the_readme_in_two_steps():
+    first = linked_pages(ROOT / "README.md")
+    second = {target for page in first for target in linked_pages(page)}
+    pages = {page.resolve() for page in (ROOT / "docs").rglob("*.md")}
+    assert {str(page.relative_to(ROOT)) for page in pages - first - second} == set()
 
 
 def test_every_make_target_that_is_spoken_of_exists():

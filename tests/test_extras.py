@@ -4,11 +4,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+
+from tests import ROOT
 
 BLOCKED = "import sys; sys.modules[{library!r}] = None; from proxy.cli import main; sys.exit(main(sys.argv[1:]))"
 LOADED = "import sys; from proxy.cli import main; main(sys.argv[1:]); print(sorted({'redis'} & sys.modules.keys()))"
@@ -23,7 +24,6 @@ def run(code, place, config, *arguments):
     )
 
 
-ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 

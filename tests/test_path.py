@@ -6,16 +6,17 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-import http1
 import pytest
-from agent_talk import reading
-from asking import request
-from chat import body, user
-from in_process import Served
-from server.test_interrupted import Listening
-from upstream import Upstream, says
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+from tests.server.test_interrupted import Listening
+from tests.support import http_client
+from tests.support.agent import reading
+from tests.support.gateway_in_process import Served
+from tests.support.messages import body, user
+from tests.support.proxy_client import request
+from tests.support.scripted_upstream import Upstream, says
+
 PACKAGE = ROOT / "proxy"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 HOPS = [(path, name) for path, name in re.findall(r"^\d+\. `([^`]+)` `([^`]+)`", PAGE, re.MULTILINE)]
@@ -44,7 +45,7 @@ def traced():
 
 async def ask(origin, messages):
     sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
-    return await http1.send(origin, sent)
+    return await http_client.send(origin, sent)
 
 
 @pytest.fixture

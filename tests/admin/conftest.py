@@ -2,14 +2,14 @@
 
 import pytest
 import pytest_asyncio
-from operating import Desk, configured, team_key, until_open
-from serving import serving
 
 from proxy.lab.demo.agent import Agent
 from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.demo.run import sample
 from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
+from tests.support.admin_client import Desk, configured, team_key, until_open
+from tests.support.running_proxy import serving
 
 TURNS = 45
 WINDOW = 36_000

@@ -1,15 +1,15 @@
 """The documents name every route of the admin API and every refusal."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from proxy.admin import errors
 from proxy.admin.app import ROUTES
 from proxy.errors import ProxyError
+from tests import ROOT
 
-DOCS = (Path(__file__).parents[2] / "docs" / "admin.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "admin.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

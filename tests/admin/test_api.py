@@ -6,10 +6,10 @@ import re
 
 import pytest
 from msgspec.structs import replace
-from operating import TURN
 
 from proxy.admin.app import ROUTES
 from proxy.store.activity_log import ActivityLog
+from tests.support.admin_client import TURN
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 

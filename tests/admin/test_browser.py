@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from agent_talk import Agent
-from chat import call, history, says, user
-from operating import Desk, configured, team_key, until_open
-from serving import QUIET, serving
-from upstream import Upstream
-from upstream import says as tells
 
-from admin import install
+from tests.admin import install
+from tests.support.admin_client import Desk, configured, team_key, until_open
+from tests.support.agent import Agent
+from tests.support.messages import call, history, says, user
+from tests.support.running_proxy import QUIET, serving
+from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import says as tells
 
 HERE = Path(__file__).parent
 pytestmark = [
@@ -30,7 +30,13 @@ async def looked(desk, scene):
     """What was seen on a way through the pages; pictures of it lie beside the proxy's state."""
     folder = desk.proxy.place / "pictures"
     folder.mkdir(exist_ok=True)
-    command = [str(install.PYTHON), str(HERE / "looking.py"), f"http://localhost:{desk.proxy.port}", desk.key, scene]
+    command = [
+        str(install.PYTHON),
+        str(HERE / "browser_scenes.py"),
+        f"http://localhost:{desk.proxy.port}",
+        desk.key,
+        scene,
+    ]
     process = await asyncio.create_subprocess_exec(*command, str(folder), stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     assert process.returncode == 0

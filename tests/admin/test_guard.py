@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
-from operating import Desk, configured
-from serving import serving
 
 from proxy.admin import guard
 from proxy.admin.app import ROUTES
+from tests.support.admin_client import Desk, configured
+from tests.support.running_proxy import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 KEY = "cpa-Yw4bCsxwpEdNf-3wdgctWy7mq1FFN8A9"

@@ -2,8 +2,6 @@
 
 import json
 
-from chat import KEY, TENANT, call, request, says, system, user
-
 from proxy.admin.message_status import show_with_block, show_without_block
 from proxy.core.grouping import Pins
 from proxy.core.messages import chain
@@ -13,6 +11,7 @@ from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.state import ConversationState
 from proxy.core.summaries import Summaries
 from proxy.store.transcripts.reading import role_and_text
+from tests.support.messages import KEY, TENANT, call, request, says, system, user
 
 LONG = "a line of output\n" * 400
 WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]

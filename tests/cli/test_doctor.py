@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from serving import free_port
-from upstream import Upstream, answer, by_path, cut, paced, says, stream
 
 from proxy.cli import main
+from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, answer, by_path, cut, paced, says, stream
 
 COUNTING = says(" ".join(map(str, range(1, 30))))
 MODELS = answer(

@@ -5,11 +5,11 @@ import re
 
 import pytest
 import yaml
-from serving import free_port
 
 from proxy.access.records import Records
 from proxy.access.registry import EVERYBODY
 from proxy.cli import main
+from tests.support.running_proxy import free_port
 
 CONFIG = {"teams": {"red": {}, "blue": {}}, "policies": {"bold": {}}}
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from asking import ask, chat
-from serving import free_port
 
 from proxy import __version__
 from proxy.cli import COMMANDS, main
+from tests.support.proxy_client import ask, chat
+from tests.support.running_proxy import free_port
 
 
 def test_a_port_that_is_taken_is_told_without_a_traceback(capsys, monkeypatch, tmp_path):

@@ -7,10 +7,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from chat import KEY, TENANT, call, chat, parsed, says, system, user
-from completions import calls
-from completions import says as tells
-from transcribed import heard, history_of, keep, originals
 
 from proxy.cli import main
 from proxy.core.messages import block_key, chain
@@ -19,6 +15,10 @@ from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
+from tests.support.completions import calls
+from tests.support.completions import says as tells
+from tests.support.messages import KEY, TENANT, call, chat, parsed, says, system, user
+from tests.support.transcripts import heard, history_of, keep, originals
 
 CANARY = "sk-canary-7d1e5a"
 BIG = "a line of output\n" * 400

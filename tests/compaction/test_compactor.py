@@ -6,8 +6,6 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
-from agent_talk import reading, turns
-from chat import body, call, history, says, system, user
 
 from proxy import events
 from proxy.compaction import compactor
@@ -26,6 +24,8 @@ from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Call, Client
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import ANYBODY, Caller, find
+from tests.support.agent import reading, turns
+from tests.support.messages import body, call, history, says, system, user
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)

@@ -4,8 +4,6 @@ import asyncio
 import threading
 
 import pytest
-from asking import until
-from chat import KEY, TENANT, body, parsed, user
 
 from proxy.compaction import originals as module
 from proxy.compaction.originals import Keeper
@@ -13,6 +11,8 @@ from proxy.core.memory import Identity
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.originals import Originals
 from proxy.store.transcripts.folder import TranscriptFolder
+from tests.support.messages import KEY, TENANT, body, parsed, user
+from tests.support.proxy_client import until
 
 REQUEST = parsed(body(user("Hello there")))
 IDENTITY = Identity.of(REQUEST, TENANT, KEY, "", "")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from chat import body, parsed, user
 
 from proxy import events
 from proxy.compaction import compactor
@@ -22,6 +21,7 @@ from proxy.core.window import UNCALIBRATED, Calibration, LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
+from tests.support.messages import body, parsed, user
 
 LINKS = tuple(bytes([number]) * 20 for number in range(6))
 US = Identity("team-a", LINKS, "up/gpt-4")

@@ -1,10 +1,10 @@
 """Which policies may apply to a request, and where a conversation stands among them."""
 
 import pytest
-from chat import request, says, user
 
 from proxy.compaction.context import CACHED_CHARS_MAX, PolicySelector, rollout_position
 from proxy.config import Config, Occasion
+from tests.support.messages import request, says, user
 
 KEY = b"k" * 32
 CONFIG = Config(

@@ -4,13 +4,13 @@ import gzip
 import json
 
 import pytest
-from upstream import Upstream, answer, by_path, hang
 
 from proxy.compaction import context
 from proxy.compaction.context import LearnedWindows, WindowProbe
 from proxy.config import Upstream as Settings
 from proxy.core.window import Window
 from proxy.upstream import Call, Client
+from tests.support.scripted_upstream import Upstream, answer, by_path, hang
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
 OURS = (("authorization", "Bearer sk-a"), ("cookie", "c=1"), ("x-request", "1"))

@@ -1,7 +1,6 @@
 """What a client says about compaction, and what it asks beside the work."""
 
 import pytest
-from chat import call, request, says, system, tool, user
 
 from proxy.core.agents import (
     ASIDES,
@@ -13,6 +12,7 @@ from proxy.core.agents import (
     was_asked,
 )
 from proxy.core.grouping import fault
+from tests.support.messages import call, request, says, system, tool, user
 
 
 @pytest.mark.parametrize(

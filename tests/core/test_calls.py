@@ -2,10 +2,9 @@
 
 import json
 
-from chat import call, calls, request
-from growth import assert_grows_in_proportion
-
 from proxy.core.messages import with_arguments, without
+from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.messages import call, calls, request
 
 TWO = request(calls(("Read", {"path": "a"}, ""), ("Bash", {"command": "b"}, ""), says="hm")).body[0]
 

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from agent_talk import reading
-from chat import body, parsed, user
 
 from proxy.core.conversation import (
     AnswerReport,
@@ -32,6 +30,8 @@ from proxy.core.recovery import REASON, Refusal
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, window_from_bytes
+from tests.support.agent import reading
+from tests.support.messages import body, parsed, user
 
 WORK = reading(16)
 LONGER = reading(24)

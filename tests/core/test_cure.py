@@ -1,7 +1,6 @@
 """What may be tried after a refusal: figures in, figures out."""
 
 import pytest
-from chat import KEY, TENANT, request, says, user
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.window import LearnedLimit
 from proxy.wire.chat import answer_within
+from tests.support.messages import KEY, TENANT, request, says, user
 
 
 def test_a_history_is_brought_well_below_the_limit_and_the_answer_has_its_place():

@@ -1,9 +1,8 @@
 """A rewrite is weighed by what it saves on the requests that follow."""
 
-from chat import call, request, user
-
 from proxy.core.pipeline import quarter
 from proxy.core.window import Prices, cold, payback
+from tests.support.messages import call, request, user
 
 OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4_000)).body
 NEW = (*OLD[:2], OLD[2].with_text("s", "x"), *OLD[3:])

@@ -13,23 +13,8 @@ from functools import partial
 from itertools import pairwise
 from math import ceil
 
-from chat import body, call, calls, chat, history, parsed, says, system, user
-from histories import (
-    LEGAL,
-    ONE,
-    OPENING,
-    SEVERAL,
-    SMALL,
-    any_history,
-    asked_and_answered,
-    legal,
-    started,
-    thinking,
-)
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from test_laws import FACTS, RULES
-from worker import Worker, turns
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins
@@ -48,6 +33,21 @@ from proxy.core.steps import (
     ToolHints,
 )
 from proxy.core.summaries import Summaries
+from tests.core.test_laws import FACTS, RULES
+from tests.support.compaction_worker import Worker, turns
+from tests.support.histories import (
+    LEGAL,
+    ONE,
+    OPENING,
+    SEVERAL,
+    SMALL,
+    any_history,
+    asked_and_answered,
+    legal,
+    started,
+    thinking,
+)
+from tests.support.messages import body, call, calls, chat, history, parsed, says, system, user
 
 BIG = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
 LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=6, max_size=12))

@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import pytest
-from chat import parsed
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import find_fixed
@@ -18,8 +17,9 @@ from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, run
 from proxy.core.placeholder import texts_of
 from proxy.core.steps import STEPS, step_from_json
+from tests.support.messages import parsed
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.txt"))
 RULE, KEPT, TOOLS = "----------", "... kept", "tools "
 

@@ -1,7 +1,7 @@
 """What a model is told about summaries, whole, as a person reads it: prompts, questions, and what stands afterwards.
 
 A file's first line says what it shows, the rest is the text itself. A message is headed by who says it; what is ours
-and not the client's is marked. `PYTHONPATH=tests python tests/core/test_golden_summaries.py` writes them anew; read
+and not the client's is marked. `python -m tests.core.test_golden_summaries` writes them anew; read
 the difference.
 """
 
@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chat import call, history, says, system, user
-from worker import Worker
 
 from proxy.config.policies import read_prompt
 from proxy.core.grouping import Pins
@@ -20,8 +18,10 @@ from proxy.core.pipeline import quarter
 from proxy.core.planning import FOCUS, tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import Summaries, Summary
+from tests.support.compaction_worker import Worker
+from tests.support.messages import call, history, says, system, user
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "summary"
+GOLDEN = Path(__file__).parent / "golden" / "summary"
 LOG = "\n".join(f"tests/test_session.py::test_expiry[{number}] PASSED" for number in range(60))
 LONG = f"{LOG}\ntests/test_session.py::test_skew FAILED\nE   assert 3600 == 3599\n1 failed, 60 passed\nexit status 1"
 SOURCE = "\n".join(f"{row}  def step_{row}(session): ..." for row in range(1, 31))

@@ -4,15 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
-from chat import body as written
-from chat import call, calls, history, parsed, request, says, system, user
-from growth import assert_grows_in_proportion
-from histories import any_history, legal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
+from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.histories import any_history, legal
+from tests.support.messages import body as written
+from tests.support.messages import call, calls, history, parsed, request, says, system, user
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
 

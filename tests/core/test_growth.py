@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from chat import KEY, TENANT, body, call, calls, parsed, says, user
-from growth import assert_grows_in_proportion
 
 from proxy.core import planning
 from proxy.core.grouping import Pins, repair
@@ -16,6 +14,8 @@ from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps import DedupOld
 from proxy.wire.chat import answer_within, render
+from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.messages import KEY, TENANT, body, call, calls, parsed, says, user
 
 WORDS = "some words about /src/a.py and x=1 " * 8
 END = [*says("Done."), *user("Go on."), *says("Well."), *user("Go on.")]

@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from chat import body, history, system, user
 
 from proxy.core.memory import head_digest
 from proxy.wire.chat import parse
+from tests.support.messages import body, history, system, user
 
 KEY = b"k" * 32
 

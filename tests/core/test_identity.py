@@ -2,12 +2,12 @@
 
 import json
 
-from chat import KEY, TENANT, body, call, history, parsed, request, says, system, user
-from growth import assert_grows_in_proportion
-from histories import any_history
 from hypothesis import given
 
 from proxy.core.messages import beginning, block_key, canonical, chain, without_cache_marker
+from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.histories import any_history
+from tests.support.messages import KEY, TENANT, body, call, history, parsed, request, says, system, user
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 

@@ -4,15 +4,15 @@ Each observation follows its action; each action that is kept has all its observ
 live and die together; a cut is only between groups; user and assistant go on taking turns.
 """
 
-from chat import call, history, says, system, user
-from histories import BIG, SMALL, asked_and_answered
 from hypothesis import given
 from hypothesis import strategies as st
-from test_failures import CUTTERS, LONG, works
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import NOTE
 from proxy.lab.replay.validity import check_alternation, shape_of
+from tests.core.test_failures import CUTTERS, LONG, works
+from tests.support.histories import BIG, SMALL, asked_and_answered
+from tests.support.messages import call, history, says, system, user
 
 
 @given(LONG, CUTTERS)

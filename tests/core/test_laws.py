@@ -5,11 +5,8 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
-from chat import body, parsed
-from histories import any_history, legal
 from hypothesis import given
 from hypothesis import strategies as st
-from worker import Worker, turns
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Flaws, Pins, flaws, last_assistant
@@ -31,6 +28,9 @@ from proxy.core.steps import (
 from proxy.core.summaries import Summaries
 from proxy.core.window import Prices
 from proxy.wire.chat import render
+from tests.support.compaction_worker import Worker, turns
+from tests.support.histories import any_history, legal
+from tests.support.messages import body, parsed
 
 SMALL = Rules(
     always=(ClipOutput(over=1_500),),

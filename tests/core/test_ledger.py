@@ -1,7 +1,7 @@
 """The ledger: what today's agents did, told from their calls alone.
 
 The golden files show whole ones. In each, the first line has the budget, then come the messages, and below the rule
-stands what the ledger says. `PYTHONPATH=tests python tests/core/test_ledger.py` writes that anew; read the difference.
+stands what the ledger says. `python -m tests.core.test_ledger` writes that anew; read the difference.
 """
 
 import json
@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from chat import call, calls, parsed, request, says, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +16,9 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.deeds import excerpt, render_value
 from proxy.core.ledger import ledger
 from proxy.wire.redaction import redaction
+from tests.support.messages import call, calls, parsed, request, says, user
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ledger"
+GOLDEN = Path(__file__).parent / "golden" / "ledger"
 FILES = sorted(GOLDEN.glob("*.txt"))
 RULE = "----------\n"
 

@@ -4,10 +4,10 @@ import json
 import tracemalloc
 
 import pytest
-from chat import parsed, request, says, system, user
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import ToolCall, literal, read_message, text_of
+from tests.support.messages import parsed, request, says, system, user
 
 
 def message(value):

@@ -4,14 +4,14 @@ import json
 import time
 
 import pytest
-from chat import body, call, history, parsed, request, says, system, user
-from traces import conversations, needed
-from worker import Worker, turns
 
 from proxy.core.agents import OBSERVATIONS, find_pattern_fault, mark_observations, words_beside_output
 from proxy.core.grouping import Pins
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import Summaries
+from tests.support.compaction_worker import Worker, turns
+from tests.support.messages import body, call, history, parsed, request, says, system, user
+from tests.support.recorded_traces import conversations, needed
 
 OPENINGS = (
     "Command output: error 137",

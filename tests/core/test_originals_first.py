@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from chat import body, call, history, parsed, user
-from worker import Driver, Worker
 
 from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange, KeepOriginals, StoreBlock, run
 from proxy.core.rules import Facts, Keep, Rules
+from tests.support.compaction_worker import Driver, Worker
+from tests.support.messages import body, call, history, parsed, user
 
 LONG = "a line of output\n" * 400
 WORK = history(user("Go."), *(call("Read", out=f"{number} {LONG}", path=f"{number}.py") for number in range(12)))

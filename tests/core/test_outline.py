@@ -1,10 +1,10 @@
 """A few lines keep every name standing."""
 
-from chat import call, calls, request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.placeholder import Outlines, names, texts_of
+from tests.support.messages import call, calls, request
 
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from chat import call, request, says, user
 
 from proxy.core.agents import tool_names, without_pruned
 from proxy.core.messages import literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.steps import ClipOutput, DedupOld
+from tests.support.messages import call, request, says, user
 
 BODY = request(user("a"), call("Read", out="b"), says("c"), user("d"), says("e")).body
 NOTE = literal(b'{"role": "user", "content": "n"}', 1, 3, "note")

@@ -1,11 +1,11 @@
 """What is pinned stays word for word, and only those may pin who have a say."""
 
 import pytest
-from chat import call, request, says, system, user
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins, fault, find_fixed, missing
 from proxy.core.messages import NOTE, literal
+from tests.support.messages import call, request, says, system, user
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 

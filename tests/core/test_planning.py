@@ -4,8 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from chat import KEY, TENANT, body, call, history, parsed, says, system, user
-from worker import Worker
 
 from proxy.core.fold import OPENING
 from proxy.core.grouping import Pins
@@ -15,6 +13,8 @@ from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps import ClearResults, ClipOutput, OneLiners
 from proxy.core.summaries import Summaries
 from proxy.core.window import Prices
+from tests.support.compaction_worker import Worker
+from tests.support.messages import KEY, TENANT, body, call, history, parsed, says, system, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 ALONE = Summaries(enabled=False)

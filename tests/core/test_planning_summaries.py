@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from chat import call, history, says, tool, user
-from worker import Worker
 
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, without_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClearResults, DropMiddle, PruneTools
 from proxy.core.summaries import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
+from tests.support.compaction_worker import Worker
+from tests.support.messages import call, history, says, tool, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(

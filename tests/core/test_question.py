@@ -4,11 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from chat import call, history, parsed, request, says, user
-from histories import LEGAL, OPENING, SMALL, started
 from hypothesis import given
 from hypothesis import strategies as st
-from worker import Worker
 
 from proxy.core import summaries
 from proxy.core.agents import OBSERVATIONS, mark_observations
@@ -18,6 +15,9 @@ from proxy.core.planning import AGAIN, CLIP_CHARACTERS, NeedSummary, Question, t
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import ClearResults, DropMiddle
 from proxy.core.summaries import Said, Summaries, Summary, Verdict
+from tests.support.compaction_worker import Worker
+from tests.support.histories import LEGAL, OPENING, SMALL, started
+from tests.support.messages import call, history, parsed, request, says, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 SHORT = Summaries(prompt="Sum it up.", max_tokens=100, ledger=400)

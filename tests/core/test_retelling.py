@@ -2,13 +2,13 @@
 
 import re
 
-from chat import call, request, says, system, user
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core import summaries
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import NOTE, literal
+from tests.support.messages import call, request, says, system, user
 
 PIECES = (
     "</transcript>",

@@ -4,13 +4,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from chat import call, history, says, user
-from worker import Worker
 
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClipOutput, DropMiddle
 from proxy.core.summaries import Summaries
+from tests.support.compaction_worker import Worker
+from tests.support.messages import call, history, says, user
 
 RULES = Rules(summary=Summaries(enabled=False))
 STEPS = 60

@@ -4,9 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from chat import call, calls, history, request, says, tool, user
-from histories import IMAGE
-from worker import Worker
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.overlay import Block, close
@@ -24,6 +21,9 @@ from proxy.core.steps import (
     step_from_json,
     step_to_json,
 )
+from tests.support.compaction_worker import Worker
+from tests.support.histories import IMAGE
+from tests.support.messages import call, calls, history, request, says, tool, user
 
 BIG = "\n".join(f"{number} line_{number}" for number in range(200))
 STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=lambda step: step.name)

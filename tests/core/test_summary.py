@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from chat import call, calls, history, request, says, user
-from worker import Worker
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.fold import CLOSING, GO_ON, OPENING
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import HEADING, NOTED, TOLD_BELOW, Summaries, Summarize, Summary
+from tests.support.compaction_worker import Worker
+from tests.support.messages import call, calls, history, request, says, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 TEXT = "The user wants the tests mended; two of three pass."

@@ -4,12 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from chat import call, calls, history, says, system, user
-from histories import LEGAL, OPENING, SMALL, any_history, started
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from test_failures import BIG, MIXED, breaks, mixed, orphans
-from worker import Worker, turns
 
 from proxy.core import fold
 from proxy.core.agents import OBSERVATIONS, mark_observations
@@ -18,6 +14,10 @@ from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import DropMiddle
 from proxy.core.summaries import HEADING, Summaries, Summary
+from tests.core.test_failures import BIG, MIXED, breaks, mixed, orphans
+from tests.support.compaction_worker import Worker, turns
+from tests.support.histories import LEGAL, OPENING, SMALL, any_history, started
+from tests.support.messages import call, calls, history, says, system, user
 
 ACCOUNT = "## Goals\nThe user wants src/main.py to be mended.\n## Done\nTwo of its three tests passed."
 # Over its limit whatever comes, and with nothing but a summary to make room.

@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from chat import body, call, calls, history, parsed, request, says, system, user
-from histories import any_history
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +11,8 @@ from proxy.core.grouping import turns as spans
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.rules import Keep, Rules
 from proxy.lab.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
+from tests.support.histories import any_history
+from tests.support.messages import body, call, calls, history, parsed, request, says, system, user
 
 PARSER = [user("Fix the parser."), call("Read", path="parser.py", out="def parse(): ...")]
 WEATHER = [user("How is the weather in Oslo?"), call("Fetch", url="yr.no", out="rain"), says("Rain.")]

@@ -4,11 +4,11 @@ import time
 import unicodedata
 
 import pytest
-from chat import call, request, says, user
 
 from proxy.core import placeholder
 from proxy.core.fold import CLOSING, GO_ON, OPENING, frame, notes
 from proxy.core.messages import ToolCall
+from tests.support.messages import call, request, says, user
 
 READ = ToolCall("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
 

@@ -7,13 +7,13 @@ from argparse import ArgumentTypeError
 from dataclasses import dataclass
 
 import pytest
-from chat import call, chat, history, says, user
-from completions import calls
-from completions import says as tells
-from serving import free_port
-from upstream import Upstream, answer
 
 from proxy.lab.commands.tangents import parse_turn_numbers
+from tests.support.completions import calls
+from tests.support.completions import says as tells
+from tests.support.messages import call, chat, history, says, user
+from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, answer
 
 WEATHER = [user("How is the weather in Oslo?"), call("Fetch", url="yr.no", out="rain " * 2_000), says("Rain.")]
 SECRET = [user("The token is ghp_0123456789abcdefghij0123456789abcdef."), says("Noted.")]

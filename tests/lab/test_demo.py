@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 COMMAND = [sys.executable, "-m", "proxy"]
 
 

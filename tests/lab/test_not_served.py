@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from asking import ask, chat
-from operating import Desk
-from serving import serving
-from upstream import Upstream, echo
+
+from tests.support.admin_client import Desk
+from tests.support.proxy_client import ask, chat
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import Upstream, echo
 
 IMPORTED = re.compile(r"^import time: +\d+ \| +\d+ \| +(\S+)$", re.MULTILINE)
 

@@ -8,12 +8,12 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
-from agents.install import programs_of
-from agents.model import model
-from agents.roster import mini_swe_agent, opencode, pi
-from upstream import Upstream
 
 from proxy.lab.sessions import read_conversations
+from tests.end_to_end.agents.install import programs_of
+from tests.end_to_end.agents.model import model
+from tests.end_to_end.agents.roster import mini_swe_agent, opencode, pi
+from tests.support.scripted_upstream import Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

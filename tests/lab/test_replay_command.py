@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from chat import call, history, says, user
 
 from proxy.cli import main
 from proxy.lab.commands.progress import ProgressBar, draw_bar
+from tests.support.messages import call, history, says, user
 
 LONG = "x = 1\n" * 3_000
 WORK = history(user("Mend it."), *[call("Read", path=f"src/{n}.py", out=f"{n}{LONG}") for n in range(8)], says("Done."))

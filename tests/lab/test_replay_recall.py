@@ -1,12 +1,11 @@
 """What stood in a history and still stands in the view."""
 
-from chat import call, history, says, system, user
-from recordings import view_of
-
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins
 from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.values import Recall
+from tests.support.messages import call, history, says, system, user
+from tests.support.replay_cases import view_of
 
 TRACE = "collected 3 items\nTraceback (most recent call last):\n  File a.py\nValueError: 1284.50 is no berth\n"
 WORK = history(

@@ -1,14 +1,14 @@
 """Many conversations: the same results in any order, in any number of processes, and after a run that broke off."""
 
 import pytest
-from chat import call, says, user
-from recordings import conversation
 
 from proxy.core.rules import Rules
 from proxy.lab.replay.designs import DESIGNS
 from proxy.lab.replay.run import ResultFile, replay_all, result_key
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
+from tests.support.messages import call, says, user
+from tests.support.replay_cases import conversation
 
 MANY = [
     conversation(user("hi"), *[call("Read", path=f"{n}/{m}.py", out="x = 1\n" * 500) for m in range(n)], says("Done."),

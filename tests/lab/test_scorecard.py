@@ -2,7 +2,6 @@
 
 import re
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,9 @@ from proxy.lab.replay import sample, scorecard
 from proxy.lab.replay.scorecard import COLUMNS, NONE
 from proxy.lab.replay.validity import find_breaches
 from proxy.lab.replay.values import Estimate, Recall, RecallCount, Result, Scores, Tokens
+from tests import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs" / "scorecard.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "scorecard.md").read_text(encoding="utf-8")
 SCORES = Scores(
     requests=8,
     raw=Tokens(fresh=2_000, cached=8_000),

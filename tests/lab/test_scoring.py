@@ -1,14 +1,14 @@
 """A judge follows a conversation request by request. Everything here can be added up on paper."""
 
 import pytest
-from chat import call, history, says, user
-from recordings import AS_SENT, PLAIN, judged, recorded, sizes
 
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Estimate, Recall, RecallCount, Scores, Tokens
+from tests.support.messages import call, history, says, user
+from tests.support.replay_cases import AS_SENT, PLAIN, judged, recorded, sizes
 
 LONG = "x = 1\n" * 400
 PIECES = (user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), says("Done."))

@@ -4,13 +4,13 @@ import gzip
 import json
 
 import pytest
-import traces
-from retelling_of import SAMPLES, conversations, counted, lines, one, told
 
 from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.values import RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
+from tests.lab.retelling_of import SAMPLES, conversations, counted, lines, one, told
+from tests.support import recorded_traces
 
 # --- any client ------------------------------------------------------------------------------------------------------
 
@@ -151,11 +151,11 @@ def test_in_a_folder_what_nobody_knows_is_passed_over_and_told(tmp_path):
     ]
 
 
-@traces.needed
+@recorded_traces.needed
 @pytest.mark.parametrize("name", ["pi", "openhands", "sweagent", "tau-bench", "intercode"])
 def test_recorded_conversations_are_read_to_the_letter(name):
-    for file in (file for file in traces.FILES if file.name.startswith(name)):
-        rows = traces.conversations(file.name)
+    for file in (file for file in recorded_traces.FILES if file.name.startswith(name)):
+        rows = recorded_traces.conversations(file.name)
         for conversation, row in zip(read_conversations(file), rows, strict=True):
             assert list(conversation.messages) == row["messages"]
             assert [told.tokens for told in conversation.recorded.values()] == [

@@ -4,9 +4,8 @@ a history anew. The samples were written for this; nobody ever said any of it.
 
 import json
 
-from retelling_of import PICTURE, conversations, counted, lines, one, told
-
 from proxy.lab.sessions import read_conversations, read_sessions
+from tests.lab.retelling_of import PICTURE, conversations, counted, lines, one, told
 
 
 def test_claude_code_tells_an_answer_once_with_all_its_blocks_and_results():

@@ -5,9 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from chat import call, says, user
-from recordings import recorded
-from upstream import says as tells
 
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries
@@ -19,6 +16,9 @@ from proxy.lab.replay.run import Job, replay_job
 from proxy.lab.replay.scoring import Judge, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
+from tests.support.messages import call, says, user
+from tests.support.replay_cases import recorded
+from tests.support.scripted_upstream import says as tells
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]

@@ -1,9 +1,8 @@
 """The stand-in for a summarizing model: the same words for the same history, a summary's length, a summary's time."""
 
-from chat import call, history, says, user
-from recordings import view_of
-
 from proxy.lab.replay import standin
+from tests.support.messages import call, history, says, user
+from tests.support.replay_cases import view_of
 
 OLD = view_of(
     history(

@@ -1,11 +1,11 @@
 """What an action reached for, and what of it a view still had."""
 
 import pytest
-from chat import call, history, says, user
-from recordings import view_of
 
 from proxy.lab.replay.terms import Terms, age_of, find_terms, find_wanted, kind_of
 from proxy.lab.replay.values import RecallCount
+from tests.support.messages import call, history, says, user
+from tests.support.replay_cases import view_of
 
 READ = "def charge(berth):\n    return tariff_of(berth) * 2\n"
 

@@ -4,15 +4,15 @@ import json
 
 import pytest
 from aiohttp import web
-from chat import body, call, history, says, user
-from recordings import PLAIN, conversation, recorded, sizes
-from serving import free_port
 
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.run import ResultFile
 from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Tokens
 from proxy.lab.simulated import SimulatedServer
+from tests.support.messages import body, call, history, says, user
+from tests.support.replay_cases import PLAIN, conversation, recorded, sizes
+from tests.support.running_proxy import free_port
 
 LONG = "x = 1\n" * 400
 WORK = conversation(user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), says("Done."))

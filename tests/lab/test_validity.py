@@ -1,10 +1,10 @@
 """What an upstream would refuse: a history for each rule, in three dialects."""
 
 import pytest
-from chat import call, calls, history, says, system, user
 
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.validity import BY_DIALECT, find_breaches, shape_of
+from tests.support.messages import call, calls, history, says, system, user
 
 GOOD = history(system("Be brief."), user("hi"), call("Read", path="a.py"), says("It is read."), user("Go on."))
 

@@ -5,14 +5,8 @@ import json
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
-import http1
 import pytest
-from agent_talk import reading
 from aiohttp import web
-from asking import request
-from chat import body
-from in_process import Interruption, Served, cancel, connections_closed, fail
-from upstream import DONE, answer, delta, finish, in_turn, pause, stream
 
 from proxy.config import Upstream as Settings
 from proxy.errors import ProxyError
@@ -22,6 +16,12 @@ from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Call, Client
+from tests.support import http_client
+from tests.support.agent import reading
+from tests.support.gateway_in_process import Interruption, Served, cancel, connections_closed, fail
+from tests.support.messages import body
+from tests.support.proxy_client import request
+from tests.support.scripted_upstream import DONE, answer, delta, finish, in_turn, pause, stream
 
 PACED = stream(delta(content="one"), pause(0.01), delta(content="two"), pause(0.01), finish(), DONE)
 LONG = reading(12, size=3_000)
@@ -136,8 +136,8 @@ async def ask_slowly(origin, key):
             await writer.drain()
             await asyncio.sleep(0.01)
         async with asyncio.timeout(5):
-            return await http1.read_answer(reader, "POST")
-    except (OSError, http1.Malformed, asyncio.IncompleteReadError, AttributeError):
+            return await http_client.read_answer(reader, "POST")
+    except (OSError, http_client.Malformed, asyncio.IncompleteReadError, AttributeError):
         return None
     finally:
         writer.close()

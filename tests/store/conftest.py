@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from kept import BOUNDED, KINDS, SHARED, Place
-from redis_groups import ClusterNodes, cluster
-from redis_server import PROGRAM, RedisServer, running
 
 from proxy.store.redis import RedisStore
+from tests.support.redis_groups import ClusterNodes, cluster
+from tests.support.redis_server import PROGRAM, RedisServer, running
+from tests.support.stores import BOUNDED, KINDS, SHARED, Place
 
 
 @pytest.fixture(scope="session")

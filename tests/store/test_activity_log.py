@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
-from operating import TURN
 
 from proxy.store import activity_log
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, RetentionLimits
+from tests.support.admin_client import TURN
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from kept import APART
 
 from proxy.store.contract import SECRET_BYTES, Found
+from tests.support.stores import APART
 
 
 async def find_block(store, *keys):

@@ -1,11 +1,11 @@
 """What a worker goes on with while the shared store is out, and what it gives back to one that has forgotten."""
 
 import pytest
-from kept import Clock
 
 from proxy.store.contract import Found, StoreLimits, StoreUnavailable
 from proxy.store.fallback import FallbackStore
 from proxy.store.memory import MemoryStore
+from tests.support.stores import Clock
 
 METHODS = {
     "find_first", "put_block", "read_fact", "write_fact", "claim_fact", "load_secret", "read_document",

@@ -8,17 +8,16 @@ import threading
 import time
 from functools import partial
 
-from asking import until
-from chat import KEY, chat, user
-from completions import says as tells
-from objectstore.weather import clear, down
-from objectstore.work import HELLO, TURNS, messages, names, sent, talk, waits
-from transcribed import heard, history_of, keep, texts
-
 from proxy.store.transcripts.archive import Archive, StoreFault
 from proxy.store.transcripts.reading import read_transcript, verify
+from tests.support.completions import says as tells
+from tests.support.messages import KEY, chat, user
+from tests.support.object_store.weather import clear, down
+from tests.support.object_store.work import HELLO, TURNS, messages, names, sent, talk, waits
+from tests.support.proxy_client import until
+from tests.support.transcripts import heard, history_of, keep, texts
 
-pytest_plugins = ("objectstore.fixtures",)
+pytest_plugins = ("tests.support.object_store.fixtures",)
 
 
 # --- once, and whole -------------------------------------------------------------------------------------------------

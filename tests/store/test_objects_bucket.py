@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import pytest
 import trustme
-from objectstore.weather import clear, down, refusing, telling, weather
-from serving import free_port
 
 from proxy import assembly
 from proxy.config import Config, InvalidConfig
 from proxy.store.transcripts import bucket as module
 from proxy.store.transcripts.archive import StoreFault
 from proxy.store.transcripts.bucket import Bucket, BucketSettings
+from tests.support.object_store.weather import clear, down, refusing, telling, weather
+from tests.support.running_proxy import free_port
 
-pytest_plugins = ("objectstore.fixtures",)
+pytest_plugins = ("tests.support.object_store.fixtures",)
 
 
 def open_bucket(url="s3://transcripts", **settings) -> Bucket:

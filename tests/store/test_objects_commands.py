@@ -6,18 +6,18 @@ import time
 from itertools import count
 
 import pytest
-from chat import KEY, call, chat, says, system, user
-from completions import says as tells
-from objectstore.weather import refusing
-from transcribed import heard, history_of, keep
 
 from proxy.cli import main
 from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from tests.support.completions import says as tells
+from tests.support.messages import KEY, call, chat, says, system, user
+from tests.support.object_store.weather import refusing
+from tests.support.transcripts import heard, history_of, keep
 
-pytest_plugins = ("objectstore.fixtures",)
+pytest_plugins = ("tests.support.object_store.fixtures",)
 
 HELLO = chat(user("Hello there"))
 FORKS = [chat(user("Hello there"), says("Hi."), user(text)) for text in ("And now?", "No, this: zebra")]

@@ -10,26 +10,26 @@ import random
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from chat import KEY
-from objectstore.weather import changing, clear, down, refusing, slow
 
 from proxy.store.originals import Originals
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.reading import read_transcript, verify
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from tests import ROOT
+from tests.support.messages import KEY
+from tests.support.object_store.weather import changing, clear, down, refusing, slow
 
-pytest_plugins = ("objectstore.fixtures",)
+pytest_plugins = ("tests.support.object_store.fixtures",)
 
 # Three conversations that go on for ever, a turn each in turn; what is written is acknowledged on stdout.
 WRITER = f"""
 import json, sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
-from chat import chat, says, user
-from transcribed import history_of
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.messages import chat, says, user
+from tests.support.transcripts import history_of
 from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.transcripts import uploads
 from proxy.store.transcripts.bucket import Bucket, BucketSettings

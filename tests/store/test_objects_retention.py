@@ -6,17 +6,17 @@ import threading
 import time
 
 import pytest
-from asking import until
-from chat import KEY, chat, says, user
-from transcribed import heard, keep
 
 from proxy.store.originals import Originals
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention
 from proxy.store.transcripts.reading import read_transcript, verify
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from tests.support.messages import KEY, chat, says, user
+from tests.support.proxy_client import until
+from tests.support.transcripts import heard, keep
 
-pytest_plugins = ("objectstore.fixtures",)
+pytest_plugins = ("tests.support.object_store.fixtures",)
 
 LATER = 3 * 3600.0
 

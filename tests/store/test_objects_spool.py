@@ -5,8 +5,6 @@ import re
 import time
 
 import pytest
-from chat import chat, says, user
-from transcribed import history_of, originals
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive
@@ -14,6 +12,8 @@ from proxy.store.transcripts.folder import SENT, TranscriptFolder, close_file, i
 from proxy.store.transcripts.lines import ids_in
 from proxy.store.transcripts.reading import read_transcript
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from tests.support.messages import chat, says, user
+from tests.support.transcripts import history_of, originals
 
 CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
 

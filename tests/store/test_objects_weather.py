@@ -5,16 +5,16 @@ import re
 import time
 
 import pytest
-from asking import until
-from chat import chat, user
-from objectstore.weather import changing, clear, down, refusing, slow
-from objectstore.work import HELLO, TURNS, names, sent, waits
-from transcribed import heard, history_of, keep
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import StoreFault
+from tests.support.messages import chat, user
+from tests.support.object_store.weather import changing, clear, down, refusing, slow
+from tests.support.object_store.work import HELLO, TURNS, names, sent, waits
+from tests.support.proxy_client import until
+from tests.support.transcripts import heard, history_of, keep
 
-pytest_plugins = ("objectstore.fixtures",)
+pytest_plugins = ("tests.support.object_store.fixtures",)
 
 
 # --- bad weather -----------------------------------------------------------------------------------------------------

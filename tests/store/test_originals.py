@@ -16,12 +16,12 @@ import weakref
 from collections import Counter
 
 import pytest
-from asking import until
 
 from proxy.store import originals as originals_module
 from proxy.store.originals import History, Originals, OriginalsSettings
 from proxy.store.transcripts import folder as module
 from proxy.store.transcripts.folder import TranscriptFolder
+from tests.support.proxy_client import until
 
 
 def said(*texts):

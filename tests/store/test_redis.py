@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
-from redis_server import needs_redis, running
-from serving import free_port
 
 from proxy import assembly
 from proxy.config import Config
 from proxy.store.contract import Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
+from tests.support.redis_server import needs_redis, running
+from tests.support.running_proxy import free_port
 
 pytestmark = needs_redis
 

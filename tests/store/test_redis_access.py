@@ -2,21 +2,21 @@
 
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import trustme
-from redis_groups import wait_until
-from redis_server import RIGHTS, needs_redis, running
-from serving import free_port
 
 from proxy import assembly
 from proxy.config import Config
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek
+from tests import ROOT
+from tests.support.redis_groups import wait_until
+from tests.support.redis_server import RIGHTS, needs_redis, running
+from tests.support.running_proxy import free_port
 
 pytestmark = needs_redis
-DOCUMENT = Path(__file__).parents[2] / "docs" / "shared-state.md"
+DOCUMENT = ROOT / "docs" / "shared-state.md"
 PASSWORD = "s3cr3t/with:odd@signs"
 
 

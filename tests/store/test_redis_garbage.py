@@ -6,9 +6,9 @@ import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from redis_server import needs_redis
 
 from proxy.store.contract import Found, StoreUnavailable
+from tests.support.redis_server import needs_redis
 
 pytestmark = needs_redis
 GARBAGE = {

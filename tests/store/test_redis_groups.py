@@ -2,20 +2,20 @@
 
 import asyncio
 import time
-from pathlib import Path
 
 import pytest
-from redis_groups import cluster, sentinels
-from redis_server import RIGHTS, needs_redis
 
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, STORE_TIMEOUT_SECONDS
+from tests import ROOT
+from tests.support.redis_groups import cluster, sentinels
+from tests.support.redis_server import RIGHTS, needs_redis
 
 pytestmark = [needs_redis, pytest.mark.timeout(120)]
 FAILOVER_SECONDS = 20.0
 CLUSTER_RIGHTS = "+command +cluster|slots"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "shared-state.md"
+DOCUMENT = ROOT / "docs" / "shared-state.md"
 
 
 async def find_block(store, *keys):

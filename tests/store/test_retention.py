@@ -4,13 +4,13 @@ import os
 import time
 
 import pytest
-from asking import until
-from chat import chat, says, user
-from transcribed import heard, keep, only, originals, texts, transcripts
 
 from proxy.store.originals import Retention
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.folder import open_locked
+from tests.support.messages import chat, says, user
+from tests.support.proxy_client import until
+from tests.support.transcripts import heard, keep, only, originals, texts, transcripts
 
 DAY = 24 * 3600.0
 NOW = 1_000 * DAY

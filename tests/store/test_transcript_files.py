@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
-from asking import until
-from chat import KEY, call, chat, says, system, user
-from completions import calls, delta, finish
-from completions import says as tells
-from transcribed import heard, history_of, keep, only, originals, texts, transcripts
 
 from proxy.store.transcripts.folder import TranscriptFolder
 from proxy.store.transcripts.reading import verify
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import redaction
+from tests.support.completions import calls, delta, finish
+from tests.support.completions import says as tells
+from tests.support.messages import KEY, call, chat, says, system, user
+from tests.support.proxy_client import until
+from tests.support.transcripts import heard, history_of, keep, only, originals, texts, transcripts
 
 CANARY = "sk-canary-7d1e5a"
 HELLO = chat(user("hi"))

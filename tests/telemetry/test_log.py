@@ -1,15 +1,15 @@
 """Every line of the log stands in the documents under the name it has."""
 
 import re
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from proxy import events
 from proxy.telemetry.log import line_of
+from tests import ROOT
 
-TABLE = (Path(__file__).parent.parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+TABLE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 VALUES = {"seconds": 1.0, "status": 200, "steps": (), "details": (), "stage": "listening", "outcome": "completed"}
 ALL = get_args(events.Event)
 

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_talk import reading
-from asking import ask, chat, fault_of, page
-from living import metric, settings
+
+from tests.support.agent import reading
+from tests.support.compacting_proxy import metric, settings
+from tests.support.proxy_client import ask, chat, fault_of, page
 
 WORK = json.dumps({"model": "scripted-1", "messages": reading(24)}).encode()
 FULL = Path("/dev/full")

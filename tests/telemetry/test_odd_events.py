@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from agent_talk import reading
-from asking import ask, page
-from operating import Desk
-from serving import QUIET
-from upstream import answer
+
+from tests.support.admin_client import Desk
+from tests.support.agent import reading
+from tests.support.proxy_client import ask, page
+from tests.support.running_proxy import QUIET
+from tests.support.scripted_upstream import answer
 
 CHAT = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from serving import free_port
-from upstream import Upstream, answer
 
 from proxy import events
 from proxy.telemetry.metrics import PREFIX, Metrics
+from tests import ROOT
+from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, answer
 
-ROOT = Path(__file__).parent.parent.parent
 ALERTS = ROOT / "deploy" / "alerts.yaml"
 CONFIG = ROOT / "deploy" / "compose" / "prometheus.yaml"
 BOARD = ROOT / "docs" / "grafana" / "compaction-proxy.json"

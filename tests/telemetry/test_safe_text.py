@@ -4,13 +4,13 @@ import io
 import json
 
 import pytest
-from chat import call, chat, user
-from transcribed import heard, keep, originals
 
 from proxy import events
 from proxy.cli import main
 from proxy.telemetry.log import Log
 from proxy.telemetry.safe_text import EscapedOutput, encode_json, escape_controls
+from tests.support.messages import call, chat, user
+from tests.support.transcripts import heard, keep, originals
 
 ATTACK = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202ered\r\x7f\ud800"
 FORBIDDEN = set("\x1b\x07\x9b\u202e\r\x7f")

@@ -5,12 +5,12 @@ import json
 import tracemalloc
 
 import pytest
-from completions import Turn, calls, chunk, delta, error_event, event, finish, says
-from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.chat.answers import EVENT_MAX_BYTES, NOTHING, Assembly
+from tests.support.completions import Turn, calls, chunk, delta, error_event, event, finish, says
+from tests.support.cost_growth import assert_grows_in_proportion
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 

@@ -9,11 +9,11 @@ import zlib
 import brotli
 import pytest
 import zstandard
-from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire import http
+from tests.support.cost_growth import assert_grows_in_proportion
 
 MIB = 1024 * 1024
 TEXT = b"".join(b"%d bottles of beer on the wall\n" % number for number in range(9999))

@@ -5,14 +5,14 @@ import json
 import time
 
 import pytest
-from overflows import FIGURES, OVERFLOWS
-from sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 
 from proxy.core.conversation import AnswerReport, is_silently_cut
 from proxy.core.recovery import Refusal
 from proxy.wire.chat import answers
 from proxy.wire.chat.answers import says_truncated
 from proxy.wire.chat.refusals import BODY_MAX_BYTES, classify
+from tests.support.overflow_replies import FIGURES, OVERFLOWS
+from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 
 KINDS = {"tpm": "tpm-hard", "silent": None}
 STATUS = {"tpm-hard": 429}

@@ -4,11 +4,11 @@ import json
 import re
 
 import pytest
-from completions import DONE, comment, delta, error_event, event, finish, says
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire import sse
+from tests.support.completions import DONE, comment, delta, error_event, event, finish, says
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
 NEWLINES = ["\n", "\r\n"]

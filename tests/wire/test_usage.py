@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from completions import calls, chunk, delta, says
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.window import NOT_REPORTED, Usage
 from proxy.wire.chat.answers import TAIL_BYTES, Tail, read
+from tests.support.completions import calls, chunk, delta, says
 
 TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 

@@ -4,12 +4,12 @@ import json
 from itertools import pairwise
 
 import pytest
-from completions import says
-from growth import assert_grows_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.chat.answers import BodyRewriter, StreamRewriter, UsageView, request_usage
+from tests.support.completions import says
+from tests.support.cost_growth import assert_grows_in_proportion
 
 HIDDEN, LONGER = UsageView(hides_usage=True), UsageView(extra_tokens=5_000)
 TURN = says("All is well, and more than that.").using(1_000, 20)

@@ -1,0 +1,5 @@
+"""The tests of the project, laid out as the package is; README.md beside this file says where what stands."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]

@@ -1,0 +1,272 @@
+"""Looks at the dashboard in a real Chromium, in the environment of `install.py`.
+
+    browser_scenes.py URL KEY SCENE [FOLDER]
+
+A scene is a way through the pages; what was seen on it is printed as JSON and judged by test_browser.py. Pictures go
+into FOLDER, for people.
+"""
+# ruff: noqa: T201 - what was seen is printed
+
+import json
+import sys
+from pathlib import Path
+
+from install import chromium
+from playwright.sync_api import sync_playwright
+
+PAGES = {
+    "overview": "#/",
+    "conversations": "#/conversations",
+    "policies": "#/policies/default",
+    "teams": "#/teams",
+    "events": "#/events?least=info",
+    "search": "#/search?text=a",
+}
+WATCH = """
+window.hit = 0;
+window.alert = window.confirm = window.prompt = () => { window.hit += 1; };
+"""
+
+
+class Eyes:
+    """One page, and what it did that it should not have."""
+
+    def __init__(self, browser, url, **manner):
+        self.url = url
+        self.page = browser.new_context(reduced_motion="reduce", **manner).new_page()
+        self.foreign, self.wrong = [], []
+        self.page.add_init_script(WATCH)
+        self.page.on("response", self._answered)
+        self.page.on("request", lambda each: None if each.url.startswith(url) else self.foreign.append(each.url))
+        self.page.on("pageerror", lambda fault: self.wrong.append(str(fault)))
+        self.page.on("console", self._heard)
+
+    def _heard(self, message):
+        """A refusal is an answer like any other; a script that was stopped or a file that is not there is none."""
+        if message.type == "error" and "with a status of 4" not in message.text:
+            self.wrong.append(message.text)
+
+    def _answered(self, response):
+        if response.status >= 400 and "/static/" in response.url:
+            self.wrong.append(response.url)
+
+    def log_in(self, key):
+        self.page.goto(f"{self.url}/admin/")
+        self.page.fill("#key", key)
+        self.page.click("button")
+        self.page.wait_for_selector(".bar")
+
+    def go(self, place):
+        self.page.goto(f"{self.url}/admin/{place}")
+        self.page.wait_for_selector("main h1, main .empty")
+        self.page.wait_for_timeout(300)
+
+    def open_first(self):
+        self.go("#/conversations")
+        self.page.click("a.titled >> nth=0")
+        self.page.wait_for_selector(".strip .block")
+
+    def picture(self, folder, name):
+        if folder:
+            self.page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+    @property
+    def seen(self):
+        return {"foreign": self.foreign, "wrong": self.wrong, "hit": self.page.evaluate("window.hit")}
+
+
+def tour(browser, url, key, folder):
+    """Every page, in light and dark and on a phone."""
+    found = {}
+    for scheme, wide in (("light", 1280), ("dark", 1280), ("light", 390)):
+        name = "phone" if wide < 1000 else scheme
+        eyes = Eyes(browser, url, color_scheme=scheme, viewport={"width": wide, "height": 900})
+        eyes.page.goto(f"{url}/admin/")
+        eyes.picture(folder, f"{name}-login")
+        eyes.log_in(key)
+        widths = {}
+        for page, place in PAGES.items():
+            eyes.go(place)
+            eyes.picture(folder, f"{name}-{page}")
+            widths[page] = eyes.page.evaluate("document.documentElement.scrollWidth")
+        eyes.open_first()
+        eyes.page.click(".strip .block >> nth=1")
+        eyes.page.wait_for_selector(".beside")
+        eyes.picture(folder, f"{name}-conversation")
+        widths["conversation"] = eyes.page.evaluate("document.documentElement.scrollWidth")
+        paper = eyes.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        found[name] = {"widths": widths, "paper": paper, **eyes.seen}
+    return found
+
+
+def hostile(browser, url, key, folder):
+    """Every page on which something is shown that a stranger wrote."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    eyes.log_in(key)
+    for place in (*PAGES.values(), "#/search?text=%3Cimg", "#/policies/%3Cimg%20src=x%20onerror=alert(1)%3E"):
+        eyes.go(place)
+    eyes.page.set_viewport_size({"width": 390, "height": 900})
+    widths = set()
+    for place in PAGES.values():
+        eyes.go(place)
+        widths.add(eyes.page.evaluate("document.documentElement.scrollWidth"))
+    eyes.open_first()
+    shown = []
+    for number in range(eyes.page.locator(".strip .block").count()):
+        eyes.page.click(f".strip .block >> nth={number}")
+        eyes.page.wait_for_selector(f".pane h3:has-text('Message {number + 1}:')")
+        shown.append(eyes.page.inner_text(".pane .beside"))
+    eyes.picture(folder, "hostile")
+    strange = "main img, main script, main iframe, main svg [onload], main b[onclick], main a[href^=javascript]"
+    elements = eyes.page.locator(strange).count()
+    return {
+        "shown": shown,
+        "elements": elements,
+        "widths": sorted(widths),
+        "title": eyes.page.inner_text("h1"),
+        **eyes.seen,
+    }
+
+
+def keyboard(browser, url, key, _folder):
+    """In, to a conversation, to a message and out again, without a mouse."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, focused = eyes.page, "document.activeElement.innerText || document.activeElement.getAttribute('aria-label')"
+    page.goto(f"{url}/admin/")
+    page.wait_for_function("document.activeElement.id === 'key'")
+    page.keyboard.type(key)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".bar")
+    page.wait_for_selector("main h1")
+    page.keyboard.press("Tab")
+    first = page.evaluate(focused)
+    eyes.go("#/conversations")
+    page.focus("a.titled >> nth=0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".strip .block")
+    main = page.evaluate("document.activeElement.id")
+    stops = page.locator(".strip [tabindex='0']").count()
+    page.focus(".strip [tabindex='0']")
+    for press in ("ArrowRight", "ArrowRight", "End", "Home", "ArrowRight"):
+        page.keyboard.press(press)
+    second = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".pane h3")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    page.focus("input[type=range]")
+    before = page.inner_text("output")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector(f"output:not(:text-is('{before}'))")
+    return {
+        "first": first,
+        "main": main,
+        "stops": stops,
+        "second": second,
+        "outline": outline,
+        "slid": [before, page.inner_text("output")],
+        **eyes.seen,
+    }
+
+
+def work(browser, url, key, _folder):
+    """What operators do: a key, a switch, a trial of values that are wrong and of others that are right."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told = eyes.page, {}
+    eyes.log_in(key)
+    eyes.go("#/teams")
+    page.fill("input[name=label]", "for <b>a test</b>")
+    page.click("button:text-is('Make a key')")
+    told["key"] = page.inner_text(".fresh pre")
+    page.click("button:text-is('Done')")
+    page.click("button[role=switch] >> nth=0")
+    page.wait_for_selector("#banner .warn")
+    told["banner"] = page.inner_text("#banner")
+    page.click("button[role=switch] >> nth=0")
+    page.wait_for_selector("#banner .warn", state="detached")
+    eyes.go("#/policies/patient")
+    page.fill(".editor textarea", '{"clear_at_least": -1}')
+    page.click("button:text('What if?')")
+    page.wait_for_selector(".editor .fault:has-text('clear_at_least')")
+    told["refused"] = page.inner_text(".editor .fault")
+    page.fill(".editor textarea", "not json")
+    page.click("button:text('What if?')")
+    page.wait_for_selector(".editor .fault:has-text('not JSON')")
+    page.fill(".editor textarea", '{"clear_at_least": 6000}')
+    page.select_option(".trial [name=team]", "search")
+    page.select_option(".trial [name=against]", "patient")
+    page.click("button:text('What if?')")
+    page.wait_for_selector(".trial .pair", timeout=60_000)
+    told["trial"] = page.inner_text(".trial table")
+    eyes.go("#/nowhere")
+    told["lost"] = page.inner_text("h1")
+    page.click("button:text-is('Log out')")
+    page.wait_for_selector("#key")
+    return {**told, **eyes.seen}
+
+
+def trouble(browser, url, key, folder):
+    """The proxy does not answer for a while: on a page, on a request that is chosen, on a message that is opened."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told, api = eyes.page, {}, "**/admin/api/**"
+    eyes.log_in(key)
+    eyes.open_first()
+    page.route(api, lambda route: route.abort())
+    page.click(".strip .block >> nth=0")
+    page.wait_for_selector(".pane .fault")
+    page.focus("input[type=range]")
+    page.keyboard.press("Home")
+    page.wait_for_selector("main > .page > .fault")
+    told["strip"] = page.locator(".strip .block").count()
+    page.goto(f"{url}/admin/#/events")
+    page.wait_for_selector(".gone .fault")
+    told["down"] = page.inner_text("main")
+    eyes.picture(folder, "down")
+    page.unroute(api)
+    page.wait_for_selector("main table", timeout=10_000)
+    told["left"] = page.locator("main .gone").count()
+    eyes.wrong = [each for each in eyes.wrong if "ERR_FAILED" not in each]
+    return {**told, **eyes.seen}
+
+
+def finding(browser, url, key, _folder):
+    """From words to the message that says them, and back through the requests without losing the slider."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told = eyes.page, {}
+    eyes.log_in(key)
+    eyes.go("#/search?text=HB-20417")
+    told["found"] = page.inner_text(".hits li >> nth=0")
+    page.click(".hits a >> nth=0")
+    page.wait_for_selector(".pane .beside")
+    told["opened"] = page.inner_text(".pane .beside")
+    page.focus("input[type=range]")
+    for _ in range(2):
+        before = page.inner_text("output")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_selector(f"output:not(:text-is('{before}'))")
+    return {**told, "focused": page.evaluate("document.activeElement.type"), **eyes.seen}
+
+
+def empty(browser, url, key, folder):
+    """A proxy by which nothing has come yet."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    eyes.log_in(key)
+    told = {}
+    for name in ("overview", "conversations", "teams", "events", "search"):
+        eyes.go(PAGES[name])
+        eyes.picture(folder, f"empty-{name}")
+        told[name] = eyes.page.inner_text("main")
+    return {**told, **eyes.seen}
+
+
+SCENES = {scene.__name__: scene for scene in (tour, hostile, keyboard, work, trouble, finding, empty)}
+
+
+def main(url, key, scene, folder=""):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        print(json.dumps(SCENES[scene](browser, url, key, folder)))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,7 +1,0 @@
-"""LangGraph, by LangChain's agent."""
-
-from agents.library import library
-
-AGENT = library(
-    "langgraph", "langgraph", "langgraph_loop.py", "`ChatOpenAI` reads both variables from the environment."
-)

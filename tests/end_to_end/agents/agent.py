@@ -1,0 +1,123 @@
+"""What there is to know about one agent: how it is started, and how its model speaks. One agent, one file."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.end_to_end.agents.install import environment_of, is_installed, pins_of, programs_of
+from tests.end_to_end.agents.model import Habits
+from tests.end_to_end.agents.task import make_repository
+
+KEY = "sk-made-up"
+MODEL = "scripted-1"
+PATIENCE = 140.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A command with its variables, the files that must be in its home directory, and what its user types."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    typed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    name: str
+    package: str
+    about: str
+    """What its users should know, for docs/clients.md."""
+    start: Callable[[str], Start]  # for a base URL
+    habits: Habits
+    varies: str = "(?!)"
+    """What it prints differently at each run, or only because less was sent: a pattern."""
+
+    @property
+    def version(self) -> str:
+        return re.search(rf'(?<![\w-]){self.package}(?:==|": ")([\d.]+)', pins_of(self.name).read_text())[1]
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be run here, or None."""
+        return (
+            None
+            if is_installed(self.name)
+            else f"{self.name} is not installed: run python tests/end_to_end/agents/install.py"
+        )
+
+    async def work(self, base_url: str, place: Path) -> "Work":
+        """The whole task, in a repository and a home of its own; the agent is told nothing but the URL and a key."""
+        start = self.start(base_url)
+        home, repository = place / "home", place / "repository"
+        make_repository(repository)
+        for name, text in start.files.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(text)
+        environment = self._surroundings(base_url, home) | dict(start.environment)
+        return await _run(start, environment, repository, place / "output.txt")
+
+    def _surroundings(self, base_url: str, home: Path) -> dict[str, str]:
+        home.mkdir(exist_ok=True)
+        node = Path(shutil.which("node") or "/usr/bin/node").parent
+        return {
+            "PATH": f"{programs_of(self.name)}:{node}:/usr/local/bin:/usr/bin:/bin",
+            "NODE_PATH": str(environment_of(self.name) / "node_modules"),
+            "HOME": str(home),
+            "OPENAI_BASE_URL": base_url,
+            "OPENAI_API_KEY": KEY,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How it went, and where."""
+
+    code: int | None  # None: it did not end by itself
+    printed: Path
+    repository: Path
+
+    @property
+    def output(self) -> str:
+        return self.printed.read_text()
+
+    def words(self, varies: str) -> list[str]:
+        """What was printed, in no order: of two commands at once, either may end first."""
+        return sorted(re.sub(varies, "", self.output).replace(str(self.repository.parent), "").split())
+
+
+async def _run(start: Start, environment: dict[str, str], repository: Path, output: Path) -> Work:
+    program = shutil.which(start.command[0], path=environment["PATH"])
+    with output.open("wb") as printed:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *start.command[1:],
+            cwd=repository,
+            env=environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=printed,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            await asyncio.wait_for(process.communicate(start.typed.encode()), PATIENCE)
+            code = process.returncode
+        except TimeoutError:
+            code = None
+        finally:
+            await _stopped(process)
+    return Work(code, output, repository)
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> None:
+    """With all that it has started: some commands only start the program proper."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -1,0 +1,164 @@
+"""The model that works through the task: what it says depends on the request alone, as with a real one.
+
+It knows how far it is by its own last words ("Step 17: …"), and how to close by the user's first. Whatever else stands
+in the history may be replaced; without these two it is lost. Asked for a summary, it says just these two.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.end_to_end.agents.task import PLAN, Action, thought
+from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, says, stream
+from tests.support.upstream_replies import Reply, answer
+
+BEFORE_THE_FIRST = -1
+_STEP = re.compile(r"\bStep (\d+)\b")
+_CLOSING = re.compile(r"close with the word ([a-z]+)")
+_HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
+_SUMMARY = re.compile(r"\bsummar", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How one agent's model speaks: which step a request asks for, how it acts, how it ends."""
+
+    next_step: Callable[[dict[str, Any]], int | None]  # None: a side request, such as for a title
+    act: Callable[[Action], Turn]
+    closes: Callable[[str], Turn]
+
+
+def model(habits: Habits, window: int | None = None) -> Callable[[Request], Reply]:
+    """The upstream's script; above its window it refuses, as OpenAI does."""
+
+    def script(request: Request) -> Reply:
+        if not is_chat(request):
+            return answer({"error": {"message": "There is nothing here."}}, 404)
+        if not fits(request, window):
+            return _too_long(request, window)
+        body = request.json
+        turn = next_turn(body, habits).using(prompt=tokens_of(request))
+        calls = _calls(turn, step_of(body, habits))
+        if body.get("stream"):
+            return stream(*_frames(turn, calls, body))
+        completion = turn.completion(body["model"])
+        completion["choices"][0]["message"] |= {"tool_calls": calls} if calls else {}
+        return answer(completion)
+
+    return script
+
+
+def next_turn(body: dict[str, Any], habits: Habits) -> Turn:
+    """The next step, or, where something beside the task is asked for, what would do as a title and as a summary."""
+    step, closing = step_of(body, habits), _closing(body)
+    if step is None:
+        return says(_summary(body, closing))
+    if step < len(PLAN):
+        return sum(map(habits.act, PLAN[step]), start=says(f"Step {step}: {thought(step)}\n"))
+    return habits.closes(closing) if closing else says("Nobody told me how to close.")
+
+
+def step_of(body: dict[str, Any], habits: Habits) -> int | None:
+    """Which step is asked for; None: something beside the task."""
+    return None if _is_for_a_summary(body["messages"]) else habits.next_step(body)
+
+
+def is_chat(request: Request) -> bool:
+    """A proxy may look around first, for how large a window is."""
+    return request.method == "POST" and request.path == "/v1/chat/completions"
+
+
+def tokens_of(request: Request) -> int:
+    return len(request.body) // 4
+
+
+def answer_of(body: dict[str, Any]) -> int:
+    """The tokens of answer that a request wants room for."""
+    return body.get("max_completion_tokens") or body.get("max_tokens") or 0
+
+
+def fits(request: Request, window: int | None) -> bool:
+    """The answer that is asked for must have room too."""
+    return window is None or tokens_of(request) + answer_of(request.json) <= window
+
+
+def step_after_the_last(body: dict[str, Any]) -> int | None:
+    """For agents whose model works on its own, with tools: whatever offers it none is a side request."""
+    return last_step(body) + 1 if body.get("tools") else None
+
+
+def last_step(body: dict[str, Any]) -> int:
+    """The step that the model itself, or a summary of what it said, named last."""
+    return _steps_named(body)[-1]
+
+
+def texts(body: dict[str, Any], *roles: str) -> Iterator[str]:
+    return (text for message in body["messages"] if message["role"] in roles and (text := _text(message)))
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def _steps_named(body: dict[str, Any]) -> list[int]:
+    said = texts(body, "user", "assistant")
+    return [BEFORE_THE_FIRST, *(int(number) for text in said for number in _STEP.findall(text))]
+
+
+def _closing(body: dict[str, Any]) -> str | None:
+    told = map(_CLOSING.search, texts(body, "user", "assistant"))
+    return next((found[1] for found in told if found), None)
+
+
+def _is_for_a_summary(messages: list[dict[str, Any]]) -> bool:
+    """Whoever asks: an agent's own compaction, or a proxy that puts its question below the conversation."""
+    return messages[-1]["role"] == "user" and bool(_SUMMARY.search(_text(messages[-1])))
+
+
+def _summary(body: dict[str, Any], closing: str | None) -> str:
+    """Under the headings that were asked for, where this is what was asked for."""
+    known = f"Step {max(_steps_named(body))} is done. I am to close with the word {closing}."
+    wanted = _HEADING.findall(_text(body["messages"][-1])) if _is_for_a_summary(body["messages"]) else ()
+    return "\n\n".join(f"{heading}\n{known}" for heading in wanted) or known
+
+
+def _calls(turn: Turn, step: int | None) -> list[dict[str, Any]]:
+    """No two calls of a conversation have one id, and none an id that Mistral would not take."""
+    calls = turn.message.get("tool_calls", ())
+    return [{**call, "id": f"call{step:03}{at:02}"} for at, call in enumerate(calls)]
+
+
+def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Iterator[bytes]:
+    """In few events, for an agent that redraws and saves at each one; but text and calls come in pieces."""
+    about = {"model": body["model"]}
+    yield delta(role="assistant", content="", **about)
+    for piece in _halves(turn.text or ""):
+        yield delta(content=piece, **about)
+    for at, call in enumerate(calls):
+        first, second = _halves(call["function"]["arguments"])
+        opening = {**call, "function": {**call["function"], "arguments": first}}
+        yield delta(tool_calls=[{"index": at, **opening}], **about)
+        yield delta(tool_calls=[{"index": at, "function": {"arguments": second}}], **about)
+    yield finish(turn.finish_reason, **about)
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield chunk(choices=[], usage=turn.usage, **about)
+    yield DONE
+
+
+def _halves(text: str) -> tuple[str, str]:
+    return text[: len(text) // 2], text[len(text) // 2 :]
+
+
+def _too_long(request: Request, window: int | None) -> Reply:
+    tokens, wanted = tokens_of(request), answer_of(request.json)
+    asked = (
+        f"you requested {tokens + wanted} tokens ({tokens} in the messages, {wanted} in the completion). "
+        "Please reduce the length of the messages or completion."
+        if wanted
+        else f"your messages resulted in {tokens} tokens. Please reduce the length of the messages."
+    )
+    message = f"This model's maximum context length is {window} tokens. However, {asked}"
+    about = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    return answer({"error": {"message": message, **about}}, 400)

@@ -1,0 +1,161 @@
+"""What docs/clients.md tells of the agents: a table of what the suite found, and for each agent what the suite runs.
+README.md tells the same in short.
+
+    python -m tests.end_to_end.agents.page                       after `make agents`
+
+All of it stands between markers, so that nobody writes figures or commands by hand. A row of an agent that did not run
+this time stays as it was.
+"""
+
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tests import ROOT
+from tests.end_to_end.agents.agent import KEY, Agent, Start
+from tests.end_to_end.agents.install import ENVIRONMENTS
+from tests.end_to_end.agents.library import PROGRAMS
+from tests.end_to_end.agents.record import Run
+from tests.end_to_end.agents.roster import AGENTS
+from tests.end_to_end.agents.task import BRIEF
+
+PAGE = ROOT / "docs" / "clients.md"
+README = ROOT / "README.md"
+FIGURES = ENVIRONMENTS / "figures"
+LINE_LENGTH = 120
+BASE_URL = "http://127.0.0.1:8800/v1"
+# What stands in a command is told by its name in the page.
+NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KEY"'}
+IN_FULL = (
+    "agent",
+    "version",
+    "streams",
+    "tools",
+    "without the proxy",
+    "through it",
+    "requests",
+    "refused",
+    "largest request: sent, forwarded",
+    "tokens in all: sent, forwarded",
+    "rewrites",
+    "summaries",
+)
+IN_SHORT = (
+    "agent",
+    "version",
+    "streams",
+    "tools",
+    "task done without / with",
+    "requests",
+    "over the window without / with",
+    "tokens without / with",
+    "rewrites",
+)
+Cells = Sequence[str]
+
+
+def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> None:
+    """One run of the suite, until somebody writes the pages."""
+    FIGURES.mkdir(exist_ok=True)
+    rows = {
+        "figures": row(agent, sent, refused, forwarded),
+        "agents": in_short(agent, sent, refused, forwarded, window),
+    }
+    (FIGURES / f"{agent.name}.json").write_text(json.dumps(rows))
+
+
+def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
+    return [
+        *_manner(agent, forwarded),
+        "done, by summaries of its own" if refused.done else "overflows",
+        "done" if forwarded.done else "not done",
+        str(len(forwarded.seen)),
+        str(forwarded.refused),
+        f"{sent.peak:,}, {forwarded.peak:,}",
+        f"{sent.total:,}, {forwarded.total:,}",
+        str(forwarded.rewrites),
+        str(forwarded.summaries),
+    ]
+
+
+def in_short(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> list[str]:
+    over = sum(request.tokens + request.answer > window for request in sent.seen)
+    return [
+        *_manner(agent, forwarded),
+        f"{_yes(refused.done)} / {_yes(forwarded.done)}",
+        str(len(forwarded.seen)),
+        f"{over} / {forwarded.refused}",
+        f"{sent.total:,} / {forwarded.total:,}",
+        str(forwarded.rewrites),
+    ]
+
+
+def table(head: Cells, old: str, new: Mapping[str, Cells]) -> str:
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
+    rows |= {name: _line(cells) for name, cells in new.items()}
+    return "\n".join(
+        [_line(head), _line("---" for _ in head), *(rows[each.name] for each in AGENTS if each.name in rows)]
+    )
+
+
+def recipes() -> str:
+    return "\n\n".join("\n".join(_recipe(agent)) for agent in AGENTS)
+
+
+def between(page: str, name: str) -> str:
+    """What stands between two markers."""
+    return re.search(_markers(name), page, re.DOTALL)[2]
+
+
+def with_between(page: str, name: str, text: str) -> str:
+    return re.sub(_markers(name), lambda found: f"{found[1]}\n{text}\n{found[3]}", page, flags=re.DOTALL)
+
+
+def main() -> None:
+    found = {file.stem: json.loads(file.read_text()) for file in FIGURES.glob("*.json")}
+    for page, name, head in ((PAGE, "figures", IN_FULL), (README, "agents", IN_SHORT)):
+        text = page.read_text()
+        new = {agent: rows[name] for agent, rows in found.items()}
+        page.write_text(with_between(text, name, table(head, between(text, name), new)))
+    PAGE.write_text(with_between(PAGE.read_text(), "recipes", recipes()))
+
+
+def _recipe(agent: Agent) -> Iterator[str]:
+    start = agent.start(BASE_URL)
+    yield f"### {agent.name}"
+    yield f"\n{textwrap.fill(agent.about, LINE_LENGTH, break_long_words=False, break_on_hyphens=False)}\n"
+    for name, text in start.files.items():
+        yield f"`~/{name}`:\n\n```\n{text.strip()}\n```\n"
+    yield f"```sh\n{_command(start)}\n```"
+
+
+def _command(start: Start) -> str:
+    told = [f"{name}={value}" for name, value in start.environment.items()]
+    return " ".join([*told, *map(_word, start.command), *(("< session.txt",) if start.typed else ())])
+
+
+def _word(word: str) -> str:
+    return NAMES.get(word) or shlex.quote(word.replace(f"{PROGRAMS}/", f"{PROGRAMS.relative_to(ROOT)}/"))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _manner(agent: Agent, run: Run) -> list[str]:
+    streams, tools = run.manner
+    return [agent.name, agent.version, _yes(streams), _yes(tools)]
+
+
+def _yes(whether: bool) -> str:  # noqa: FBT001 - it is what this is about
+    return "yes" if whether else "no"
+
+
+def _markers(name: str) -> str:
+    return rf"(<!-- {name}, by `make agents` -->)\n(.*?)\n?(<!-- end of {name} -->)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What an upstream saw of one run: how long the requests were, how much of each it had seen before, what was wrong.
+
+run.peak, run.rewrites, run.violations("OpenAI")
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from tests.end_to_end.agents.agent import Agent, Work
+from tests.end_to_end.agents.model import answer_of, fits, is_chat, step_of, tokens_of
+from tests.end_to_end.agents.strict import DIALECTS, violations
+from tests.end_to_end.agents.task import SOLVED, WORD
+from tests.support.scripted_upstream import Request
+
+# A client may say its last message otherwise when it sends it again: aider's carries a reminder while it is the last.
+OWN_CHURN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request of the conversation itself."""
+
+    tokens: int
+    answer: int  # the tokens of answer it asks for
+    streamed: bool
+    tools: int
+    lost: int  # messages of the request before it that are not where they were
+    violations: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    work: Work
+    seen: tuple[Seen, ...]
+    beside: tuple[int, ...]  # the tokens of each side request: titles, summaries, commit messages
+    refused: int  # requests of the conversation that were too long
+    beside_refused: int  # side requests that were: one long message, which nobody can shorten
+    log: tuple[dict[str, Any], ...] = ()  # what the proxy said meanwhile
+
+    @property
+    def done(self) -> bool:
+        """The number is where it was to be put, and the word was said at the end."""
+        last_words = [line.strip() for line in self.work.output.splitlines()[-20:]]
+        return (self.work.repository / "answer.py").read_text() == SOLVED and WORD in last_words
+
+    @property
+    def peak(self) -> int:
+        return max(request.tokens for request in self.seen)
+
+    @property
+    def total(self) -> int:
+        """Everything the upstream read: what is asked beside the task is paid for as well."""
+        return sum(self.beside) + sum(request.tokens for request in self.seen)
+
+    @property
+    def answer(self) -> int:
+        return max(request.answer for request in self.seen)
+
+    @property
+    def manner(self) -> tuple[bool, bool]:
+        """Whether it asks for streams, and whether it offers tools."""
+        return any(request.streamed for request in self.seen), any(request.tools for request in self.seen)
+
+    @property
+    def rewrites(self) -> int:
+        """How often an upstream's cache was of no use past some point."""
+        return sum(request.lost > OWN_CHURN for request in self.seen)
+
+    @property
+    def blocks(self) -> list[str]:
+        """Why each block was made."""
+        return [line["reason"] for line in self._made]
+
+    @property
+    def summaries(self) -> int:
+        """How many of them tell what a model said."""
+        return sum("summary" in (step["step"] for step in line["steps"]) for line in self._made)
+
+    @property
+    def _made(self) -> list[dict[str, Any]]:
+        return [line for line in self.log if line["event"] == "compaction-ended"]
+
+    def violations(self, dialect: str) -> list[str]:
+        return [f"request {at}, {fault}" for at, each in enumerate(self.seen) for fault in each.violations[dialect]]
+
+
+def recorded(agent: Agent, work: Work, requests: Sequence[Request], window: int | None, log: str = "") -> Run:
+    asked = [request for request in requests if request.arrived and is_chat(request)]
+    main, beside = _parted(asked, lambda request: step_of(request.json, agent.habits) is not None)
+    fit, refused = _parted(main, lambda request: fits(request, window))
+    heard, unheard = _parted(beside, lambda request: fits(request, window))
+    said = tuple(json.loads(line) for line in log.splitlines() if line.startswith("{"))
+    return Run(work, tuple(_seen(fit)), tuple(map(tokens_of, heard)), len(refused), len(unheard), said)
+
+
+def _parted(requests: Iterable[Request], belongs: Callable[[Request], bool]) -> tuple[list[Request], list[Request]]:
+    """Those of which it is true, and the others."""
+    parts: tuple[list[Request], list[Request]] = [], []
+    for request in requests:
+        parts[not belongs(request)].append(request)
+    return parts
+
+
+def _seen(requests: Iterable[Request]) -> Iterator[Seen]:
+    before: list[Any] = []
+    for request in requests:
+        body = request.json
+        kept = sum(1 for _ in takewhile(_equal, zip(before, body["messages"], strict=False)))
+        yield Seen(
+            tokens_of(request),
+            answer_of(body),
+            bool(body.get("stream")),
+            len(body.get("tools") or ()),
+            len(before) - kept,
+            {name: tuple(violations(body, rules)) for name, rules in DIALECTS.items()},
+        )
+        before = body["messages"]
+
+
+def _equal(pair: tuple[Any, Any]) -> bool:
+    return pair[0] == pair[1]

@@ -1,0 +1,39 @@
+"""The agents, lightest first: libraries in a program of somebody's own, then commands. One agent, one file.
+
+Each file says how its agent is started and how its model speaks to it; what is pinned stands in `../pins`.
+"""
+
+from tests.end_to_end.agents.agent import Agent
+from tests.end_to_end.agents.roster import (
+    ai_sdk,
+    aider,
+    langgraph,
+    litellm,
+    llm,
+    mini_swe_agent,
+    openai_agents,
+    openai_node,
+    openai_python,
+    opencode,
+    pi,
+    pydantic_ai,
+    qwen_code,
+    smolagents,
+)
+
+AGENTS: tuple[Agent, ...] = (
+    openai_python.AGENT,
+    openai_node.AGENT,
+    ai_sdk.AGENT,
+    pydantic_ai.AGENT,
+    openai_agents.AGENT,
+    langgraph.AGENT,
+    litellm.AGENT,
+    smolagents.AGENT,
+    llm.AGENT,
+    qwen_code.AGENT,
+    pi.AGENT,
+    opencode.AGENT,
+    aider.AGENT,
+    mini_swe_agent.AGENT,
+)

@@ -1,0 +1,38 @@
+"""pi: a small coding agent with four tools, streamed."""
+
+import json
+
+from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
+from tests.end_to_end.agents.model import Habits, step_after_the_last
+from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.support.completions import Turn, calls, says
+
+
+def _start(base_url: str) -> Start:
+    known = {"id": MODEL, "contextWindow": 1_000_000}
+    provider = {"baseUrl": base_url, "api": "openai-completions", "apiKey": KEY, "models": [known]}
+    return Start(
+        ("pi", "--provider", "proxied", "--model", MODEL, "--print", BRIEF),
+        files={".pi/agent/models.json": json.dumps({"providers": {"proxied": provider}})},
+    )
+
+
+def _act(action: Action) -> Turn:
+    match action:
+        case Read(path):
+            return calls("read", path=path)
+        case Search(pattern, path):
+            return calls("bash", command=f"grep -n {pattern} {path}")
+        case Write(path, text):
+            return calls("write", path=path, content=text)
+        case Edit(path, old, new):
+            return calls("edit", path=path, edits=[{"oldText": old, "newText": new}])
+
+
+AGENT = Agent(
+    "pi",
+    "@mariozechner/pi-coding-agent",
+    "Its own compaction starts near `contextWindow` (default 128,000). Set a high value: it is not needed here.",
+    _start,
+    Habits(step_after_the_last, _act, says),
+)

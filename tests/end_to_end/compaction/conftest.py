@@ -1,0 +1,67 @@
+"""One house for most of the live tests, and an agent with a key of its own."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from tests.support.agent import Agent
+from tests.support.compacting_proxy import WIDE, House, settings
+from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import says as tells
+from tests.support.summary_model import TOLD, WINDOW
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    """One proxy for nearly everybody: the name of the model says by which policy, and before which window."""
+    async with Upstream() as up:
+        named = [
+            {"name": name, "models": [name], "policy": name, "base_url": up.url, "window": window}
+            for name, window in (("deaf", 1_000_000), ("observe", 1_000_000), ("filling", 8_000), ("clipping", 50_000))
+        ]
+        policies = {
+            "deaf": {"headers": False},
+            "filling": {"clear_at_least": 100_000},
+            "clipping": {"clear_at_least": 10_000},
+        }
+        config = settings(*named, **policies)
+        config["upstreams"][-1] = {**WIDE, "base_url": up.url}
+        async with serve(None, config=config) as proxy:
+            yield House(up, proxy)
+
+
+@pytest.fixture
+def up(house):
+    house.up.forget()
+    house.up.script = tells("Go on.")
+    return house.up
+
+
+@pytest.fixture
+def agent(house, up, request):
+    """An agent with a key of its own, and so with conversations of its own."""
+    return Agent(house.proxy, up, f"sk-{request.node.name}")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh():
+    """An upstream for a proxy that a test starts itself."""
+    async with Upstream(tells("Go on.")) as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="session")
+def told(serve):
+    """A house before a small window: `async with told(script) as (up, agent, proxy)`."""
+
+    @asynccontextmanager
+    async def open_house(script, *, workers=1, upstream=None, **policy):
+        async with Upstream(script) as up:
+            summary = {**TOLD["summary"], **policy.pop("summary", {})}
+            config = settings(default={**TOLD, **policy, "summary": summary})
+            config["upstreams"][-1] = {"base_url": up.url, "window": WINDOW, "retries": 0, **(upstream or {})}
+            async with serve(None, "--workers", str(workers), config=config) as proxy:
+                yield up, Agent(proxy, up, "sk-a"), proxy
+
+    return open_house

@@ -1,0 +1,155 @@
+"""The same bytes whoever serves, and what happens when the store or the heart fails: real files, real processes."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+import pytest_asyncio
+
+from tests.support.agent import Agent, compactions, turns
+from tests.support.compacting_proxy import ASIDE, LONGER, WORK, House, database, metric, rows, settings
+from tests.support.proxy_client import log_of, until
+from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+# --- the same bytes, whoever serves ----------------------------------------------------------------------------------
+
+
+COUNTED = tells("Go on.").using(prompt=4_000)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def plain(agent, up):
+    """What one worker forwards, for all of them to be held against."""
+    up.script = COUNTED
+    return [step.forwarded for step in await agent.works(WORK)]
+
+
+async def alternating(up, proxies, place):
+    """One agent whose turns go through one proxy after the other, each once the last one has noted its own."""
+    steps, noticed = [], 0
+    for number, messages in enumerate(turns(WORK)):
+        steps.append(await Agent(proxies[number % len(proxies)], up, "sk-a").sends(messages))
+        noticed += steps[-1].says("x-compaction-tokens-after") is not None
+        if noticed:
+            await until(
+                lambda seen=noticed: len(rows(place, "select key from facts_1 where key like '%/anchor/%'")) >= seen
+            )
+    return [step.forwarded for step in steps]
+
+
+async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
+    fresh.script = COUNTED
+    forwarded, requests = [], [*turns(WORK)]
+    for part in (requests[:9], requests[9:]):
+        async with serve(fresh.url, "--state", str(tmp_path), config=settings()) as proxy:
+            forwarded += [(await Agent(proxy, fresh, "sk-a").sends(messages)).forwarded for messages in part]
+    assert forwarded == plain
+
+
+async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain):
+    fresh.script = COUNTED
+    async with serve(fresh.url, "--workers", "2", config=settings()) as proxy:
+        assert await alternating(fresh, [proxy], proxy.state) == plain
+
+
+@pytest.mark.slow
+async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, fresh, plain, tmp_path):
+    fresh.script, shared = COUNTED, ("--state", str(tmp_path))
+    async with serve(fresh.url, *shared, config=settings()) as one, serve(fresh.url, *shared, config=settings()) as two:
+        assert await alternating(fresh, [one, two], tmp_path) == plain
+
+
+# --- when the store or the heart fails -------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def harmed(serve):
+    """A house of which a test may break what it likes, as long as a proxy can go on in it."""
+    async with Upstream(tells("Go on.")) as up, serve(up.url, config=settings()) as proxy:
+        yield House(up, proxy)
+
+
+@pytest.fixture
+def victim(harmed, request):
+    return Agent(harmed.proxy, harmed.up, f"sk-{request.node.name}")
+
+
+def deleted(file):
+    for each in file.parent.glob("promises.sqlite*"):
+        each.rmdir() if each.is_dir() else each.unlink()
+
+
+def scribbled(file):
+    deleted(file)
+    file.write_bytes(b"this was a database once " * 1_000)
+
+
+def a_folder(file):
+    deleted(file)
+    file.mkdir()
+
+
+@pytest.mark.parametrize("harm", [deleted, scribbled, a_folder])
+async def test_a_store_that_is_lost_costs_one_compaction_and_no_request(victim, harm):
+    faults = await metric(victim.proxy, "store_faults_total")
+    before = await victim.works(WORK)
+    harm(database(victim.proxy.state))
+    after = [await victim.sends(WORK), await victim.sends(ASIDE)]
+    assert await metric(victim.proxy, "failed_open_total") == 0
+    assert (await metric(victim.proxy, "store_faults_total") > faults) == (harm is not deleted)
+    assert [step.answer.status for step in before + after] == [200] * len(before + after)
+    assert after[0].compaction == "created"
+    assert after[1].compaction == ("created" if harm is a_folder else "applied")
+    assert len(after[1].forwarded) < len(after[1].sent)
+    deleted(database(victim.proxy.state))
+
+
+async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
+    faults = await metric(victim.proxy, "store_faults_total")
+    assert (await victim.sends(WORK)).compaction == "created"
+    locked = sqlite3.connect(database(victim.proxy.state), isolation_level=None)
+    locked.execute("begin immediate")
+    began = asyncio.get_running_loop().time()
+    meanwhile = await victim.sends(LONGER)
+    assert asyncio.get_running_loop().time() - began < 4
+    locked.rollback()
+    locked.close()
+    afterwards = await victim.sends(LONGER)
+    assert await metric(victim.proxy, "store_faults_total") > faults
+    assert meanwhile.answer.status == 200
+    assert compactions([meanwhile, afterwards]) == ["created", "created"]
+    assert meanwhile.forwarded == afterwards.forwarded
+
+
+# The proxy with a bug in it: a decision about a history that holds this word raises.
+PLANTED = """
+import sys
+from proxy.cli import main
+from proxy.core import planning
+decide = planning.decide
+def decide_with_a_bug(scene):
+    if any(b"BUGGY" in message.raw for message in scene.body):
+        raise KeyError("part_1 of a conversation")
+    return decide(scene)
+planning.decide = decide_with_a_bug
+sys.exit(main())
+"""
+
+
+async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(serve, fresh):
+    async with serve(fresh.url, config=settings(), program=("-c", PLANTED)) as proxy:
+        agent = Agent(proxy, fresh, "sk-a")
+        failed = await agent.sends([{"role": "user", "content": "BUGGY"}, *WORK])
+        assert failed.compaction == "failed-open"
+        assert failed.is_verbatim
+        assert failed.answer.status == 200
+        assert (await agent.sends(WORK)).compaction == "created"
+        assert await metric(proxy, "failed_open_total") == 1
+        (line,) = await until(lambda: log_of(proxy, "failed-open"))
+        assert line["effect"] == "the client's own bytes were forwarded"
+        assert "part_" not in json.dumps(line)

@@ -1,0 +1,361 @@
+"""Teams as they meet a running proxy: their keys, their policies, their walls, and the switches of its operator."""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from proxy.access.keys import create_key
+from proxy.access.records import Records
+from tests.support.admin_client import team_key
+from tests.support.agent import Agent, compactions, reading
+from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
+from tests.support.proxy_client import ask, chat, fault_of, log_of, page, until
+from tests.support.scripted_upstream import Upstream, answer
+from tests.support.scripted_upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TEAMS = {"red": {"policy": "bold"}, "blue": {"policy": "bold"}, "green": {"policy": "late"}, "own": {}}
+POLICIES = {"default": SMALL, "bold": SMALL, "late": {"clear_at_least": 500_000}}
+
+
+async def command(proxy, *words):
+    """One of the proxy's commands, run beside it on the same state; its two outputs."""
+    config = str(proxy.place / "proxy.yaml")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proxy", *words, "--config", config, "--state", str(proxy.state),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={"REAL": "sk-real", "GREEN": "sk-green"},
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def new_key(proxy, team, *more):
+    code, out, err = await command(proxy, "keys", "create", "--team", team, *more)
+    assert code == 0, err
+    return out.strip()
+
+
+def settings(up, **more):
+    upstreams = [
+        {"name": "lab", "models": ["lab-*"], "base_url": up.url, "window": 1_000_000, "key": "env:REAL"},
+        {"name": "main", "base_url": up.url, "window": 1_000_000, "key": "env:REAL"},
+    ]
+    teams = {**TEAMS, "own": {"upstream": "lab", "key": "env:GREEN"}}
+    return {"upstreams": upstreams, "policies": POLICIES, "teams": teams, "log": {"format": "json"}, **more}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    """A proxy with four teams in front of an upstream with keys of its own."""
+    async with Upstream(tells("Go on.")) as up:
+        told = {"REAL": "sk-real", "GREEN": "sk-green"}
+        async with serve(None, config=settings(up), environment=told) as proxy:
+            keys = {team: team_key(proxy, team) for team in TEAMS}
+            for key in keys.values():
+                await sending(Agent(proxy, up, key), opened)
+            yield up, proxy, keys
+
+
+async def sending(agent, holds, within=1.0):
+    """Sends until the answer is as it is to be: what operators say is in force within a second."""
+    async with asyncio.timeout(within):
+        while not holds(step := await agent.sends(WORK[:2])):  # noqa: ASYNC110 (another process is waited for)
+            await asyncio.sleep(0.02)
+    return step
+
+
+def opened(step):
+    return step.answer.status == 200
+
+
+def closed(step):
+    return step.answer.status == 401
+
+
+@pytest.fixture
+def work(request):
+    """A history of this test alone: what another one made of the same would stand here too."""
+    return reading(24, task=f"Make the tests pass: {request.node.name}.")
+
+
+@pytest.fixture
+def agents(house):
+    """An agent of each team, in a house where nothing is switched off."""
+    up, proxy, keys = house
+    up.forget()
+    return {team: Agent(proxy, up, key) for team, key in keys.items()}
+
+
+def header(request, name):
+    return next((value.decode() for key, value in request.headers if key.lower() == name.encode()), None)
+
+
+# --- keys ---
+
+
+async def test_a_team_key_opens_and_the_upstream_sees_its_own_key(agents):
+    step = await agents["red"].sends(WORK[:2])
+    assert step.answer.status == 200
+    (request,) = agents["red"].up.requests
+    assert header(request, "authorization") == "Bearer sk-real"
+
+
+async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
+    await agents["own"].sends(WORK[:2], model="anything")
+    (request,) = agents["own"].up.requests
+    assert header(request, "authorization") == "Bearer sk-green"
+    await until(lambda: log_of(agents["own"].proxy, "request", team="own", upstream="lab"))
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/chat/completions/compact", "/models", "/embeddings", "/files"])
+async def test_without_a_team_key_nothing_opens(house, path):
+    up, proxy, _ = house
+    up.forget()
+    for headers in ({}, {"authorization": "Bearer sk-provider"}, {"authorization": "Bearer cp-0123456789-" + "a" * 32}):
+        refused = await ask(proxy, b"{}", path, headers=headers)
+        assert refused.status == 401
+        assert fault_of(refused)["code"] == "invalid_api_key"
+    assert up.requests == []
+    assert "sk-provider" not in proxy.output
+
+
+async def test_a_revoked_key_closes_within_a_second_and_a_fresh_one_opens_as_fast(house):
+    up, proxy, _ = house
+    text = await new_key(proxy, "red", "--label", "for a test")
+    agent = Agent(proxy, up, text)
+    await sending(agent, opened)
+    public = text.split("-")[1]
+    assert (await command(proxy, "keys", "revoke", public))[0] == 0
+    step = await sending(agent, closed)
+    assert f"the team key {public} is revoked" in fault_of(step.answer)["message"]
+
+
+async def test_a_key_that_runs_out_opens_no_more(house):
+    up, proxy, _ = house
+    text, key = create_key("red", time.time(), expires=time.time() + 0.5)
+    Records(proxy.state).change(lambda known: known.with_key(key))
+    agent = Agent(proxy, up, text)
+    await sending(agent, opened)
+    assert "expired" in fault_of((await sending(agent, closed)).answer)["message"]
+
+
+async def test_no_team_key_is_written_down_or_said_anywhere(house, agents, work):
+    """However it is shown: as it should be, half, doubled, as somebody's password, or in the middle of a URL."""
+    _, proxy, keys = house
+    await agents["red"].works(work)
+    text = keys["red"]
+    shown = [f"Bearer {text}", f"Bearer {text}x", f"Bearer {text[:-1]}", f"Basic {text}", f"Bearer {text}, {text}"]
+    paths = ["/chat/completions", f"/chat/completions?key={text}", f"/files/{text}", f"/{text}/models"]
+    answers = [await ask(proxy, chat(), path, headers={"authorization": each}) for each in shown for path in paths]
+    answers.append(await page(proxy, f"/{text}"))
+    assert {200, 401, 403, 404} == {answer.status for answer in answers}
+    written = b"".join(path.read_bytes() for path in proxy.place.rglob("*") if path.is_file())
+    written += (await page(proxy, "/metrics")).body.data
+    written += b"".join(answer.body.data + repr(answer.head).encode() for answer in answers)
+    for text in keys.values():
+        assert text.split("-", 2)[2].encode() not in written
+        assert text.split("-")[1].encode() in written  # the public id may
+
+
+# --- walls ---
+
+
+async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
+    """Law 9, looked at in every store: the same bytes, twice, and each in a house of its own."""
+    red, blue = await agents["red"].works(work), await agents["blue"].works(work)
+    assert compactions(red) == compactions(blue)
+    assert "created" in compactions(red)
+    assert [step.forwarded for step in red] == [step.forwarded for step in blue]
+    conversations = [{step.says("x-compaction-conversation") for step in steps} - {None} for steps in (red, blue)]
+    assert not conversations[0] & conversations[1]
+    place = agents["red"].proxy.state
+    for table in ("promises_1", "facts_1"):
+        keys = [key.partition("/") for (key,) in rows(place, f"select key from {table}")]
+        mine, theirs = ({rest for tenant, _, rest in keys if tenant == f"team.{team}"} for team in ("red", "blue"))
+        assert mine, table
+        assert theirs, table
+        assert not {rest for rest in mine & theirs if not rest.startswith("scale/")}, table
+    folders = [path for path in (place / "originals").iterdir() if path.is_dir()]
+    assert {"team.red", "team.blue"} <= {folder.name for folder in folders}
+    for team in ("red", "blue"):
+        files = (place / "originals" / f"team.{team}").rglob("*.jsonl")
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        assert {line["tenant"] for line in lines if "tenant" in line} == {f"team.{team}"}
+
+
+async def test_figures_are_told_by_team(agents):
+    proxy = agents["red"].proxy
+    told = [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")]
+    lines = len(log_of(proxy, "request", team="red"))
+    await agents["red"].sends(WORK[:2])
+    await until(lambda: len(log_of(proxy, "request", team="red")) > lines)
+    assert [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")] == [told[0] + 1, told[1]]
+
+
+# --- policies ---
+
+
+async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents, work):
+    bold, late = await agents["red"].works(work), await agents["green"].works(work)
+    made = next(step for step in bold if step.compaction == "created")
+    assert made.says("x-compaction-policy") == "bold"
+    version = made.says("x-compaction-policy-version")
+    assert re.fullmatch(r"[0-9a-f]{8}", version)
+    assert set(compactions(late)) == {"none"}
+    blocks = rows(agents["red"].proxy.state, "select value from promises_1 where key like 'team.red/%'")
+    assert {json.loads(value)["policy"] for (value,) in blocks} == {f"bold@{version}"}
+    code, out, _ = await command(agents["red"].proxy, "explain", "--team", "red")
+    assert code == 0
+    assert f"bold@{version}" in out
+
+
+@asynccontextmanager
+async def of_file(serve):
+    """A proxy by itself, its file, what stands in it, and an agent of a team that it lets in."""
+    async with Upstream(tells("Go on.")) as up:
+        config = settings(up)
+        async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
+            agent = Agent(proxy, up, await new_key(proxy, "green"))
+            await sending(agent, opened)
+            yield proxy, proxy.place / "proxy.yaml", config, agent
+
+
+async def test_a_policy_that_is_changed_in_the_file_is_in_force_within_two_seconds_and_a_bad_one_changes_nothing(serve):
+    async with of_file(serve) as (proxy, file, config, agent):
+        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
+        await until(lambda: "no policy 'no-such'" in proxy.output)
+        assert compactions(await agent.works(WORK)).count("created") == 0
+        file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
+        await until(lambda: log_of(proxy, "config-reloaded"), within=2)
+        assert compactions(await agent.works(reading(25))).count("created") > 0
+
+
+async def test_a_file_that_is_being_written_is_read_once_it_stands_still(serve):
+    """An empty file is a good configuration without teams, for which no key of a team opens."""
+    async with of_file(serve) as (proxy, file, config, agent):
+        whole = yaml.safe_dump(config)
+        for length in range(0, len(whole), len(whole) // 8):
+            file.write_text(whole[:length])
+            await asyncio.sleep(0.1)
+        file.write_text(whole)
+        assert (await agent.sends(WORK[:2])).answer.status == 200
+        await asyncio.sleep(1)
+        assert not log_of(proxy, "config-refused")
+        assert (await agent.sends(WORK[:2])).answer.status == 200
+
+
+async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
+    async with Upstream(tells("Go on.")) as up:
+        config = {
+            "upstreams": [{"base_url": up.url, "window": 1_000_000}],
+            "policies": {"default": {"clear_at_least": 500_000}, "bold": SMALL},
+            "attachments": [{"policy": "bold", "rollout": 50}],
+        }
+        async with serve(None, config=config) as proxy:
+            agent = Agent(proxy, up, "sk-a")
+            chosen = {}
+            for number in range(16):
+                steps = await agent.works(reading(14, task=f"Task {number}."))
+                assert len(set(compactions(steps[:5]))) == 1
+                chosen[number] = "created" in compactions(steps)
+            assert 2 <= sum(chosen.values()) <= 14
+            file = proxy.place / "proxy.yaml"
+            file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "rollout": 100}]}))
+            await until(lambda: log_of(proxy, "config-reloaded"))
+            for number in (number for number, taken in chosen.items() if taken):
+                assert (await agent.sends(reading(14, task=f"Task {number}."))).compaction == "applied"
+
+
+async def test_a_tag_chooses_the_policy_and_goes_no_further(serve):
+    async with Upstream(tells("Go on.")) as up:
+        config = {
+            "upstreams": [{"base_url": up.url, "window": 1_000_000}],
+            "policies": {"default": {"clear_at_least": 500_000}, "bold": SMALL},
+            "attachments": [{"policy": "bold", "tag": "nightly-*"}],
+        }
+        async with serve(None, config=config) as proxy:
+            plain, nightly = Agent(proxy, up, "sk-a"), Agent(proxy, up, "sk-b", {"x-compaction-tag": "nightly-7"})
+            assert "created" not in compactions(await plain.works(WORK))
+            assert "created" in compactions(await nightly.works(WORK))
+            assert all(header(request, "x-compaction-tag") is None for request in up.requests)
+
+
+# --- switches ---
+
+
+async def test_switched_off_nothing_new_is_made_and_what_stands_goes_on_standing(house, agents, work):
+    _, proxy, _ = house
+    agent = agents["red"]
+    steps = await agent.works(work)
+    assert "created" in compactions(steps)
+    assert (await command(proxy, "switch", "off", "--team", "red"))[0] == 0
+    try:
+        assert opened(await sending(agent, lambda step: step.compaction == "off"))
+        again = await agent.sends(work)
+        assert again.forwarded == steps[-1].forwarded  # law 11: the raw history may not even fit any more
+        assert again.compaction == "applied"
+        fresh = await replace(agent, headers={"x-conversation-id": "while off"}).works(work)
+        assert set(compactions(fresh)) == {"off"}
+        assert all(step.is_verbatim for step in fresh)
+        assert {step.says("x-compaction-reason") for step in fresh[-3:]} == {"switched-off"}
+        other = await replace(agents["blue"], headers={"x-conversation-id": "blue"}).works(work)
+        assert "created" in compactions(other)
+    finally:
+        await command(proxy, "switch", "on", "--team", "red")
+    await sending(agent, lambda step: step.compaction == "none")
+
+
+# --- strangers, and those who speak for others ---
+
+
+async def test_who_is_never_accepted_fills_no_disk(serve):
+    """Made-up keys with long histories: the upstream refuses them, and nothing of them is kept."""
+    async with Upstream(answer({"error": {"message": "Incorrect API key provided"}}, status=401)) as up:
+        config = {"upstreams": [{"base_url": up.url, "window": 1_000_000}], "policies": {"default": SMALL}}
+        async with serve(None, config=config) as proxy:
+            for number in range(3):
+                step = await Agent(proxy, up, f"sk-made-up-{number}").sends(WORK)
+                assert step.answer.status == 401
+            await asyncio.sleep(0.3)
+            assert not [*(proxy.state / "originals").rglob("*.jsonl")]
+            if database(proxy.state).exists():
+                assert rows(proxy.state, "select key from promises_1") == []
+                assert rows(proxy.state, "select key from facts_1") == []
+
+
+@asynccontextmanager
+async def spoken_for(serve, trusted):
+    async with Upstream(tells("Go on.")) as up:
+        config = {
+            "upstreams": [{"base_url": up.url, "window": 1_000_000}],
+            "policies": {"default": SMALL},
+            "access": {"team_header": "x-team", "trusted": [trusted]},
+        }
+        async with serve(None, config=config) as proxy:
+            yield up, proxy
+
+
+async def test_a_trusted_gateway_whose_key_rotates_names_the_team_and_blocks_are_found_again(serve):
+    async with spoken_for(serve, "127.0.0.1") as (up, proxy):
+        for hour, turns in enumerate((WORK[:30], WORK)):
+            steps = await Agent(proxy, up, f"sk-hour-{hour}", {"x-team": "red"}).works(turns)
+        assert compactions(steps)[-1] == "applied"
+        assert all(header(request, "x-team") is None for request in up.requests)
+        assert {key.partition("/")[0] for (key,) in rows(proxy.state, "select key from promises_1")} == {"team.red"}
+
+
+async def test_a_gateway_that_is_not_trusted_is_refused(serve):
+    async with spoken_for(serve, "10.0.0.0/8") as (up, proxy):
+        step = await Agent(proxy, up, "sk-a", {"x-team": "red"}).sends(WORK[:2])
+        assert step.answer.status == 403
+        assert fault_of(step.answer)["code"] == "untrusted_gateway"
+        assert (await Agent(proxy, up, "sk-a").sends(WORK[:2])).answer.status == 200

@@ -1,0 +1,115 @@
+"""What counts as the same, pure: two messages in, a list of differences out; an empty list is a pass.
+
+A body is compared byte for byte. Headers are compared pair by pair, in order within a name; left out is only what
+belongs to one connection (RFC 9110, 7.6.1) and what a proxy must or may set anew. A proxy may open a compressed
+request, if it then says so; it may speak to its client in headers of its own that begin with `x-compaction`.
+"""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable
+
+import brotli
+import zstandard
+
+from tests.end_to_end.fidelity.stored import Sent
+from tests.support import http_client
+from tests.support.scripted_upstream import Request
+from tests.support.upstream_replies import Reply
+
+Pairs = list[tuple[str, str]]
+
+HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+SET_ANEW = {"host", "content-length", "accept-encoding"}
+ADDED_RIGHTLY = {"date"}  # RFC 9110, 6.6.1: whoever hands on an answer without a date adds it
+OF_THE_PROXY = "x-compaction"
+NO_CONTENT, NOT_MODIFIED = 204, 304
+
+_OPENERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+    "br": brotli.decompress,
+    "zstd": zstandard.decompress,
+    "identity": bytes,
+}
+
+
+def request_differences(sent: Sent, came: Request) -> list[str]:
+    """What became of a request on its way."""
+    same_line = (came.method, came.target) == (sent.method, sent.target.removesuffix("?"))  # an empty query is none
+    line = [] if same_line else [f"became {came.method} {came.target}"]
+    encoding = _value(sent.headers, "content-encoding")
+    if encoding and came.header("content-encoding") is None:
+        body, headers = _OPENERS[encoding](sent.body), _without(sent.headers, {"content-encoding"})
+    else:
+        body, headers = sent.body, list(sent.headers)
+    return line + _header_differences(headers, _text(came.headers)) + _body_differences(body, came.body)
+
+
+def answer_differences(said: Reply, came: http_client.Answer, *, method: str = "POST") -> list[str]:
+    """What became of an answer on its way."""
+    status = [] if came.status == said.status else [f"status {said.status} became {came.status}"]
+    has_body = method != "HEAD" and said.status not in (NO_CONTENT, NOT_MODIFIED)
+    arrived = [(name, value) for name, value in _text(came.head.headers) if not name.lower().startswith(OF_THE_PROXY)]
+    headers = _header_differences(list(said.headers), arrived)
+    end = [] if came.body.whole else ["the connection broke before the end"]
+    return status + headers + _body_differences(said.body if has_body else b"", came.body.data) + end
+
+
+def _header_differences(sent: Pairs, came: Pairs) -> list[str]:
+    before, after = _end_to_end(sent), _end_to_end(came)
+    lost = [f"lost {name}: {values}" for name, values in before.items() if name not in after]
+    added = [
+        f"added {name}: {values}" for name, values in after.items() if name not in before and name not in ADDED_RIGHTLY
+    ]
+    changed = [
+        f"{name}: {before[name]} became {after[name]}"
+        for name in before
+        if name in after and before[name] != after[name]
+    ]
+    return [_short(difference) for difference in lost + added + changed]
+
+
+def _end_to_end(pairs: Pairs) -> dict[str, list[str]]:
+    named = {
+        token.strip().lower() for name, value in pairs if name.lower() == "connection" for token in value.split(",")
+    }
+    values: dict[str, list[str]] = {}
+    for name, value in _without(pairs, HOP_BY_HOP | SET_ANEW | named):
+        values.setdefault(name.lower(), []).append(value)
+    return values
+
+
+def _body_differences(sent: bytes, came: bytes) -> list[str]:
+    if sent == came:
+        return []
+    at = next((at for at, (a, b) in enumerate(zip(sent, came, strict=False)) if a != b), min(len(sent), len(came)))
+    around = slice(max(0, at - 10), at + 20)
+    sizes = f"{len(sent)} bytes became {len(came)}, " if len(sent) != len(came) else ""
+    return [f"body: {sizes}at byte {at} {sent[around]!r} became {came[around]!r}"]
+
+
+def _without(pairs: Iterable[tuple[str, str]], names: set[str]) -> Pairs:
+    return [(name, value) for name, value in pairs if name.lower() not in names]
+
+
+def _value(pairs: Iterable[tuple[str, str]], wanted: str) -> str | None:
+    return next((value for name, value in pairs if name.lower() == wanted), None)
+
+
+def _text(headers: http_client.Headers) -> Pairs:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def _short(text: str) -> str:
+    return text if len(text) < 160 else text[:157] + "..."

@@ -1,0 +1,271 @@
+"""What upstreams answer, as plain and as odd as it comes: JSON, events, errors, headers, framings, codings.
+
+Every answer here is a whole one (what becomes of broken ones is no question of fidelity), and it must reach the
+client byte for byte. The text is ours throughout; the sentences of the overflow errors are the servers' own.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.completions import DONE, calls, chunk, comment, delta, error_event, event, finish, says
+from tests.support.overflow_replies import OVERFLOWS, overflow
+from tests.support.upstream_replies import EVENTS, JSON, Pairs, Reply, answer, pause, stream
+
+CHAT = "/v1/chat/completions"
+STORY = says("The snail (蜗牛 🐌) went slowly uphill. It was happy.").using(prompt=12, completion=15)
+WHOLE = json.dumps(STORY.completion(), ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer, and to what kind of request it is given."""
+
+    name: str
+    reply: Reply
+    method: str = "POST"
+    target: str = CHAT
+
+
+def written_answers() -> Iterator[Said]:
+    yield from _objects()
+    yield from _streams()
+    yield from _stream_spellings()
+    yield from _usages()
+    yield from _errors()
+    yield from _statuses()
+    yield from _headers()
+    yield from _framings()
+    yield from _encodings()
+    yield from _other_kinds()
+
+
+def _completion(**more: Any) -> dict[str, Any]:
+    return STORY.completion() | more
+
+
+def _message(**more: Any) -> dict[str, Any]:
+    return _completion(choices=[{"index": 0, "message": STORY.message | more, "finish_reason": "stop"}])
+
+
+def _objects() -> Iterator[Said]:
+    thinking = [{"type": "reasoning.encrypted", "data": "gAAAAB==", "signature": "c2ln"}]
+    objects: dict[str, Any] = {
+        "a completion": _completion(),
+        "tool calls": (says("Let me look.") + calls("Read", path="a.py") + calls("Run", command="ls")).completion(),
+        "a refusal": _message(content=None, refusal="No."),
+        "reasoning of every dialect": _message(reasoning_content="Hm.", reasoning="Hm.", reasoning_details=thinking),
+        "annotations and audio": _message(annotations=[{"type": "url_citation"}], audio={"id": "a", "data": "AAAA"}),
+        "log probabilities": _completion(
+            choices=[{"index": 0, "logprobs": {"content": [{"token": "a", "logprob": -9999.0}]}}]
+        ),
+        "three choices": _completion(
+            choices=[{"index": n, "message": STORY.message, "finish_reason": "length"} for n in (2, 0, 1)]
+        ),
+        "no choices": _completion(choices=[]),
+        "keys of tomorrow": _completion(moderation={"flagged": False}, timings={"ms": 1.50}, x=[None, {"y": {}}]),
+        "another order of keys": dict(reversed(_completion().items())),
+    }
+    for name, value in objects.items():
+        yield Said(f"object: {name}", answer(value))
+    spellings: dict[str, bytes] = {
+        "spaces and line breaks": b'\r\n{ "id" : "x" ,\r\n\t"choices" : [ ] }\r\n\r\n',
+        "numbers": b'{"a":123456789012345678901234567890,"b":1e400,"c":0.10,"d":-0.0,"e":1E+2,"f":NaN}',
+        "escapes": b'{"a":"\\u00e9\\/\\ud800 \\u2028","\\u0061":2,"b":"\xc3\xa9\xe2\x80\xa8\x7f"}',
+        "duplicate keys": b'{"id":"a","id":"b","choices":[],"choices":[{}]}',
+        "a byte order mark": b'\xef\xbb\xbf{"id":"x"}',
+        "broken UTF-8": b'{"id":"\xff\xfe\xc0\xaf"}',
+        "deep nesting": b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+        "half a JSON object": WHOLE[:100],
+        "not JSON": b"<html><body>It works!</body></html>",
+        "nothing": b"",
+    }
+    for name, body in spellings.items():
+        yield Said(f"object: {name}", answer(body, headers=[JSON]))
+    yield Said("object: a megabyte", answer(_message(content="All is well. " * 80_000)))
+
+
+def _streams() -> Iterator[Said]:
+    told = STORY.frames()
+    yield Said("stream: a story", stream(*told))
+    yield Said(
+        "stream: tool calls", stream(*(says("Wait.") + calls("Read", path="a") + calls("Run", command="ls")).frames())
+    )
+    yield Said("stream: usage at the end", stream(*STORY.frames(usage=True)))
+    yield Said("stream: no [DONE]", stream(*told[:-1]))
+    yield Said("stream: [DONE] twice, and more after it", stream(*told, DONE, comment("bye"), b"data: junk\n\n"))
+    yield Said(
+        "stream: comments everywhere", stream(comment("OPEN"), told[0], comment(), b":\n\n", *told[1:], b": late\n")
+    )
+    yield Said("stream: a comment within an event", stream(b": first\n" + told[0], *told[1:]))
+    yield Said("stream: no-op chunks", stream(chunk(choices=[]), told[0], chunk(choices=[], usage=None), *told[1:]))
+    yield Said("stream: the role again and again", stream(*[delta(role="assistant", content="a")] * 5, finish(), DONE))
+    yield Said("stream: empty deltas", stream(*[delta()] * 5, finish(), DONE))
+    yield Said("stream: everything in one write", stream(b"".join(told)))
+    yield Said("stream: two events in one write", stream(told[0] + told[1], *told[2:]))
+    yield Said("stream: byte for byte", stream(b"".join(told)).in_pieces(1))
+    yield Said("stream: seven bytes at a time", stream(b"".join(told)).in_pieces(7))
+    snail = delta(content="🐌")
+    for at in range(1, 4):
+        middle = snail.index("🐌".encode()) + at
+        split = stream(snail[:middle], pause(0.01), snail[middle:], finish(), DONE)
+        yield Said(f"stream: a character split at its byte {at}", split)
+    yield Said("stream: pauses", stream(told[0], pause(0.05), *told[1:4], pause(0.05), *told[4:]))
+    yield Said("stream: a pause within a line", stream(told[0][:20], pause(0.05), told[0][20:], *told[1:]))
+    yield Said("stream: an error event", stream(told[0], error_event("The engine stopped."), DONE))
+    yield Said(
+        "stream: an error as finish reason",
+        stream(told[0], chunk(choices=[{"index": 0, "delta": {}, "finish_reason": "error"}])),
+    )
+    yield Said("stream: finish reasons of others", stream(told[0], finish("model_context_window_exceeded"), DONE))
+    yield Said("stream: a huge event", stream(delta(content="x" * 200_000), finish(), DONE))
+    yield Said("stream: two thousand chunks", stream(*[delta(content=f"{n} ") for n in range(2000)], finish(), DONE))
+    yield Said("stream: reasoning", stream(delta(reasoning_content="Hm."), delta(reasoning="Hm."), *told))
+
+
+def _stream_spellings() -> Iterator[Said]:
+    told = b"".join(STORY.frames())
+    spaced = b'data:   {"choices" : [ {"delta" : {"content" : "a"} , "finish_reason" : "stop"} ] }  \n\n'
+    spellings: dict[str, bytes] = {
+        "CRLF": told.replace(b"\n", b"\r\n"),
+        "CR alone": told.replace(b"\n", b"\r"),
+        "mixed line ends": told.replace(b"\n\n", b"\r\n\n", 3),
+        "no space after the colon": told.replace(b"data: ", b"data:"),
+        "spaces within": spaced + DONE,
+        "event, id and retry lines": b"retry: 5000\n" + told.replace(b"data: ", b"event: chunk\nid: 7\ndata: "),
+        "data on two lines": b'data: {"choices":\ndata: [{"finish_reason":"stop"}]}\n\n' + DONE,
+        "three blank lines": told.replace(b"\n\n", b"\n\n\n\n"),
+        "blank lines first": b"\n\n\n" + told,
+        "a byte order mark": b"\xef\xbb\xbf" + told,
+        "line separators in the text": delta(content="a\u2028b\u2029c\x0b\x0c\x1c\x85d") + finish() + DONE,
+        "broken UTF-8": b'data: {"choices":[{"delta":{"content":"\xff\xc0"}}]}\n\n' + finish() + DONE,
+        "lone surrogates": b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n' + finish() + DONE,
+        "the end without its blank line": told[:-1],
+        "the end without its line end": told[:-2],
+    }
+    for name, body in spellings.items():
+        yield Said(f"spelling of a stream: {name}", stream(body))
+
+
+def _usages() -> Iterator[Said]:
+    begun = STORY.frames()[:-2]
+    full = STORY.usage | {
+        "prompt_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 4, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 3, "accepted_prediction_tokens": 0},
+        "cost": 0.00001230,
+    }
+    last = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    yield Said("usage: with every detail", answer(_completion(usage=full)))
+    yield Said("usage: none", answer(_completion(usage=None)))
+    yield Said("usage: zero", answer(_completion(usage=dict.fromkeys(("prompt_tokens", "completion_tokens"), 0))))
+    yield Said(
+        "usage: null on every chunk",
+        stream(*[chunk(choices=[last], usage=None)] * 3, chunk(choices=[], usage=full), DONE),
+    )
+    yield Said(
+        "usage: on the last choice", stream(*begun, chunk(choices=[last], usage=full, x_timing={"s": 1.0}), DONE)
+    )
+    yield Said("usage: on every chunk", stream(*[chunk(choices=[last], usage=full)] * 3, DONE))
+
+
+def _errors() -> Iterator[Said]:
+    for name in OVERFLOWS:
+        if name != "lm-studio-empty-stream":  # no whole answer: a stream that ends before it has finished
+            yield Said(f"overflow: {name}", overflow(name))
+    error = {
+        "error": {"message": "No.", "type": "t", "param": "messages[0].content", "code": None, "misalignment": {"a": 1}}
+    }
+    for status in (400, 401, 403, 404, 408, 409, 413, 422, 424, 429, 451, 499, 500, 502, 503, 504, 520, 529):
+        yield Said(f"error: {status}", answer(error, status, [("x-should-retry", "false")]))
+    yield Said("error: asked to wait", answer(error, 503, [("retry-after", "0"), ("retry-after-ms", "25")]))
+    yield Said(
+        "error: asked to wait until a date", answer(error, 429, [("retry-after", "Sat, 21 Nov 2026 12:00:00 GMT")])
+    )
+    yield Said("error: a page of HTML", answer(b"<h1>502</h1>", 502, [("content-type", "text/html")]))
+    yield Said("error: no body", answer(b"", 500))
+    yield Said("error: as a stream", stream(error_event("Busy."), status=429))
+
+
+def _statuses() -> Iterator[Said]:
+    away = [("location", "https://elsewhere.example/v1"), JSON]
+    for status in (301, 302, 303, 307, 308):
+        yield Said(f"status: {status} is not followed", answer(b"{}", status, away))
+    yield Said("status: 201", answer({"id": "x"}, 201, [("location", "/v1/things/x")]), target="/v1/things")
+    yield Said("status: 202", answer({}, 202), target="/v1/things")
+    yield Said("status: 204", answer(b"", 204, [("x-request-id", "req_1")]), "DELETE", "/v1/things/x")
+    yield Said("status: 206", answer(b"part", 206, [("content-range", "bytes 0-3/10")]), "GET", "/v1/files/x/content")
+    yield Said("status: 304", answer(b"", 304, [("etag", '"e1"')]), "GET", "/v1/models")
+    yield Said("status: 207, rarely seen", answer(b"<x/>", 207, [("content-type", "text/xml")]), "GET", "/v1/things")
+    yield Said("status: HEAD has no body", answer(b"four", 200, [JSON]), "HEAD", "/v1/models")
+    yield Said("status: 299, without a name", answer({}, 299), "GET", "/v1/models")
+
+
+def _headers() -> Iterator[Said]:
+    lists: dict[str, Pairs] = {
+        "rate limits": [
+            *((f"x-ratelimit-{what}-{of}", "7") for what in ("limit", "remaining") for of in ("requests", "tokens")),
+            ("x-ratelimit-reset-requests", "1s"),
+            ("x-ratelimit-reset-tokens", "6m0s"),
+        ],
+        "OpenAI's own": [
+            ("openai-organization", "o"),
+            ("openai-processing-ms", "12"),
+            ("openai-version", "2020-10-01"),
+        ],
+        "request ids": [("x-request-id", "req_1"), ("request-id", "req_2"), ("cf-ray", "8a-OSL")],
+        "two cookies": [
+            ("set-cookie", "a=1; Path=/; HttpOnly"),
+            ("set-cookie", "b=2; Expires=Sat, 21 Nov 2026 00:00:00 GMT"),
+        ],
+        "the same name in three spellings": [("X-Tag", "a"), ("x-tag", "b"), ("X-TAG", "a")],
+        "an empty value": [("x-empty", "")],
+        "caching": [("cache-control", "no-cache, no-store"), ("vary", "Accept"), ("etag", 'W/"x"'), ("age", "0")],
+        "security": [("strict-transport-security", "max-age=1"), ("access-control-allow-origin", "*")],
+        "a server and a date of its own": [
+            ("server", "made-up/1"),
+            ("date", "Sat, 21 Nov 2026 00:00:00 GMT"),
+            ("via", "1.1 x"),
+        ],
+        "hop by hop": [("keep-alive", "timeout=5"), ("connection", "x-hop"), ("x-hop", "1"), ("x-end", "1")],
+        "a long value": [("x-long", "v" * 7000)],
+        "a content type with parameters": [("Content-Type", 'application/json;  charset="utf-8" ; x=1')],
+        "eighty headers": [(f"x-number-{n}", str(n)) for n in range(80)],
+    }
+    for name, headers in lists.items():
+        yield Said(f"headers: {name}", answer(WHOLE, headers=headers))
+    yield Said("headers: on a stream", stream(*STORY.frames(), headers=[*lists["rate limits"], *lists["two cookies"]]))
+
+
+def _framings() -> Iterator[Said]:
+    yield Said("framing: an object, chunked", answer(WHOLE, headers=[JSON], framing="chunked").in_pieces(50))
+    yield Said("framing: an object, to the end of the connection", answer(WHOLE, headers=[JSON], framing="close"))
+    yield Said("framing: a stream with a length", stream(*STORY.frames(), framing="length"))
+    yield Said("framing: a stream to the end of the connection", stream(*STORY.frames(), framing="close"))
+    yield Said("framing: an empty body, chunked", answer(b"", headers=[JSON], framing="chunked"))
+    yield Said("framing: an object in slow pieces", answer(WHOLE, headers=[JSON]).in_pieces(60))
+
+
+def _encodings() -> Iterator[Said]:
+    for encoding in ("gzip", "deflate", "br", "zstd"):
+        yield Said(f"encoded as {encoding}: an object", answer(WHOLE, headers=[JSON]).compressed(encoding))
+        yield Said(f"encoded as {encoding}: a stream", stream(*STORY.frames()).compressed(encoding))
+    yield Said("encoded as something unknown", answer(WHOLE, headers=[JSON, ("content-encoding", "x-made-up")]))
+    yield Said("encoded, it says, but it is not", answer(WHOLE, headers=[JSON, ("content-encoding", "gzip")]))
+
+
+def _other_kinds() -> Iterator[Said]:
+    sound = bytes(range(256)) * 40
+    yield Said("kind: sound", answer(sound, headers=[("content-type", "audio/mpeg")]), target="/v1/audio/speech")
+    yield Said("kind: sound, chunked", answer(sound, framing="chunked").in_pieces(1000), target="/v1/audio/speech")
+    yield Said("kind: lines of JSON", answer(b'{"a":1}\n{"b":2}\n', headers=[("content-type", "application/x-ndjson")]))
+    yield Said("kind: none is said", answer(b"?"))
+    yield Said("kind: models", answer({"object": "list", "data": [{"id": "scripted-1"}]}), "GET", "/v1/models")
+    begun, end = {"type": "response.created", "sequence_number": 0}, {"type": "response.completed", "response": {}}
+    typed = [f"event: {kind['type']}\n".encode() + event(kind) for kind in (begun, end)]
+    yield Said("kind: events of /v1/responses", stream(*typed), target="/v1/responses")
+    yield Said("kind: events of /v1/messages", stream(b"event: ping\ndata: {}\n\n", *typed), target="/v1/messages")
+    yield Said("kind: events that never finish, elsewhere", stream(delta(content="a")), target="/v1/threads/runs")
+    yield Said(
+        "kind: events under a bare type", Reply(200, (("content-type", EVENTS[1][:17]),), STORY.frames(), "chunked")
+    )

@@ -1,0 +1,128 @@
+"""Everything that goes wrong, and when: a schedule in parts of the run, so that a short one has all of it too."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tests.end_to_end.fleet.replicas import Replica
+from tests.support.object_store.weather import Sky, clear, down
+from tests.support.redis_server import RedisServer
+
+KILL_EVERY = 20.0
+REDIS_AWAY = 0.01
+REDIS_HANGS = 5.0
+STORE_AWAY = 1 / 15
+GOOD_AGAIN = 4.0
+
+
+@dataclass
+class Trouble:
+    """What was done so far is told in `told`."""
+
+    replicas: list[Replica]
+    redis: RedisServer
+    sky: Sky
+    config: dict[str, Any]
+    seconds: float
+    told: list[str] = field(default_factory=list)
+    kills: int = 0
+    refused: bool = False
+    noticed: list[float] = field(default_factory=list)
+    """Seconds until every replica went by a new policy."""
+
+    def __post_init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+        self._began = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        schedule: dict[float, Callable[[], Awaitable[None]]] = {
+            0.1: self.bad_config,
+            0.15: self.new_policy,
+            0.25: self.redis_stops,
+            0.4: self.redis_hangs,
+            0.45: self.store_is_away,
+            0.6: self.redis_stops,
+            0.7: self.redis_is_emptied,
+            0.75: self.rolling_restart,
+        }
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(self._killing())
+            for share, act in schedule.items():
+                beside.create_task(self._at(share, act))
+
+    async def _at(self, share: float, act: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(self.seconds * share)
+        self._tell((act.__doc__ or "").strip())
+        await act()
+
+    def _tell(self, what: str) -> None:
+        self.told.append(f"{asyncio.get_running_loop().time() - self._began:.0f} s: {what}")
+
+    async def _killing(self) -> None:
+        for number in range(int(self.seconds * 0.9 / KILL_EVERY)):
+            await asyncio.sleep(KILL_EVERY)
+            async with self._one_at_a_time:
+                replica = self.replicas[number % len(self.replicas)]
+                await replica.kill()
+                self.kills += 1
+                await asyncio.sleep(1)
+                await replica.start()
+
+    async def bad_config(self) -> None:
+        """a faulty configuration is written to every replica, and then corrected"""
+        async with self._one_at_a_time:
+            for replica in self.replicas:
+                replica.write("policies: {default: {trigger: 7}}\nno_such_setting: 1\n")
+            await asyncio.sleep(GOOD_AGAIN)
+            self.refused = all(replica.said("config-refused") for replica in self.replicas)
+            for replica in self.replicas:
+                replica.write(self.config)
+            await asyncio.sleep(1)
+
+    async def new_policy(self) -> None:
+        """a policy is changed in the file of every replica"""
+        async with self._one_at_a_time:
+            self.config["policies"]["default"]["keep"] = {"tokens": 1_500}
+            heard = [len(replica.said("config-reloaded")) for replica in self.replicas]
+            began = asyncio.get_running_loop().time()
+            for replica in self.replicas:
+                replica.config = yaml.safe_load(yaml.safe_dump(self.config))
+                replica.write(self.config)
+            for replica, before in zip(self.replicas, heard, strict=True):
+                while len(replica.said("config-reloaded")) <= before:  # noqa: ASYNC110 (another process is waited for)
+                    await asyncio.sleep(0.05)
+                self.noticed.append(asyncio.get_running_loop().time() - began)
+
+    async def redis_stops(self) -> None:
+        """Redis is stopped, and restarted empty"""
+        await asyncio.to_thread(self.redis.stop)
+        await asyncio.sleep(max(self.seconds * REDIS_AWAY, 3))
+        await asyncio.to_thread(self.redis.start)
+
+    async def redis_hangs(self) -> None:
+        """Redis hangs (SIGSTOP)"""
+        self.redis.pause()
+        await asyncio.sleep(REDIS_HANGS)
+        self.redis.resume()
+
+    async def redis_is_emptied(self) -> None:
+        """Redis is emptied (FLUSHALL)"""
+        await asyncio.to_thread(self.redis.flush)
+
+    async def store_is_away(self) -> None:
+        """the object store goes down"""
+        self.sky.now = down
+        await asyncio.sleep(self.seconds * STORE_AWAY)
+        self.sky.now = clear
+        self._tell("the object store is back")
+
+    async def rolling_restart(self) -> None:
+        """a rolling restart: one replica after the other is stopped by SIGTERM"""
+        for replica in self.replicas:
+            async with self._one_at_a_time:
+                code = await replica.leave()
+                assert code == 0, f"a replica left with {code}"
+                await replica.start()

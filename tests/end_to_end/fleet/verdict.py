@@ -1,0 +1,98 @@
+"""What the half hour has shown, as checks that pass or fail and as a page."""
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tests.end_to_end.fleet.crowd import STREAMS
+from tests.end_to_end.fleet.house import REPLICAS, TEAMS, Fleet
+from tests.end_to_end.fleet.trouble import KILL_EVERY
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    what: str
+    found: str
+    passed: bool
+
+
+def verdict(made: Fleet) -> list[Check]:
+    crowd, trouble, model = made.crowd, made.trouble, made.model
+    return [
+        Check("failed requests, failures of the upstream aside", _most(crowd.failed), not crowd.failed),
+        Check("forwarded histories that break a rule the input had kept", _most(model.invalid), not model.invalid),
+        Check("shortened conversations with incomplete originals", str(made.lost), not made.lost),
+        Check("shortened conversations with complete originals", f"{made.kept:,}", made.kept > 0),
+        Check("internal errors in the logs", _most(made.faults), not made.faults),
+        Check("every replica refused the faulty configuration", str(trouble.refused), trouble.refused),
+        Check(
+            "seconds until a changed policy was in effect everywhere",
+            f"{max(trouble.noticed, default=99):.1f}",
+            max(trouble.noticed, default=99) <= 2,
+        ),
+    ]
+
+
+def _most(counted: Counter[str]) -> str:
+    return "; ".join(f"{times} x {what}" for what, times in counted.most_common(5)) or "none"
+
+
+INTRO = """\
+# Fleet test: half an hour of failures
+
+{provenance}; Redis, an S3 server, the upstream and all clients on the same machine.
+
+{replicas} replicas share one Redis and one bucket; {agents} agents of {teams} teams work at the same time for
+{seconds:.0f} s. Each sends its whole history with every turn to the next replica in rotation, {streams:.0%} of the
+requests as streams; some disconnect in the middle. Every {kill:.0f} s a replica is killed (SIGKILL) and started again.
+In addition, at second
+
+{told}
+
+A connection that fails before a response has begun is retried at the next replica, as client libraries and load
+balancers do. A response that had begun when its replica was killed is cut, and the agent asks again. No other request
+may fail.
+
+`transcripts.required` is on: originals are on the replica's disk before anything is left out, so a kill loses none.
+At the end, each conversation that was shortened is looked up in the bucket and in the spools of the replicas. It has to
+be there as a whole, under one name.
+
+`python -m tests.end_to_end.fleet --markdown docs/fleet.md` writes this page (`make soak` runs it).
+"""
+
+
+def report(made: Fleet, seconds: float, agents: int) -> str:
+    crowd, model = made.crowd, made.model
+    done = crowd.done.total() or 1
+    on = model.went_on / max(1, model.went_on + model.rewrites)
+    figures = [
+        ("answered turns", f"{crowd.turns:,}"),
+        ("conversations", f"{crowd.conversations:,}"),
+        ("kills of replicas", str(made.trouble.kills)),
+        ("connections retried", f"{crowd.again:,}"),
+        ("responses cut by a kill, requested again", f"{crowd.cut:,}"),
+        ("clients that disconnected", f"{crowd.cancelled:,}"),
+        ("responses by `x-compaction`", ", ".join(f"{name} {n / done:.0%}" for name, n in crowd.done.most_common())),
+        ("forwarded requests that only extend the one before", f"{on:.1%}"),
+    ]
+    intro = INTRO.format(
+        provenance=_provenance(), replicas=REPLICAS, agents=agents, teams=len(TEAMS), seconds=seconds, streams=STREAMS,
+        kill=KILL_EVERY, told="\n".join(f"- {line}" for line in made.trouble.told),
+    )  # fmt: skip
+    checks = _table(
+        ("", "found", ""), [(it.what, it.found, "passed" if it.passed else "FAILED") for it in verdict(made)]
+    )
+    return f"{intro}\n{checks}\n\n{_table(('', ''), figures)}\n"
+
+
+def _provenance() -> str:
+    machine = f"{os.cpu_count()} shared cores, {platform.system()}, Python {platform.python_version()}"
+    return f"{datetime.now(UTC):%Y-%m-%d}, {machine}"
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

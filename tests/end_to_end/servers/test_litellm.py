@@ -1,0 +1,179 @@
+"""LiteLLM's proxy behind ours and in front of it, set up as docs/upstreams.md says.
+
+In front, it reads every request and writes it anew: what is forwarded must still begin with the messages that were
+forwarded before. Behind, it says in words of its own what its upstream said: a history that was too long must still be
+known as that.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from proxy.cli import main
+from tests.end_to_end.servers.recipes import recipe, upstream_of
+from tests.end_to_end.servers.roster import LITELLM
+from tests.end_to_end.servers.server import KEY
+from tests.support.agent import Agent, reading
+from tests.support.messages import body
+from tests.support.proxy_client import ask, chat, connected, data_of, log_of, request, until
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import DONE, Request, Upstream, answer, cut, delta, finish, pause, says, stream
+from tests.support.upstream_replies import Act
+
+GAP = 0.15
+SAID = 5
+SLOWLY = stream(*[act for _ in range(SAID) for act in (delta(content="word"), pause(GAP))], finish(), DONE)
+ENDLESS = stream(*[act for _ in range(500) for act in (delta(content="word"), pause(GAP))])
+PROMPTLY = 0.5
+HEADERS = {"authorization": f"Bearer {KEY}"}
+WINDOW = 8_192
+# What stands in the recipes, and is replaced by an address of the moment.
+OURS, ANOTHER = "http://127.0.0.1:8800", "http://127.0.0.1:8000"
+SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(LITELLM.missing is not None, reason=str(LITELLM.missing)),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a client calls, our proxy within, and the upstream at the end."""
+
+    origin: str
+    proxy: Proxy
+    up: Upstream
+
+    async def ask(self, **more):
+        return await ask(self, chat(**more), headers=HEADERS)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def upstream():
+    async with Upstream() as up:
+        yield up
+
+
+def folder_with(folder: Path, heading: str, place: int, stands_for: str, origin: str) -> Path:
+    """LiteLLM's own part of a recipe, in front of another address."""
+    (folder / "litellm.yaml").write_text(recipe(heading, place=place).replace(stands_for, origin))
+    return folder
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def front(serve, upstream, tmp_path_factory):
+    """client -> LiteLLM -> proxy -> upstream"""
+    config = {"upstreams": [{"window": 1_000_000}], "policies": {"default": SMALL}, "log": {"format": "json"}}
+    async with serve(upstream.url, config=config) as proxy:
+        folder = folder_with(tmp_path_factory.mktemp("front"), "LiteLLM in front", 0, OURS, proxy.origin)
+        async with LITELLM.running(folder) as gateway:
+            yield Line(gateway.origin, proxy, upstream)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def back(serve, upstream, tmp_path_factory):
+    """client -> proxy -> LiteLLM -> upstream"""
+    folder = folder_with(tmp_path_factory.mktemp("back"), "LiteLLM behind", 1, ANOTHER, upstream.origin)
+    async with LITELLM.running(folder) as gateway:
+        config = {**upstream_of("LiteLLM behind", at=gateway.origin), "log": {"format": "json"}}
+        async with serve(None, config=config, environment={"LITELLM_MASTER_KEY": KEY}) as proxy:
+            yield Line(proxy.origin, proxy, upstream)
+
+
+@pytest.fixture(params=["front", "back"])
+def line(request: pytest.FixtureRequest) -> Line:
+    found = request.getfixturevalue(request.param)
+    found.up.forget()
+    return found
+
+
+def before_a_window(tokens: int) -> Callable[[Request], Act]:
+    """An upstream that refuses what is longer, in OpenAI's words."""
+
+    def script(asked: Request):
+        size = len(asked.body) // 3
+        said = (
+            f"This model's maximum context length is {tokens} tokens. However, your messages resulted in {size} tokens."
+        )
+        fault = {"message": said, "type": "invalid_request_error", "code": "context_length_exceeded"}
+        return says("Go on.") if size <= tokens else answer({"error": fault}, 400)
+
+    return script
+
+
+async def test_each_event_is_passed_on_as_it_comes(line: Line):
+    line.up.script = SLOWLY
+    pieces = []
+    async with connected(line) as client:
+        await client.says(request(body=chat(stream=True), headers=HEADERS))
+        while not pieces or not pieces[-1].endswith(b"0\r\n\r\n"):
+            pieces.append(await client.reader.read(1 << 16))
+    assert sum(b"word" in piece for piece in pieces) > SAID / 2
+
+
+async def test_a_stream_that_breaks_ends_in_an_error(line: Line):
+    line.up.script = stream(delta(content="word"), cut())
+    reply = await line.ask(stream=True)
+    assert data_of(reply.body.data)[-1]["error"]
+
+
+async def test_a_client_that_leaves_in_the_middle_stops_the_upstream(line: Line):
+    line.up.script = ENDLESS
+    async with connected(line) as client:
+        await client.says(request(body=chat(stream=True), headers=HEADERS))
+        asked = await line.up.received()
+        await client.until(b"word")
+        left_at = client.leave()
+        await asked.end()
+    assert asked.departure.at - left_at < PROMPTLY
+
+
+async def test_behind_it_a_refusal_is_understood_in_its_words(back: Line):
+    back.up.script = before_a_window(WINDOW)
+    reply = await ask(back, body(reading(14), model="scripted-1"), headers=HEADERS)
+    assert reply.status == 200, reply.body.data
+    (refused,) = await until(lambda: log_of(back.proxy, "refused-for-size"))
+    assert (refused["limit"], refused["helped"]) == (WINDOW, True)
+
+
+async def test_in_front_it_changes_nothing_that_was_forwarded_before(front: Line):
+    front.up.script = says("Go on.")
+    steps = await Agent(front, front.up, KEY).works(reading(24, task="Work in peace."), model="scripted-1")
+    made = log_of(front.proxy, "compaction-ended", reason="stride")
+    changed = [after for before, after in pairwise(steps) if after.messages[: len(before.messages)] != before.messages]
+    assert 1 <= len(changed) <= len(made)
+    assert all(step.answer.status == 200 for step in steps)
+    assert len(steps[-1].forwarded) < 0.7 * len(steps[-1].sent)
+
+
+async def test_in_front_it_tells_what_was_done_under_names_of_its_own(front: Line):
+    front.up.script = says("Go on.")
+    reply = await front.ask()
+    assert reply.head.first("llm_provider-x-compaction") == "none"
+
+
+async def test_behind_doctor_names_it(back: Line, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LITELLM_MASTER_KEY", KEY)
+    settings = json.dumps({"upstreams": upstream_of("LiteLLM behind", at=at(back))["upstreams"]})
+    (tmp_path / "proxy.yaml").write_text(settings)
+    back.up.script = SLOWLY
+    code = await asyncio.to_thread(main, ["doctor", "--config", "proxy.yaml", "--model", "scripted-1"])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert "default: LiteLLM, by its page /health/readiness" in said
+
+
+def at(line: Line) -> str:
+    """Where LiteLLM stands behind the proxy, by the proxy's own configuration."""
+    written = (line.proxy.place / "proxy.yaml").read_text()
+    return next(word for word in written.split() if word.startswith("http://"))

@@ -1,0 +1,214 @@
+"""nginx in front of the proxy and behind it, with its default buffering: nothing is held back, nothing is cut off.
+
+In front, nginx asks by HTTP/1.0, so that a stream ends where its connection does, and it would collect a stream in its
+buffers unless the answer says otherwise. Behind, it may do so; there only its own settings help.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from proxy.cli import main
+from tests.end_to_end.servers.nginx import PROGRAM, nginx
+from tests.end_to_end.servers.recipes import location, recipe
+from tests.support.proxy_client import ask, chat, data_of, streaming
+from tests.support.scripted_upstream import (
+    DONE,
+    Upstream,
+    answer,
+    by_path,
+    close,
+    cut,
+    delta,
+    finish,
+    hang,
+    pause,
+    says,
+    stream,
+)
+
+BEAT = 0.2
+GAP = 0.15
+PROMPTLY = 0.1
+SAID = 5
+SLOWLY = [act for _ in range(SAID) for act in (delta(content="word"), pause(GAP))]
+MEGABYTE = "x" * 1_000_000
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="there is no nginx here")]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a client calls, and the upstream at its end."""
+
+    origin: str
+    up: Upstream
+
+
+@pytest.fixture
+def in_front(serve, tmp_path):
+    """client -> nginx -> proxy -> upstream"""
+
+    @asynccontextmanager
+    async def stand(script, *more):
+        async with AsyncExitStack() as stack:
+            up = await stack.enter_async_context(Upstream(script))
+            proxy = await stack.enter_async_context(serve(up.url, config=QUICK))
+            front = await stack.enter_async_context(nginx(passing(proxy.origin, *more), tmp_path))
+            yield Line(front.origin, up)
+
+    return stand
+
+
+@pytest.fixture
+def behind(serve, tmp_path):
+    """client -> proxy -> nginx -> upstream"""
+
+    @asynccontextmanager
+    async def stand(script, *more):
+        async with AsyncExitStack() as stack:
+            up = await stack.enter_async_context(Upstream(script))
+            back = await stack.enter_async_context(nginx(passing(up.origin, *more), tmp_path))
+            proxy = await stack.enter_async_context(serve(back.url, config=QUICK))
+            yield Line(proxy.origin, up)
+
+    return stand
+
+
+QUICK = {"listen": {"heartbeat_seconds": BEAT}, "upstreams": [{"window": 1_000_000}]}
+
+
+def passing(origin: str, *more: str) -> str:
+    return " ".join((f"proxy_pass {origin};", *more))
+
+
+async def arrivals(line: Line) -> list[bytes]:
+    """The pieces of a stream, as they come."""
+    found = []
+    async with streaming(line) as client:
+        while not found or not found[-1].endswith(b"0\r\n\r\n"):
+            found.append(await client.reader.read(1 << 16))
+    return found
+
+
+def came_one_by_one(pieces) -> bool:
+    """On a busy machine two may come together; of what is held back, all of it does."""
+    return sum(b"word" in piece for piece in pieces) > SAID / 2
+
+
+async def test_in_front_it_passes_each_event_on_as_it_comes(in_front):
+    async with in_front(stream(*SLOWLY, finish(), DONE)) as line:
+        pieces = await arrivals(line)
+    assert came_one_by_one(pieces)
+
+
+async def test_in_front_it_passes_each_event_on_as_the_recipe_says(in_front):
+    async with in_front(stream(*SLOWLY, finish(), DONE), location("nginx in front")) as line:
+        pieces = await arrivals(line)
+    assert came_one_by_one(pieces)
+
+
+async def test_in_front_it_passes_heartbeats_on(in_front):
+    """However short it waits: its default is a minute, a model may think for longer."""
+    silent = stream(delta(content="word"), pause(2), finish(), DONE)
+    async with in_front(silent, "proxy_read_timeout 1s;") as line:
+        pieces = await arrivals(line)
+    assert sum(b": keep-alive" in piece for piece in pieces) > 3
+    assert data_of(b"".join(pieces))[-1] == "[DONE]"
+
+
+async def test_in_front_it_makes_no_broken_stream_a_good_one(in_front):
+    """By HTTP/1.0 an end is an end: that it was none stands in the last event."""
+    async with in_front(stream(delta(content="word"), cut())) as line:
+        reply = await ask(line, chat(stream=True))
+    assert reply.body.data.endswith(b"\n\n")
+    assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"
+
+
+async def test_in_front_it_tells_that_a_client_has_left(in_front):
+    async with in_front(hang()) as line, streaming(line) as client:
+        asked = await line.up.received()
+        left_at = client.leave()
+        await asked.end()
+    assert asked.departure.at - left_at < PROMPTLY
+
+
+async def test_in_front_it_refuses_a_long_history_unless_it_is_told_not_to(in_front):
+    long = chat(messages=[{"role": "user", "content": MEGABYTE * 2}])
+    async with in_front(says("Hello.")) as line:
+        assert (await ask(line, long)).status == 413
+    async with in_front(says("Hello."), location("nginx in front")) as line:
+        assert (await ask(line, long)).status == 200
+        assert line.up.requests[-1].body == long
+
+
+async def test_in_front_it_may_speak_for_a_team_where_it_is_trusted(serve, tmp_path):
+    access = yaml.safe_load(recipe("A gateway that is trusted"))
+    stranger = {**access, "access": {**access["access"], "trusted": ["10.0.0.0/8"]}}
+    async with Upstream(says("Hello.")) as up:
+        for settings, status in ((access, 200), (stranger, 403)):
+            async with AsyncExitStack() as stack:
+                proxy = await stack.enter_async_context(serve(up.url, config={**QUICK, **settings}))
+                speaks = passing(proxy.origin, location("A gateway that is trusted"))
+                front = await stack.enter_async_context(nginx(speaks, tmp_path))
+                assert (await ask(front, chat(), headers={"x-team": "blue"})).status == status
+    assert [request.header("x-team") for request in up.requests] == [None]
+
+
+async def test_behind_it_passes_each_event_on_as_it_comes(behind):
+    async with behind(stream(*SLOWLY, finish(), DONE)) as line:
+        pieces = await arrivals(line)
+    assert came_one_by_one(pieces)
+
+
+async def test_behind_it_holds_a_stream_back_that_ends_with_its_connection_and_doctor_finds_out(
+    tmp_path, capsys, monkeypatch
+):
+    """As most servers end one by HTTP/1.0. Not even its headers come, so that no heartbeat may either."""
+    monkeypatch.chdir(tmp_path)
+    async with AsyncExitStack() as stack:
+        up = await stack.enter_async_context(Upstream(stream(*SLOWLY, finish(), DONE, framing="close")))
+        back = await stack.enter_async_context(nginx(f"proxy_pass {up.origin};", tmp_path))
+        up.script = by_path({"/v1/models": answer({"data": []})}, otherwise=up.script)
+        assert await asyncio.to_thread(main, ["doctor", "--upstream", back.url, "--model", "scripted-1"]) == 1
+    assert "a proxy on the way buffers it" in capsys.readouterr().out
+
+
+async def test_behind_it_holds_nothing_back_as_the_recipe_says(behind):
+    async with behind(stream(*SLOWLY, finish(), DONE, framing="close"), location("nginx behind")) as line:
+        pieces = await arrivals(line)
+    assert came_one_by_one(pieces)
+
+
+@pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed"])
+async def test_behind_it_makes_no_broken_stream_a_good_one(behind, end):
+    async with behind(stream(delta(content="word"), end)) as line:
+        reply = await ask(line, chat(stream=True))
+    assert not reply.body.whole
+    assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"
+
+
+async def test_behind_its_own_errors_are_handed_on(behind):
+    async with behind(answer({"error": {"message": "busy", "type": "server_error"}}, 503)) as line:
+        assert (await ask(line, chat())).status == 503
+    async with behind(says("Hello.")) as line:
+        long = await ask(line, chat(messages=[{"role": "user", "content": MEGABYTE * 2}]))
+    assert (long.status, line.up.requests) == (413, [])
+
+
+async def test_both_at_once(serve, tmp_path):
+    """client -> nginx -> proxy -> nginx -> upstream: what was asked and what was said are the same at both ends."""
+    said = says("Hello, Wörld.")
+    for name in ("front", "back"):
+        (tmp_path / name).mkdir()
+    async with AsyncExitStack() as stack:
+        up = await stack.enter_async_context(Upstream(said))
+        back = await stack.enter_async_context(nginx(passing(up.origin), tmp_path / "back"))
+        proxy = await stack.enter_async_context(serve(back.url, config=QUICK))
+        front = await stack.enter_async_context(nginx(passing(proxy.origin), tmp_path / "front"))
+        reply = await ask(front, chat(stream=True))
+    assert up.requests[-1].body == chat(stream=True)
+    assert reply.body.data == b"".join(said.frames())

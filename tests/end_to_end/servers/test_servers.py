@@ -1,0 +1,209 @@
+"""Real servers behind the proxy: their own tokenizer, their own window, their own refusal, their own cache and stream.
+
+An agent reads one file after the other, turn by turn, until its history is several times as long as the window. The
+proxy is set up as docs/upstreams.md says, and with nothing else. What the model answers is nonsense (it is made here,
+see `servers/programs/tiny.py`), and does not matter: the next turn of the work stands fast.
+"""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.end_to_end.servers.recipes import upstream_of
+from tests.end_to_end.servers.roster import SERVERS, SMALL
+from tests.end_to_end.servers.server import Running, Server
+from tests.support import http_client
+from tests.support.agent import reading, turns
+from tests.support.messages import body
+from tests.support.proxy_client import data_of, log_of, request, streaming, until
+from tests.support.running_proxy import Proxy
+
+# Some servers refuse a message whose content is null.
+WORK = [{**message, "content": message["content"] or ""} for message in reading(40)]
+# Longer than a small window, and still so short that nobody asks how large the window is.
+SHORT = WORK[: 2 + 2 * 16]
+ANSWER = 24
+CLOSE = 0.04  # of the server's own count
+CACHED = 0.95
+SOON = 5.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One turn of the work, as its client saw it."""
+
+    answer: http_client.Answer
+    usage: dict[str, Any] | None
+
+    @property
+    def prompt(self) -> int:
+        """As the server counted it."""
+        return self.usage["prompt_tokens"]
+
+    @property
+    def cached(self) -> int:
+        return self.usage["prompt_tokens_details"]["cached_tokens"]
+
+    def says(self, name: str) -> str | None:
+        return self.answer.head.first(f"x-compaction{name}")
+
+    @property
+    def counted(self) -> int | None:
+        """As the proxy expected it."""
+        told = self.says("-tokens-after")
+        return int(told) if told else None
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=lambda server: server.name)
+def server(request) -> Server:
+    if reason := request.param.missing:
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def running(server: Server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(server.name)
+    await asyncio.to_thread(server.make_model, folder)
+    async with server.running(folder) as process:
+        yield process
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def proxy(serve, server: Server, running: Running):
+    async with serve(None, config=settings(server, running)) as process:
+        yield process
+
+
+def settings(server: Server, running: Running) -> dict[str, Any]:
+    return {**upstream_of(server.name, at=running.origin), "log": {"format": "json"}}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def worked(server: Server, proxy: Proxy) -> list[Step]:
+    """The whole work, every other turn as a stream."""
+    steps = []
+    for at, messages in enumerate(turns(WORK)):
+        steps.append(await step(proxy.origin, server, messages, stream=bool(at % 2)))
+    return steps
+
+
+def unknowing(server: Server, running: Running) -> dict[str, Any]:
+    """The same without what it says about the window."""
+    known = settings(server, running)
+    return {**known, "upstreams": [{"base_url": each["base_url"]} for each in known["upstreams"]]}
+
+
+def asking(server: Server, messages, **more) -> bytes:
+    usage = {"stream_options": {"include_usage": True}} if more.get("stream") else {}
+    return body(messages, model=server.model, **{"max_tokens": ANSWER, "temperature": 0} | usage | more)
+
+
+async def step(origin: str, server: Server, messages, **more) -> Step:
+    answer = await http_client.send(
+        origin, request(body=asking(server, messages, **more), headers={"connection": "close"})
+    )
+    assert answer.status == 200, answer.body.data[:1000]
+    assert answer.body.whole
+    events = data_of(answer.body.data) if more.get("stream") else [json.loads(answer.body.data)]
+    return Step(answer, next((event["usage"] for event in events if "usage" in event), None))
+
+
+async def test_a_work_longer_than_the_window_is_done_within_it(server: Server, worked: list[Step]):
+    assert all(each.prompt + ANSWER <= server.window for each in worked if each.usage)
+    made = [each for each in worked if each.says("") == "created"]
+    assert 2 <= len(made) <= len(worked) / 2
+    assert int(worked[-1].says("-tokens-before")) > 1.2 * server.window
+
+
+async def test_nothing_is_refused_where_the_window_was_told_in_time(proxy: Proxy, worked: list[Step]):
+    assert log_of(proxy, "refused-for-size") == []
+    assert [line for line in log_of(proxy, "request") if line["status"] != 200] == []
+
+
+async def test_tokens_are_counted_as_the_server_counts_them(worked: list[Step]):
+    """From the second time on that it tells: at first its tokenizer is not known."""
+    known = [each for each in worked if each.counted and each.usage][1:]
+    assert len(known) > 10
+    assert max(abs(each.counted - each.prompt) / each.prompt for each in known) < CLOSE
+
+
+async def test_figures_of_streams_are_those_that_the_server_tells(server: Server, worked: list[Step]):
+    assert all(bool(each.usage) is server.tells_usage_of_streams for each in worked[1::2])
+
+
+async def test_what_the_server_has_read_it_does_not_read_again(server: Server, worked: list[Step]):
+    """Unless a block is made: the upstream's own cache is the judge of whether bytes were forwarded again."""
+    if not server.tells_cached:
+        pytest.skip("it does not tell what it had in its cache")
+    kept = [(before, after) for before, after in pairwise(worked) if after.says("") != "created"]
+    assert all(after.cached >= CACHED * before.prompt for before, after in kept)
+
+
+async def test_a_history_that_is_too_long_from_the_start_is_answered_all_the_same(
+    serve, server: Server, tmp_path_factory
+):
+    """Nobody has told the window yet: the refusal does."""
+    if not server.refuses:
+        pytest.skip("it refuses nothing")
+    folder = tmp_path_factory.mktemp("small")
+    await asyncio.to_thread(server.make_model, folder)
+    async with server.running(folder, SMALL) as small, serve(None, config=unknowing(server, small)) as proxy:
+        assert (await http_client.send(small.origin, request(body=asking(server, SHORT)))).status == 400
+        first = await step(proxy.origin, server, SHORT)
+        again = await step(proxy.origin, server, SHORT)
+        (refused,) = await until(lambda: log_of(proxy, "refused-for-size"))
+    assert (refused["limit"], refused["helped"]) == (SMALL, True)
+    assert (first.says("-reason"), again.says("")) == ("overflow_retry", "applied")
+    assert first.prompt == again.prompt < SMALL
+
+
+async def test_a_stream_arrives_as_it_is_said(server: Server, proxy: Proxy):
+    now = asyncio.get_running_loop().time
+    asked = now()
+    async with streaming(proxy, asking(server, WORK[:2], stream=True, max_tokens=1_000)) as line:
+        arrivals = [now() async for _ in pieces(line)]
+    assert arrivals[-1] - arrivals[0] > (arrivals[-1] - asked) / 2
+
+
+async def pieces(line):
+    while piece := await line.reader.read(1 << 16):
+        yield piece
+        if b"[DONE]" in piece:
+            return
+
+
+async def test_a_client_that_leaves_stops_the_server(server: Server, running: Running, proxy: Proxy):
+    if server.name != "llama.cpp":
+        pytest.skip("it does not tell what it is doing")
+    async with streaming(proxy, asking(server, WORK[:2], stream=True, max_tokens=6_000)) as line:
+        await line.until(b"data: ")
+        assert await is_busy(running)
+        line.leave()
+        async with asyncio.timeout(SOON):
+            while await is_busy(running):  # noqa: ASYNC110 (another process is looked at)
+                await asyncio.sleep(0.01)
+
+
+async def is_busy(running: Running) -> bool:
+    slots = await http_client.send(running.origin, request("GET", "/slots"), method="GET")
+    return json.loads(slots.body.data)[0]["is_processing"]
+
+
+async def test_doctor_names_it_and_its_window(server: Server, running: Running, tmp_path):
+    command = [sys.executable, "-m", "proxy", "doctor", "--upstream", running.url, "--model", server.model]
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env={}, stdout=asyncio.subprocess.PIPE)
+    said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    assert f"default: {server.known_as or 'no server that is known here'}" in said
+    # A model of a few kilobytes may have said its line before the first byte is read.
+    assert "streams unbuffered" in said or "too fast to tell" in said
+    assert f"windows reported: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in said

@@ -1,0 +1,166 @@
+"""Files people deploy with: they parse, their configurations are good, their probes lead somewhere, and the balancer's
+does what is said of it, with a real nginx.
+"""
+
+import asyncio
+import re
+from contextlib import asynccontextmanager
+
+import pytest
+import yaml
+
+from proxy.config import load
+from tests import ROOT
+from tests.end_to_end.servers.nginx import PROGRAM
+from tests.support import http_client
+from tests.support.proxy_client import request
+from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, answer, cut, delta, hang, stream
+
+COMPOSE = ROOT / "deploy" / "compose"
+MANIFESTS = ROOT / "deploy" / "kubernetes" / "compaction-proxy.yaml"
+ENVIRONMENT = {
+    "OPENAI_API_KEY": "sk-a",
+    "REDIS_URL": "redis://:p@redis:6379/0",
+    "S3_KEY": "k",
+    "S3_SECRET": "s",
+    "ADMIN_KEY": "v9Qw3kZr7LpX2mTb4hYd",
+}
+CHAT = request("POST", "/v1/chat/completions", {}, b"{}")
+
+
+def manifests(kind):
+    return [told for told in yaml.safe_load_all(MANIFESTS.read_text()) if told["kind"] == kind]
+
+
+def pod():
+    (replicas,) = manifests("StatefulSet")
+    return replicas["spec"]["template"]["spec"]
+
+
+# --- compose ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_of_the_compose_file_is_good():
+    config = load(COMPOSE / "proxy.yaml", ENVIRONMENT).config
+    assert config.teams
+    assert config.state.url
+
+
+def test_the_compose_file_names_only_files_that_are_there():
+    told = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    assert all((COMPOSE / each["file"]).is_file() for each in told["configs"].values())
+    used = {config["source"] for service in told["services"].values() for config in service.get("configs", ())}
+    assert used == set(told["configs"])
+    ports = [port for service in told["services"].values() for port in service.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_every_secret_of_the_compose_file_is_in_its_example():
+    told = (COMPOSE / ".env.example").read_text()
+    needed = set(re.findall(r"(?<!\$)\$\{(\w+)", (COMPOSE / "compose.yaml").read_text()))
+    assert needed == set(re.findall(r"^(\w+)=", told, re.MULTILINE))
+
+
+def test_what_is_pulled_is_pulled_in_one_version():
+    told = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"].values()
+    assert [image for service in told if ":" not in (image := service.get("image", ":")) or "latest" in image] == []
+
+
+# --- kubernetes ------------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_of_the_manifests_is_good(tmp_path):
+    (told,) = manifests("ConfigMap")
+    file = tmp_path / "proxy.yaml"
+    file.write_text(told["data"]["proxy.yaml"])
+    assert load(file, ENVIRONMENT).config.state.url
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
+def test_the_probes_lead_to_pages_that_there_are(probe):
+    (container,) = pod()["containers"]
+    assert container[probe]["httpGet"]["path"] in (ROOT / "docs" / "operations.md").read_text()
+
+
+def test_the_drain_fits_into_the_grace_period():
+    assert pod()["terminationGracePeriodSeconds"] > load(None, {}).config.listen.drain_seconds + 5
+
+
+def test_every_service_leads_to_the_replicas_and_the_replicas_have_one_of_their_own():
+    (replicas,) = manifests("StatefulSet")
+    services = {told["metadata"]["name"]: told["spec"] for told in manifests("Service")}
+    labels = replicas["spec"]["template"]["metadata"]["labels"]
+    assert all(spec["selector"].items() <= labels.items() for spec in services.values())
+    assert services[replicas["spec"]["serviceName"]]["clusterIP"] == "None"
+
+
+# --- the balancer ----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def balancer(place, *replicas):
+    """The shipped configuration, but for the addresses, and where it may write."""
+    port, text = free_port(), (COMPOSE / "nginx.conf").read_text()
+    servers = "".join(f"server {origin.removeprefix('http://')};" for origin in replicas)
+    files = "".join(f"{kind}_temp_path {kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    for shipped, here in (
+        ("server proxy:8800 resolve;", servers),
+        ("resolver 127.0.0.11 valid=2s;", files),
+        ("listen 8800;", f"listen 127.0.0.1:{port};"),
+    ):
+        assert shipped in text
+        text = text.replace(shipped, here)
+    (place / "nginx.conf").write_text("daemon off; master_process off; pid nginx.pid;\n" + text)
+    command = [PROGRAM, "-p", str(place), "-c", "nginx.conf", "-e", "error.log"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(5):
+            while not await _listens(port):
+                assert process.returncode is None, (place / "error.log").read_text()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _listens(port):
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        await asyncio.sleep(0.02)
+        return False
+    writer.close()
+    return True
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="there is no nginx here")
+class TestBalancer:
+    async def test_a_replica_that_is_away_is_passed_over(self, tmp_path):
+        async with Upstream(answer({"by": "the one that is left"})) as left:
+            away = f"http://127.0.0.1:{free_port()}"
+            async with balancer(tmp_path, away, left.origin) as origin:
+                replies = [await http_client.send(origin, CHAT, method="POST") for _ in range(6)]
+        assert {reply.status for reply in replies} == {200}
+        assert len(left.requests) == 6
+
+    @pytest.mark.parametrize("reply", [answer({"error": {}}, status=503), cut()])
+    async def test_what_a_replica_was_sent_is_never_sent_again(self, tmp_path, reply):
+        """The 503 may be the upstream's, and a connection that breaks may break after the upstream was called."""
+        async with Upstream(reply) as one, Upstream(reply) as other:
+            async with balancer(tmp_path, one.origin, other.origin) as origin:
+                assert (await http_client.send(origin, CHAT, method="POST")).status in (502, 503)
+            assert len(one.requests) + len(other.requests) == 1
+
+    async def test_a_stream_passes_as_it_comes(self, tmp_path):
+        async with Upstream(stream(delta(content="Hi"), hang())) as up, balancer(tmp_path, up.origin) as origin:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
+            writer.write(CHAT)
+            assert b"Hi" in await asyncio.wait_for(reader.readuntil(b"Hi"), 2)
+            writer.close()
+            await up.requests[0].end()
+
+    async def test_the_metrics_of_the_replicas_are_not_for_everybody(self, tmp_path):
+        async with Upstream(answer(b"")) as up, balancer(tmp_path, up.origin) as origin:
+            assert (await http_client.send(origin, request("GET", "/metrics", {}), method="GET")).status == 404
+        assert not up.requests

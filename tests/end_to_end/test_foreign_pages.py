@@ -1,0 +1,91 @@
+"""What a web page can do to a proxy on the machine of the person who visits it."""
+
+import pytest
+
+from tests.support.proxy_client import ask, chat
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import Upstream, answer, raw, says
+
+ALLOWED = [("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "x-a"), ("x-kept", "1")]
+FROM_A_PAGE = {"origin": "https://evil.example", "content-type": "text/plain", "sec-fetch-site": "cross-site"}
+
+
+def config(up, *, keyed=True, **more):
+    key = {"key": "env:OWN"} if keyed else {}
+    return {"upstreams": [{"base_url": up.url, "window": 1_000_000, **key}], **more}
+
+
+def open_to_pages(_request):
+    """As vLLM, llama.cpp and others answer."""
+    return answer(says("hi").completion(), headers=ALLOWED)
+
+
+@pytest.fixture
+async def up():
+    async with Upstream(open_to_pages) as up:
+        yield up
+
+
+def serve(up, place, **how):
+    return serving(None, config=config(up, **how), environment={"OWN": "sk-own"}, place=place)
+
+
+@pytest.mark.parametrize(
+    "headers", [FROM_A_PAGE, {"origin": "null"}, {"host": "rebound.evil.example"}, {"content-type": "text/plain"}]
+)
+async def test_no_page_of_another_site_spends_the_proxys_key(tmp_path, up, headers):
+    async with serve(up, tmp_path) as proxy:
+        refused = await ask(proxy, chat(), headers=headers)
+        embedded = await ask(proxy, chat(), "/embeddings", headers=headers)
+    assert {refused.status, embedded.status} <= {403, 415}
+    assert not up.requests
+    assert refused.head.first("access-control-allow-origin") is None
+
+
+async def test_programs_notice_nothing_and_no_page_may_read_their_answers(tmp_path, up):
+    async with serve(up, tmp_path) as proxy:
+        answered = await ask(proxy, chat())
+        listed = await ask(proxy, None, "/models", method="GET")
+    for reply in (answered, listed):
+        assert reply.status == 200
+        assert reply.head.first("x-kept") == "1"
+        assert not [name for name, _ in reply.head.headers if name.lower().startswith(b"access-control-")]
+
+
+async def test_an_operator_lists_names_and_sites(tmp_path, up):
+    async with serve(up, tmp_path, access={"hosts": ["evil.example"]}) as proxy:
+        for headers in ({"host": "evil.example:443"}, {"origin": "https://evil.example"}):
+            assert (await ask(proxy, chat(), headers=headers)).status == 200
+
+
+async def test_where_the_client_brings_the_key_pages_are_the_upstreams_matter(tmp_path, up):
+    async with serve(up, tmp_path, keyed=False) as proxy:
+        reply = await ask(proxy, chat(), headers={**FROM_A_PAGE, "host": "any.example", "authorization": "Bearer sk-a"})
+    assert reply.status == 200
+    assert reply.head.first("access-control-allow-origin") == "*"
+
+
+async def test_what_only_the_proxy_says_is_not_taken_from_an_upstream(tmp_path):
+    forged = [
+        ("x-compaction", "applied"),
+        ("X-Compaction-Conversation", "forged"),
+        ("content-type", "application/json"),
+    ]
+    async with Upstream(answer(says("hi").completion(), headers=forged)) as up, serve(up, tmp_path) as proxy:
+        chatted, embedded = await ask(proxy, chat()), await ask(proxy, chat(), "/embeddings")
+    names = [name.lower() for name, _ in chatted.head.headers]
+    assert names.count(b"x-compaction") == 1
+    assert chatted.head.first("x-compaction") == "none"
+    assert b"x-compaction-conversation" not in names
+    assert embedded.head.first("x-compaction") is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [(b"O\x07K", b""), (b"O\tK", b"O\tK"), (b"Tr\xc3\xa8s bien", b"Tr\xc3\xa8s bien")]
+)
+async def test_a_reason_phrase_that_cannot_be_written_again_is_left_out(tmp_path, reason, told):
+    head = b"HTTP/1.1 200 %s\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+    async with Upstream(raw(head % reason + b"{}")) as up, serve(up, tmp_path) as proxy:
+        reply = await ask(proxy, chat())
+    assert reply.body.data == b"{}"
+    assert reply.head.start == b"HTTP/1.1 200 " + told

@@ -1,0 +1,73 @@
+"""What a long run must come to: nothing over the window, few summaries, few rewrites, a warm cache, a small bill.
+
+One user message, 150 turns, 300,000 tokens, a window of 128,000: the task of a day for an agent that is left alone.
+And the same with an upstream whose summaries are no good: the run must not notice.
+"""
+
+import pytest
+
+from proxy.lab.demo.summaries import BAD
+from tests.support.demo_runs import crowds, plays
+
+PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
+WAITED = 1.0  # seconds in the proxy: a summary takes longer, nothing else does
+
+
+def is_sound(run):
+    """The agent got every answer as it was given, and the upstream never anything it had to refuse."""
+    assert [turn.said[:200] for turn in run.turns if not turn.ok] == []
+    assert (run.failed, run.tally.over, run.tally.malformed) == (0, 0, 0)
+    assert "failed-open" not in run.output
+    return True
+
+
+async def test_a_run_of_many_windows_is_never_refused(tmp_path):
+    run = await plays(tmp_path, 50, window=32_000)
+    assert is_sound(run)
+    assert run.untouched[-1].prompt > 3 * 32_000, "otherwise nothing was at stake"
+    assert run.cost < 1
+
+
+async def test_a_run_whose_summaries_fail_in_every_way_is_never_refused(tmp_path):
+    run = await plays(tmp_path, 50, window=32_000, summaries=[kind for kind in BAD if kind != "slow"])
+    assert is_sound(run)
+    assert run.tally.summaries > 0, "otherwise nothing failed"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_day_of_an_agent_left_alone(tmp_path):
+    run = await plays(tmp_path)
+    assert is_sound(run)
+    assert run.untouched[-1].prompt >= 300_000
+    assert run.tally.summaries <= 6
+    assert run.tally.breaks <= 16
+    assert run.tally.bill.share >= 0.9
+    assert run.cost <= 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_no_turn_waits_for_a_summary_that_takes_four_turns(tmp_path):
+    run = await plays(tmp_path, turn_seconds=0.5, summary_seconds=2)
+    assert is_sound(run)
+    assert 0 < run.tally.summaries <= 6
+    assert run.longest_wait < WAITED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", BAD)
+async def test_a_bad_summary_costs_the_agent_nothing(kind, tmp_path):
+    run = await plays(tmp_path, summaries=[kind], config=PATIENT)
+    assert is_sound(run)
+    assert run.tally.summaries > 0, "otherwise nothing failed"
+    assert run.longest_wait < WAITED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_hundred_bad_summaries_cost_the_agents_nothing(tmp_path):
+    run = await crowds(tmp_path, 100, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
+    assert is_sound(run)
+    assert run.tally.summaries >= 100

@@ -1,0 +1,143 @@
+"""Values that no program should send or keep, through the running proxy: none of them fails a request open."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+
+from tests.support.agent import reading
+from tests.support.messages import body, says, user
+from tests.support.proxy_client import ask, log_of, until
+from tests.support.scripted_upstream import Upstream, answer
+from tests.support.scripted_upstream import says as tells
+from tests.support.summary_model import BEYOND, OVER, SEEN, TOLD, WINDOW, account, asks_for_summary
+
+BLOCKS, FACTS = "promises_1", "facts_1"
+LARGE = reading(40, size=4_000)
+
+
+def settings(up, window=WINDOW, **policy):
+    return {
+        "upstreams": [{"name": "u", "base_url": up.url, "window": window}],
+        "policies": {"default": policy},
+        "log": {"format": "json"},
+    }
+
+
+def events_of(*contents: bytes):
+    """A stream whose pieces of text are these bytes of JSON strings, as they are."""
+    start, stop = b'data: {"choices":[{"index":0,"delta":{"content":"', b'"},"finish_reason":null}]}\n\n'
+    ended = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    told = b"".join(start + each + stop for each in contents)
+    return answer(told + ended, headers=[("content-type", "text/event-stream")], framing="close")
+
+
+async def turn(proxy, messages, headers=None, **more):
+    found = await ask(proxy, body(messages, **more), headers={"authorization": "Bearer sk-a", **(headers or {})})
+    assert found.status == 200
+    return found.head.first("x-compaction")
+
+
+def no_fault(proxy):
+    assert log_of(proxy, "failed-open") == []
+    assert log_of(proxy, "our-fault") == []
+
+
+# --- what a store holds ----------------------------------------------------------------------------------------------
+
+
+def half(value):
+    return value[: len(value) // 2]
+
+
+@pytest.mark.parametrize(
+    ("table", "damage"),
+    [
+        (BLOCKS, lambda _: bytes(range(1, 200))),
+        (BLOCKS, half),
+        (BLOCKS, lambda _: b"[]"),
+        (BLOCKS, lambda _: b"[" * 100_000),
+        (BLOCKS, lambda value: value.replace(b'"covers":', b'"covers":"x","was":')),
+        (BLOCKS, lambda value: value.replace(b'\\"role\\"', b'\\"roll\\"')),
+        (FACTS, lambda _: b"\x80\x81garbage"),
+        (FACTS, lambda _: b"{}"),
+        (FACTS, half),
+    ],
+)
+async def test_what_cannot_be_read_in_the_store_is_not_there_and_is_written_again(serve, table, damage):
+    async with Upstream(tells("Go on.")) as up, serve(None, config=settings(up, 30_000)) as proxy:
+        assert await turn(proxy, LARGE) == "created"
+        await until(lambda: _values(proxy, BLOCKS))
+        store = sqlite3.connect(proxy.state / "promises.sqlite")
+        for key, value in store.execute(f"select key, value from {table}").fetchall():
+            store.execute(f"update {table} set value = ? where key = ?", [damage(value), key])
+        store.commit()
+        store.close()
+        again = [await turn(proxy, [*LARGE, *says("So."), *user("And?")]) for _ in range(2)]
+        no_fault(proxy)
+        assert again == (["created", "applied"] if table == BLOCKS else ["applied", "applied"])
+
+
+def _values(proxy, table):
+    store = sqlite3.connect(proxy.state / "promises.sqlite")
+    try:
+        return store.execute(f"select value from {table}").fetchall()
+    finally:
+        store.close()
+
+
+# --- what an upstream says -------------------------------------------------------------------------------------------
+
+
+async def test_a_summary_with_half_a_surrogate_pair_is_kept_like_any_other(serve):
+    text = json.dumps(account())[1:-1].encode()
+    told = events_of(text[:40], b"\\ud83d", text[40:])
+
+    def script(request):
+        return told if asks_for_summary(request) else tells("Go on.")
+
+    async with Upstream(script) as up, serve(None, config=settings(up, **TOLD)) as proxy:
+        assert await turn(proxy, SEEN) == "none"
+        await turn(proxy, OVER)
+        assert (await until(lambda: log_of(proxy, "summary-ended")))[0]["outcome"] == "made"
+        assert await turn(proxy, BEYOND) == "created"
+        assert await turn(proxy, [*BEYOND, *says("So."), *user("And?")]) == "applied"
+        no_fault(proxy)
+
+
+async def test_a_summary_that_is_no_utf_8_comes_to_nothing_and_the_history_is_folded_without_a_model(serve):
+    text = json.dumps(account())[1:-1].encode()
+
+    def script(request):
+        return events_of(text + b"\xff\xfe") if asks_for_summary(request) else tells("Go on.")
+
+    async with Upstream(script) as up, serve(None, config=settings(up, **TOLD)) as proxy:
+        assert await turn(proxy, SEEN) == "none"
+        await turn(proxy, OVER)
+        assert (await until(lambda: log_of(proxy, "summary-ended"), 20))[0]["outcome"] != "made"
+        assert await turn(proxy, BEYOND) == "created"
+        no_fault(proxy)
+
+
+async def test_an_answer_that_is_no_utf_8_passes_and_the_next_one_is_recorded(serve):
+    async with Upstream(events_of(b"caf\xe9")) as up:
+        config = {**settings(up), "transcripts": {"keep": "all"}}
+        async with serve(None, config=config) as proxy:
+            found = await ask(proxy, body(reading(3), stream=True))
+            assert b"caf\xe9" in found.body.data
+            await turn(proxy, reading(4), stream=True)
+            await asyncio.sleep(0.5)
+            no_fault(proxy)
+            assert log_of(proxy, "store-failed") == []
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens"])
+async def test_a_count_of_four_hundred_digits_says_nothing(serve, name):
+    turned = tells("Go on.").completion()
+    usage = turned["usage"]
+    (usage["prompt_tokens_details"] if name == "cached_tokens" else usage)[name] = 10**400
+    async with Upstream(answer(turned)) as up, serve(None, config=settings(up, 30_000)) as proxy:
+        assert await turn(proxy, LARGE) == "created"
+        assert await turn(proxy, [*LARGE, *says("So."), *user("And?")]) == "applied"
+        no_fault(proxy)

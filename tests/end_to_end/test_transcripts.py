@@ -1,0 +1,368 @@
+"""Transcripts as a running proxy writes them: whose, when, with which answers, and what of a disk that fails."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+import pytest_asyncio
+
+from proxy.store.transcripts.reading import verify
+from tests.support.agent import Agent, compactions, reading
+from tests.support.compacting_proxy import metric
+from tests.support.messages import body, chat, says, system, user
+from tests.support.proxy_client import ask, data_of, fault_of, log_of, page, streaming, until
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import DONE, Upstream, answer, calls, cut, delta, finish, hang, stream
+from tests.support.scripted_upstream import says as tells
+from tests.support.transcripts import texts, transcripts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CANARY = "sk-canary-7d1e5a"
+HELLO = chat(user("Hello there"))
+WORK = reading(16)
+SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
+WIDE = {"window": 1_000_000}  # what is known is not asked for: the upstream hears from agents only
+
+
+def settings(**kept):
+    return {
+        "upstreams": [WIDE],
+        "policies": {"default": SMALL},
+        "transcripts": kept,
+        "log": {"format": "json"},
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    """A proxy that keeps everything."""
+    async with Upstream() as up, serve(up.url, config=settings(keep="all")) as proxy:
+        yield up, proxy
+
+
+@pytest.fixture
+def up(house):
+    house[0].forget()
+    house[0].script = tells("Hello to you.")
+    return house[0]
+
+
+@pytest.fixture
+def proxy(house, up):
+    return house[1]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh():
+    async with Upstream(tells("Go on.")) as upstream:
+        yield upstream
+
+
+def kept(proxy: Proxy):
+    return transcripts(proxy.state / "originals")
+
+
+def secret_of(proxy: Proxy) -> bytes:
+    with sqlite3.connect(proxy.state / "promises.sqlite") as db:
+        (key,) = db.execute("select value from secret_1").fetchone()
+    db.close()
+    return key
+
+
+async def conversation(proxy, first, *, answers=0, messages=1):
+    """The transcript that begins with these words, as soon as so much of it is written."""
+
+    def found():
+        for one in kept(proxy):
+            began = texts(one.messages.values())[:1] == [first]
+            if began and len(one.answers) >= answers and len(one.messages) >= messages:
+                return one
+        return None
+
+    return await until(found)
+
+
+def words(answered):
+    return [json.loads(one.message).get("content") for one in answered]
+
+
+# --- whose -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_everything_is_kept_with_its_answer_however_it_was_asked_for(proxy, up, streamed):
+    up.script = (tells("Let me see.") + calls("Read", path="a.py")).using(70, 9)
+    first = f"Is it streamed? {streamed}"
+    await ask(proxy, chat(system("Be kind."), user(first), stream=streamed, stream_options={"include_usage": True}))
+    found = await conversation(proxy, first, answers=1)
+    (answered,) = found.answers
+    assert json.loads(answered.message) == up.script.message
+    assert (answered.usage, answered.finish, answered.cut) == (up.script.usage, "tool_calls", False)
+    assert answered.to == found.leaves()[0]
+    assert texts(found.head_of(*found.messages.values())) == ["Be kind."]
+
+
+async def test_an_agents_work_is_kept_once_though_it_sends_it_with_every_turn(proxy, up):
+    steps = await Agent(proxy, up, "sk-agent").works(WORK)
+    found = await conversation(proxy, "Make the tests pass.", answers=len(steps), messages=len(WORK) - 1)
+    path = found.path(found.leaves()[0])
+    assert [json.loads(said.message) for said in path] == WORK[1:]
+    assert {"none", "created", "applied"} <= {*compactions(steps)}
+    report = verify(found, secret_of(proxy))
+    assert (report.faults, report.derived, found.duplicates, found.torn) == ((), len(WORK) - 1, 0, 0)
+
+
+@pytest.mark.parametrize("wish", ["bypass", "off", "observe"])
+async def test_what_passes_by_compaction_is_kept_too(proxy, up, wish):
+    await ask(proxy, chat(user(f"Please {wish}.")), headers={"x-compaction": wish})
+    assert words((await conversation(proxy, f"Please {wish}.", answers=1)).answers) == ["Hello to you."]
+
+
+async def test_nothing_is_kept_that_the_upstream_did_not_accept(proxy, up):
+    up.script = answer({"error": {"message": "no"}}, status=400)
+    assert (await ask(proxy, chat(user("refused")))).status == 400
+    up.script = tells("Yes.")
+    await ask(proxy, chat(user("accepted")))
+    await conversation(proxy, "accepted", answers=1)
+    assert "refused" not in [text for one in kept(proxy) for text in texts(one.messages.values())]
+
+
+async def test_what_is_no_conversation_is_not_kept_and_is_no_fault(proxy, up):
+    up.script = answer(tells("What?").completion())
+    for strange in (b'{"messages": []}', b'{"messages": "no"}', b"not json", chat(system("Only a head."))):
+        assert (await ask(proxy, strange)).status == 200
+    assert log_of(proxy, "failed-open") == []
+    assert log_of(proxy, "store-failed") == []
+
+
+async def test_conversations_that_are_told_apart_by_their_id_are_kept_apart(proxy, up):
+    for name in ("one", "two", "one"):
+        await ask(proxy, chat(user("Same words")), headers={"x-conversation-id": name})
+    await until(lambda: len([one for one in kept(proxy) if texts(one.messages.values()) == ["Same words"]]) == 2)
+
+
+# --- answers that end otherwise --------------------------------------------------------------------------------------
+
+
+async def test_of_a_client_that_leaves_what_it_heard_is_kept_and_counts_as_cut(proxy, up):
+    up.script = stream(delta(role="assistant", content="As far "), delta(content="as this"), hang())
+    async with streaming(proxy, chat(user("I leave early"), stream=True)) as line:
+        await line.until(b"as this")
+        line.leave()
+    (answered,) = (await conversation(proxy, "I leave early", answers=1)).answers
+    assert (json.loads(answered.message)["content"], answered.cut) == ("As far as this", True)
+
+
+async def test_of_an_upstream_that_breaks_off_what_it_said_is_kept_and_counts_as_cut(proxy, up):
+    up.script = stream(delta(content="Half"), cut())
+    await ask(proxy, chat(user("It breaks"), stream=True))
+    (answered,) = (await conversation(proxy, "It breaks", answers=1)).answers
+    assert (json.loads(answered.message)["content"], answered.cut) == ("Half", True)
+
+
+async def test_a_client_that_leaves_after_the_last_word_has_heard_it_all(proxy, up):
+    up.script = stream(delta(content="All of it"), finish(), DONE, hang())
+    async with streaming(proxy, chat(user("I leave in time"), stream=True)) as line:
+        await line.until(b"[DONE]")
+        line.leave()
+    (answered,) = (await conversation(proxy, "I leave in time", answers=1)).answers
+    assert not answered.cut
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
+async def test_compressed_answers_are_kept_in_clear_and_relayed_as_they_came(proxy, up, encoding):
+    up.script = answer(tells("Packed.").completion()).compressed(encoding)
+    got = await ask(proxy, chat(user(f"Pack it with {encoding}")))
+    assert got.body.data == up.script.body
+    assert words((await conversation(proxy, f"Pack it with {encoding}", answers=1)).answers) == ["Packed."]
+
+
+async def test_a_recorded_stream_is_relayed_to_the_byte(proxy, up):
+    frames = [delta(content=f"word {number} ") for number in range(500)]
+    up.script = stream(*frames, b": a comment\n\n", finish(), DONE)
+    got = await ask(proxy, chat(user("To the byte"), stream=True))
+    assert got.body.data == up.script.body
+    (answered,) = (await conversation(proxy, "To the byte", answers=1)).answers
+    assert json.loads(answered.message)["content"] == "".join(f"word {number} " for number in range(500))
+    assert len(data_of(got.body.data)) == 502
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_holds(proxy, up):
+    up.script = tells(f"I remember {CANARY}.")
+    await ask(proxy, chat(system(f"Use {CANARY}."), user("The key?"), user(f"It is {CANARY}."), stream=True))
+    found = await conversation(proxy, "The key?", answers=1)
+    assert words(found.answers) == ["I remember [redacted: api-key]."]
+    assert CANARY.encode() not in b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl"))
+    assert CANARY.encode() in up.requests[-1].body
+    assert verify(found, secret_of(proxy)).faults == ()
+
+
+async def test_where_redaction_is_off_everything_stays(serve, fresh):
+    async with serve(fresh.url, config=settings(keep="all", redact=False)) as proxy:
+        await ask(proxy, chat(user("The code name is sk-not-a-secret-0000")))
+        await conversation(proxy, "The code name is sk-not-a-secret-0000", answers=1)
+
+
+# --- how much --------------------------------------------------------------------------------------------------------
+
+
+async def test_where_only_what_is_lossy_is_kept_the_rest_is_not(serve, fresh):
+    async with serve(fresh.url, config=settings()) as proxy:
+        await ask(proxy, HELLO)
+        steps = await Agent(proxy, fresh, "sk-a").works(WORK)
+        lossy = len(steps) - compactions(steps).index("created")
+        found = await conversation(proxy, "Make the tests pass.", answers=lossy, messages=len(WORK) - 1)
+        assert len(kept(proxy)) == 1
+    assert len(found.answers) == lossy
+    assert words(found.answers) == ["Go on."] * lossy
+
+
+async def test_where_nothing_is_to_be_kept_nothing_is_and_compaction_goes_on(serve, fresh):
+    async with serve(fresh.url, config=settings(keep="off")) as proxy:
+        assert "created" in compactions(await Agent(proxy, fresh, "sk-a").works(WORK))
+    assert not (proxy.state / "originals").exists()
+
+
+async def test_what_is_kept_is_flushed_before_the_proxy_leaves(serve, fresh):
+    async with serve(fresh.url, config=settings(keep="all")) as proxy:
+        await asyncio.gather(*(ask(proxy, chat(user(f"number {number}"))) for number in range(50)))
+    assert sorted(text for one in kept(proxy) for text in texts(one.messages.values())) == sorted(
+        f"number {number}" for number in range(50)
+    )
+    assert all(len(one.answers) == 1 for one in kept(proxy))
+
+
+async def test_workers_write_beside_one_another_and_the_conversation_is_whole(serve, fresh):
+    async with serve(fresh.url, "--workers", "2", config=settings(keep="all")) as proxy:
+        await Agent(proxy, fresh, "sk-a").works(WORK)
+    (found,) = kept(proxy)
+    assert len(found.messages) == len(WORK) - 1
+    assert found.duplicates == 0
+    assert verify(found, secret_of(proxy)).faults == ()
+
+
+# --- a disk that fails -----------------------------------------------------------------------------------------------
+
+
+def broken(proxy: Proxy):
+    """No folder can be made where a file stands."""
+    place = proxy.state / "originals"
+    place.write_bytes(b"")
+    return place
+
+
+async def health(proxy: Proxy):
+    return json.loads((await page(proxy, "/health/ready")).body.data)
+
+
+async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_request_fails(serve, fresh):
+    async with serve(fresh.url, config=settings(keep="all")) as proxy:
+        assert (await health(proxy))["originals_writable"]
+        place = broken(proxy)
+        steps = await Agent(proxy, fresh, "sk-a").works(WORK)
+        assert {step.answer.status for step in steps} == {200}
+        assert {*compactions(steps)} == {"none"}
+        assert "originals-unwritable" in {step.says("x-compaction-reason") for step in steps}
+        assert not (await health(proxy))["originals_writable"]
+        assert log_of(proxy, "failed-open") == []
+        assert await metric(proxy, "store_faults_total") > 0
+        place.unlink()
+        async with asyncio.timeout(5):
+            while not (await health(proxy))["originals_writable"]:  # noqa: ASYNC110 (the proxy looks once a second)
+                await asyncio.sleep(0.05)
+        assert (await Agent(proxy, fresh, "sk-a").sends(WORK)).compaction == "created"
+        found = await conversation(proxy, "Make the tests pass.", answers=1, messages=len(WORK) - 1)
+    assert verify(found, secret_of(proxy)).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "window", "compaction"),
+    [("always", 1_000_000, "created"), ("to_fit", 10_000, "created"), ("never", 10_000, "none")],
+)
+async def test_what_is_folded_without_its_original_is_for_the_policy_to_say(serve, fresh, allowed, window, compaction):
+    config = settings()
+    config["upstreams"] = [{"window": window}]
+    config["policies"]["default"] = {**SMALL, "without_originals": allowed, "summary": {"enabled": False}}
+    async with serve(fresh.url, config=config) as proxy:
+        agent = Agent(proxy, fresh, "sk-a")
+        await agent.sends(reading(2))  # from now on the upstream knows this client
+        broken(proxy)
+        step = await agent.sends(WORK)
+        assert (step.answer.status, step.compaction) == (200, compaction)
+        assert not (await health(proxy))["originals_writable"]
+
+
+async def test_a_command_to_compact_is_refused_while_its_original_cannot_be_written(serve, fresh):
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = Agent(proxy, fresh, "sk-a")
+        await agent.sends(reading(2))
+        broken(proxy)
+        refused = await agent.sends([*WORK, *says("Done."), *user("/compact")])
+        assert (refused.answer.status, fault_of(refused.answer)["code"]) == (503, "transcripts_unavailable")
+
+
+async def test_where_originals_are_required_a_lossy_request_is_refused_until_the_disk_is_back(serve, fresh):
+    async with serve(fresh.url, config=settings(required=True)) as proxy:
+        agent, place = Agent(proxy, fresh, "sk-a"), broken(proxy)
+        assert (await agent.sends(reading(3))).answer.status == 200
+        asked = len(fresh.requests)
+        refused = await agent.sends(WORK)
+        assert refused.answer.status == 503
+        assert fault_of(refused.answer)["code"] == "transcripts_unavailable"
+        assert refused.answer.head.first("retry-after") == "5"
+        assert len(fresh.requests) == asked
+        place.unlink()
+        assert (await agent.sends(WORK)).compaction == "created"
+        assert len(lines_there(proxy)) >= len(WORK)
+
+
+def lines_there(proxy: Proxy):
+    """What is required is there when the answer is."""
+    return b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl")).splitlines()
+
+
+@pytest.mark.parametrize("kept", [{}, {"required": True, "fsync": "always"}])
+async def test_originals_are_written_before_anything_is_folded_away_for_the_first_time(serve, fresh, kept):
+    async with serve(fresh.url, config=settings(**kept)) as proxy:
+        there = []
+        await Agent(proxy, fresh, "sk-a").sends(reading(2))  # from now on the upstream knows this client
+
+        def looks(request):
+            there.append(len(lines_there(proxy)))
+            return tells("Go on.")
+
+        fresh.script = looks
+        assert (await Agent(proxy, fresh, "sk-a").sends(WORK)).compaction == "created"
+    assert there == [len(WORK)]
+
+
+async def test_a_large_history_is_kept_without_holding_up_the_others(proxy, up):
+    large = body([*user("A large one"), *(message for number in range(40) for message in user(f"{number} " * 20_000))])
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_task(ask(proxy, large, headers={"x-compaction": "bypass"}))
+    began = loop.time()
+    while not waiting.done():
+        await ask(proxy, HELLO)
+        assert loop.time() - began < 5
+    assert waiting.result().status == 200
+    await conversation(proxy, "A large one", answers=1, messages=41)
+
+
+async def test_a_policy_can_keep_nothing_of_what_goes_by_it(serve, fresh):
+    config = settings(keep="all")
+    config["policies"]["private"] = {"transcripts": False}
+    shared = {**WIDE, "base_url": fresh.url}
+    config["upstreams"] = [{**shared, "name": "private", "models": ["private"], "policy": "private"}, shared]
+    async with serve(None, config=config) as running:
+        agent = Agent(running, fresh, "sk-a")
+        steps = await agent.works(WORK, model="private")
+        await agent.sends(WORK, {"x-compaction": "bypass"}, model="private")
+        await agent.sends(reading(2, task="Something else."))
+    assert "created" in compactions(steps)
+    assert [conversation for conversation in kept(running) if "Make the tests pass." in str(conversation)] == []
+    assert len(kept(running)) == 1

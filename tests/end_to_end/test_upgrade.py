@@ -1,0 +1,153 @@
+"""What a release has kept is read by the next one, and one that is rolled back is not in the way of what it finds.
+
+`upgrade/VERSION` is a state folder that this version has left behind, with what it forwarded last. Each release leaves
+one: `python -m tests.end_to_end.test_upgrade` writes that of the code as it stands.
+"""
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from proxy import __version__
+from tests.support.admin_client import team_key, until_open
+from tests.support.agent import Agent, reading
+from tests.support.messages import call
+from tests.support.proxy_client import log_of
+from tests.support.running_proxy import free_port, serving
+from tests.support.scripted_upstream import Upstream, says
+
+HERE = Path(__file__).parent / "upgrade"
+RELEASES = sorted(folder for folder in HERE.iterdir() if folder.is_dir()) if HERE.exists() else []
+NEXT = call("Read", out="what came next", path="src/next.py")
+KEPT = "promises.sql", "registry.json"
+
+
+def house(up, **more):
+    """All that decides is set: what a later release does by default is no matter here."""
+    policy = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
+    upstream = {"base_url": up.url, "window": 1_000_000, "key": "env:UPSTREAM_KEY"}
+    return {
+        "upstreams": [upstream],
+        "policies": {"default": policy},
+        "teams": {"red": {}},
+        "log": {"format": "json"},
+        **more,
+    }
+
+
+SECRETS = {"UPSTREAM_KEY": "sk-upstream"}
+
+
+@asynccontextmanager
+async def standing(place: Path):
+    """A proxy over the state that is there."""
+    async with (
+        Upstream(says("Go on.")) as up,
+        serving(None, config=house(up), environment=SECRETS, place=place) as proxy,
+    ):
+        yield proxy, up
+
+
+def left_behind(release: Path, place: Path) -> dict[str, str]:
+    """Its state, as if it had been used a moment ago; and who used it, for what."""
+    state = place / "state"
+    state.mkdir(parents=True)
+    with closing(sqlite3.connect(state / "promises.sqlite")) as db:
+        db.executescript((release / KEPT[0]).read_text())
+        db.execute("update promises_1 set used = ?", (time.time(),))
+        db.commit()
+    (state / KEPT[1]).write_text((release / KEPT[1]).read_text())
+    return json.loads((release / "last.json").read_text())
+
+
+def rewritten(place: Path, change) -> None:
+    """The blocks, as another release would have written them."""
+    with closing(sqlite3.connect(place / "state" / "promises.sqlite")) as db:
+        for key, value in db.execute("select key, value from promises_1").fetchall():
+            told = json.dumps(change(json.loads(value))).encode()
+            db.execute("update promises_1 set value = ? where key = ?", (told, key))
+        db.commit()
+
+
+def begins_as(forwarded: str, earlier: str) -> bool:
+    return forwarded.startswith(earlier.removesuffix("]}"))
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
+async def test_keys_and_blocks_of_a_release_are_read_by_this_one(tmp_path, release):
+    last = left_behind(release, tmp_path)
+    history = json.loads(last["sent"])["messages"]
+    async with standing(tmp_path) as (proxy, up):
+        agent = Agent(proxy, up, last["key"])
+        step = await agent.sends(history)
+        further = await agent.sends([*history, *NEXT])
+    assert (step.answer.status, step.compaction) == (200, "applied")
+    assert step.forwarded.decode() == last["forwarded"]
+    assert begins_as(further.forwarded.decode(), last["forwarded"])
+
+
+def of_a_later_format(block):
+    return {**block, "format": 99}
+
+
+def with_a_step_nobody_knows(block):
+    return {**block, "always": [*block["always"], ["fold_space", {"dimensions": 4}]]}
+
+
+@pytest.mark.parametrize("change", [of_a_later_format, with_a_step_nobody_knows])
+async def test_blocks_of_a_later_release_cost_one_compaction_and_no_fault(tmp_path, change):
+    last = left_behind(RELEASES[-1], tmp_path)
+    rewritten(tmp_path, change)
+    history = json.loads(last["sent"])["messages"]
+    async with standing(tmp_path) as (proxy, up):
+        agent = Agent(proxy, up, last["key"])
+        steps = [await agent.sends(history), await agent.sends([*history, *NEXT])]
+    assert [step.compaction for step in steps] == ["created", "applied"]
+    assert begins_as(steps[1].forwarded.decode(), steps[0].forwarded.decode())
+    assert not log_of(proxy, "failed-open")
+
+
+def test_over_keys_of_a_later_format_it_does_not_start_and_leaves_them_as_they_are(tmp_path):
+    left_behind(RELEASES[-1], tmp_path)
+    registry = tmp_path / "state" / "registry.json"
+    registry.write_text(json.dumps({**json.loads(registry.read_text()), "format": 99}))
+    before = registry.read_bytes()
+    command = [sys.executable, "-m", "proxy", "serve", "--port", str(free_port()), "--state", str(registry.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode != 0
+    assert str(registry) in done.stdout + done.stderr
+    assert registry.read_bytes() == before
+
+
+# --- what this release leaves behind ---------------------------------------------------------------------------------
+
+
+async def written(place: Path) -> None:
+    history = reading(16)
+    async with standing(place) as (proxy, up):
+        key = team_key(proxy, "red")
+        await until_open(proxy, key)
+        agent = Agent(proxy, up, key)
+        steps = [await agent.sends(history), await agent.sends(history)]
+    assert [step.compaction for step in steps] == ["created", "applied"], [step.answer for step in steps]
+    step = steps[1]
+    folder = HERE / __version__
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place / "state" / "promises.sqlite")) as db:
+        (folder / KEPT[0]).write_text("\n".join(db.iterdump()) + "\n")
+    (folder / KEPT[1]).write_text((place / "state" / KEPT[1]).read_text())
+    last = {"key": key, "sent": step.sent.decode(), "forwarded": step.forwarded.decode()}
+    (folder / "last.json").write_text(json.dumps(last, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as folder:
+        asyncio.run(written(Path(folder)))

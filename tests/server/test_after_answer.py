@@ -1,0 +1,103 @@
+"""What happens to an answer when its client leaves early, and to the work that follows it when the worker ends."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+from dataclasses import replace
+from time import perf_counter
+
+import pytest
+
+from proxy.gateway import RequestRecord
+from proxy.store.memory import MemoryStore
+from tests.support.agent import Agent, reading
+from tests.support.compacting_proxy import WORK, settings
+from tests.support.gateway_in_process import Served, WithoutSocket, connections_closed
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import answer, delta, hang, pause, says, stream
+
+BIG = reading(60, size=12_000)
+
+
+class HeldStore(MemoryStore):
+    """A store that takes no block before it is allowed to."""
+
+    def __init__(self):
+        super().__init__()
+        self.reached, self.allowed = asyncio.Event(), asyncio.Event()
+
+    async def put_block(self, key, value, over=None):
+        self.reached.set()
+        await self.allowed.wait()
+        return await super().put_block(key, value, over)
+
+
+async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connection_behind(up, tmp_path):
+    up.script = stream(delta(content="Hi"), hang())
+    store = HeldStore()
+    async with Served(up, tmp_path, store) as served:
+        relaying = asyncio.create_task(served.relay(served.call(BIG)))
+        await asyncio.wait_for(store.reached.wait(), 20)  # the upstream has accepted, and the store is being told
+        assert up.connections == 1
+        relaying.cancel()
+        await asyncio.wait({relaying})
+        assert relaying.cancelled()
+        await connections_closed(up)
+        store.allowed.set()
+    assert len(served.turns) == 1, "the turn is accounted for"
+    assert served.faults == []
+
+
+async def test_an_answer_whose_body_nobody_begins_to_read_is_closed_and_noted(up, tmp_path):
+    up.script = stream(delta(content="Hi"), hang())
+    record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
+    async with Served(up, tmp_path) as served:
+
+        async def leave():
+            raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            await served.gateway.serve(WithoutSocket(served.call(BIG), [], hold=leave), record)
+        await connections_closed(up)
+    assert len(served.turns) == 1
+
+
+async def test_more_turns_than_may_wait_to_be_noted_are_told_of(up, tmp_path):
+    up.script = says("Hi")
+    held = asyncio.Event()
+    async with Served(up, tmp_path) as served:
+        for _ in range(10):
+            served.notes.start(held.wait, served.gateway.lease())
+        assert b"[DONE]" in await served.relay(served.call(BIG))
+        assert ["10 turns wait" in event.why for event in served.faults] == [True]
+        held.set()
+
+
+# --- the end of a worker ---------------------------------------------------------------------------------------------
+
+
+def tells_usage_late(request):
+    """Tells its usage only when it is asked for a few tokens, and takes its time."""
+    turn = says("Go on.").using(len(request.body) // 4)
+    if request.json.get("max_tokens") == 16:
+        whole = answer(turn.completion())
+        return replace(whole, parts=(pause(1.0), *whole.parts))
+    return answer({key: value for key, value in turn.completion().items() if key != "usage"})
+
+
+async def test_the_note_of_an_answer_survives_a_shutdown_right_after_it(up, tmp_path):
+    up.script = tells_usage_late
+    config = settings(default={"recount": "probe"})
+    config["upstreams"][-1] = {**config["upstreams"][-1], "base_url": up.url}
+    async with serving(None, place=tmp_path, config=config) as proxy:
+        step = await Agent(proxy, up, "sk-a").sends(WORK)
+        proxy.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(proxy.process.wait(), 10) == 0
+        assert step.compaction == "created"
+    with sqlite3.connect(tmp_path / "state" / "chronicle.sqlite") as db:
+        assert db.execute("select action from turns").fetchall() == [("created",)]
+    async with serving(None, place=tmp_path, config=config) as proxy:
+        again = await Agent(proxy, up, "sk-a").sends(WORK)
+    (recount,) = [request for request in up.requests if json.loads(request.body).get("max_tokens") == 16]
+    assert again.tokens[1] == len(recount.body) // 4, "the size that the upstream told is known after the restart"

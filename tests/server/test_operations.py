@@ -1,0 +1,364 @@
+"""Running it: health, metrics, logs, reload, workers, limits, and leaving politely."""
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until
+from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, says, stream
+
+QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
+PREFIX = "compaction_proxy_"
+MIB = 1024 * 1024
+
+
+def config_for(up, **blocks):
+    return {"upstreams": [{"name": "lab", "base_url": up.url, **QUIET}], **blocks}
+
+
+async def samples(proxy):
+    """Every sample of the metrics page: (name without our prefix, labels) -> value."""
+    reply = await page(proxy, "/metrics")
+    assert reply.head.first("content-type") == "text/plain; version=0.0.4; charset=utf-8"
+    families = list(text_string_to_metric_families(reply.body.data.decode()))
+    assert all(family.name.startswith(PREFIX) and family.documentation for family in families)
+    told = [sample for family in families for sample in family.samples]
+    return {(one.name.removeprefix(PREFIX), frozenset(one.labels.items())): one.value for one in told}
+
+
+def total(told, name, **labels):
+    return sum(value for (one, has), value in told.items() if one == name and labels.items() <= dict(has).items())
+
+
+def workers_of(proxy):
+    return {
+        int(pid) for pid in Path(f"/proc/{proxy.process.pid}/task/{proxy.process.pid}/children").read_text().split()
+    }
+
+
+# --- pages of its own ------------------------------------------------------------------------------------------------
+
+
+async def test_live_and_ready_answer_without_asking_anybody(up, proxy):
+    live, ready = await page(proxy, "/health/live"), await page(proxy, "/health/ready?verbose=1")
+    assert (live.status, json.loads(live.body.data)) == (200, {"status": "live"})
+    assert (ready.status, json.loads(ready.body.data)) == (
+        200,
+        {"status": "ready", "state_writable": True, "originals_writable": True},
+    )
+    assert (await page(proxy, "/health/live", "HEAD")).status == 200
+    assert not up.requests
+    assert not log_of(proxy, "request"), "health is asked for every second: it is not logged"
+
+
+async def test_metrics_tell_what_happened(up, serve):
+    async with serve(None, config=config_for(up)) as proxy:
+        up.script = says("Hi")
+        await ask(proxy, chat())
+        await ask(proxy, chat(stream=True))
+        up.script = answer({"error": {}}, status=429)
+        await ask(proxy, chat())
+        await page(proxy, "/nothing")
+        up.script = stream(delta(content="Hi"), hang())
+        async with streaming(proxy) as line:
+            await line.until(b"Hi")
+            await asyncio.sleep(0.4)  # the loop has been looked at
+            told = await samples(proxy)
+    chats = {"route": "/v1/chat/completions"}
+    assert total(told, "inflight") == 1
+    assert total(told, "requests_total", **chats, status="200", outcome="completed") == 2
+    assert total(told, "requests_total", **chats, status="429", outcome="completed") == 1
+    assert total(told, "requests_total", route="other", status="404", outcome="refused") == 1
+    assert total(told, "upstream_answers_total", upstream="lab", status="429") == 1
+    assert total(told, "overhead_seconds_bucket", **chats, le="0.00025") <= 3
+    assert total(told, "overhead_seconds_count", **chats) == 3
+    assert total(told, "time_to_first_byte_seconds_count", **chats) == 3
+    assert total(told, "loop_lag_seconds_count") >= 1
+    assert total(told, "request_bytes_total", **chats) == 2 * len(chat()) + len(chat(stream=True))
+
+
+async def test_the_buckets_of_a_histogram_add_up(up, proxy):
+    await ask(proxy, chat())
+    told = await samples(proxy)
+    series = {(name[:-6], labels) for name, labels in told if name.endswith("_count")}
+    assert series
+    for name, labels in series:
+        buckets = [
+            (float(dict(has)["le"]), value)
+            for (one, has), value in told.items()
+            if one == f"{name}_bucket" and labels <= has
+        ]
+        values = [value for _, value in sorted(buckets)]
+        assert values == sorted(values)
+        assert values[-1] == told[f"{name}_count", labels]
+
+
+async def test_nobody_can_fill_the_metrics_with_names_of_his_own(up, proxy):
+    await ask(proxy, chat("first"))
+    for method, path in (("GET", "/models"), ("PURGE", "/a")):
+        await ask(proxy, None, path, method=method)
+    await page(proxy, "/b")
+    await until(lambda: len(log_of(proxy, "request")) == 4)
+    await asyncio.sleep(0.4)  # the loop has been looked at
+    before = await samples(proxy)
+    for number in range(20):
+        await ask(proxy, chat(f"model-{number}"), headers={"x-conversation-id": str(number)})
+        await ask(proxy, None, f"/made-up/{number}?x={number}", method="PURGE")
+        await page(proxy, f"/{number}")
+    assert (await samples(proxy)).keys() == before.keys()
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+
+
+async def test_every_request_is_one_line_with_its_id(up, proxy):
+    up.script = says("Hello")
+    await ask(proxy, chat())
+    refused = await ask(proxy, None, "/../nothing", method="GET")
+    up.script = stream(delta(content="Hi"))
+    broken = await ask(proxy, chat(stream=True))
+    assert not broken.body.whole
+    await until(lambda: log_of(proxy, "request", status=200)[1:])
+    lines = [json.loads(line) for line in proxy.output.splitlines()]
+    assert all({"timestamp", "level", "event"} <= line.keys() for line in lines)
+    requests = [line for line in lines if line["event"] == "request"]
+    assert [(line["status"], line["outcome"], line["level"]) for line in requests] == [
+        (200, "completed", "info"),
+        (404, "refused", "info"),
+        (200, "upstream-broke", "warning"),
+    ]
+    assert len({line["request_id"] for line in requests}) == 3
+    assert requests[1]["request_id"] == fault_of(refused)["request_id"]
+    assert requests[0]["upstream"] == "default"
+    assert requests[0]["bytes_out"] == len(json.dumps(says("Hello").completion()).encode())
+
+
+async def test_a_level_leaves_out_what_matters_less(up, serve):
+    async with serve(None, config=config_for(up, log={"level": "warning"})) as proxy:
+        await ask(proxy, chat())
+        await ask(proxy, chat(), "/responses")
+        await until(lambda: log_of(proxy, "path-not-compacted"))
+        assert [line["event"] for line in map(json.loads, proxy.output.splitlines())] == ["path-not-compacted"]
+
+
+async def test_text_is_for_people(up, serve):
+    async with serve(None, config=config_for(up, log={"format": "text"})) as proxy:
+        await ask(proxy, chat())
+        await until(lambda: "request_id=" in proxy.output)
+        assert f"export OPENAI_BASE_URL={proxy.url}" in proxy.output
+        (line,) = [line for line in proxy.output.splitlines() if "request_id=" in line]
+        assert "status=200" in line
+        assert not line.startswith("{")
+
+
+@pytest.mark.parametrize("path", ["/responses", "/messages"])
+async def test_formats_that_are_not_compacted_say_so_and_warn_once(up, proxy, path):
+    replies = [await ask(proxy, chat(), path) for _ in range(3)]
+    for reply in replies:
+        assert reply.head.first("x-compaction-reason") == "path-not-compacted"
+        assert reply.body.data == chat()
+    (warning,) = await until(lambda: log_of(proxy, "path-not-compacted"))
+    assert (warning["level"], warning["path"]) == ("warning", path)
+    lines = await until(lambda: log_of(proxy, "request", reason="path-not-compacted")[2:])
+    assert len(lines) == 1
+
+
+# --- leaving ---------------------------------------------------------------------------------------------------------
+
+
+async def test_on_sigterm_it_is_not_ready_at_once_and_open_streams_finish(up, serve):
+    frames = [delta(content="Hel"), delta(content="lo"), finish(), DONE]
+    up.script = stream(frames[0], pause(1), *frames[1:])
+    async with serve(None, config=config_for(up)) as proxy:
+        async with streaming(proxy) as line:
+            await line.until(frames[0])
+            proxy.process.terminate()
+            await until(lambda: log_of(proxy, "draining", in_flight=1))
+            ready = await page(proxy, "/health/ready")
+            assert (ready.status, json.loads(ready.body.data)["status"]) == (503, "draining")
+            assert (await page(proxy, "/health/live")).status == 200
+            up.script = says("one more")
+            late = await ask(proxy, chat())
+            assert (late.status, late.head.first("connection")) == (200, "close")
+            assert await line.until(b"0\r\n\r\n")
+        assert await asyncio.wait_for(proxy.process.wait(), 5) == 0
+        assert log_of(proxy, "stopped", unfinished=0)
+        assert {said["outcome"] for said in log_of(proxy, "request")} == {"completed"}
+
+
+async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over(up, serve):
+    up.script = stream(delta(content="Hi"), hang())
+    async with serve(None, config=config_for(up, listen={"drain_seconds": 0.3})) as proxy:
+        async with streaming(proxy) as line:
+            await line.until(b"Hi")
+            proxy.process.terminate()
+            assert await asyncio.wait_for(proxy.process.wait(), 3) == 0
+            assert not (await line.reader.read()).endswith(b"0\r\n\r\n"), "and not as if it had ended well"
+        await up.requests[0].end()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_with_nobody_inside_it_leaves_at_once(up, serve, workers):
+    async with serve(up.url, "--workers", workers) as proxy:
+        proxy.process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(proxy.process.wait(), 3) == 0
+
+
+# --- reload ----------------------------------------------------------------------------------------------------------
+
+
+def rewritten(proxy, config):
+    (proxy.place / "proxy.yaml").write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+
+
+async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the_old_one(up, serve):
+    up.script = stream(delta(content="from the old"), pause(1.2), finish(), DONE)
+    async with Upstream(says("from the new")) as new, serve(None, config=config_for(up)) as proxy:
+        async with streaming(proxy) as line:
+            await line.until(b"from the old")
+            rewritten(proxy, config_for(new))
+            await until(lambda: log_of(proxy, "config-reloaded"))
+            assert b"from the new" in (await ask(proxy, chat())).body.data
+            assert await line.until(b"[DONE]\n\n\r\n0\r\n\r\n")
+        assert total(await samples(proxy), "config_reloads_total", outcome="applied") == 1
+        assert len(up.requests) == 1
+
+
+SPOILED = {
+    "listen: {workers: none}\nupstreams: {}\n": ["proxy.yaml:1: listen.workers: ", "proxy.yaml:2: upstreams: "],
+    "upstreams: [\n": ["not YAML"],
+    "upstreams: [{ca_file: proxy.yaml}]\n": ["there are no certificates (PEM) in it"],
+}
+
+
+async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serve):
+    async with serve(None, config=config_for(up)) as proxy:
+        for number, (spoiled, why) in enumerate(SPOILED.items()):
+            rewritten(proxy, spoiled)
+            (refused,) = await until(lambda n=number: log_of(proxy, "config-refused")[n:])
+            assert refused["level"] == "error"
+            assert [part for part in why if part not in refused["why"]] == []
+            assert (await ask(proxy, chat())).status == 200
+        assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(SPOILED)
+        rewritten(proxy, config_for(up, listen={"max_in_flight": 9}))
+        await until(lambda: log_of(proxy, "config-reloaded"))
+
+
+async def test_sighup_reads_again_what_no_file_change_shows(up, serve, tmp_path):
+    (tmp_path / "key").write_text("sk-first")
+    config = config_for(up)
+    config["upstreams"][0]["key"] = f"file:{tmp_path / 'key'}"
+    async with serve(None, config=config) as proxy:
+        await ask(proxy, chat())
+        (tmp_path / "key").write_text("sk-second")
+        proxy.process.send_signal(signal.SIGHUP)
+        await until(lambda: log_of(proxy, "config-reloaded"))
+        await ask(proxy, chat())
+    assert [sent.header("authorization") for sent in up.requests] == ["Bearer sk-first", "Bearer sk-second"]
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
+    """Whichever of them answers."""
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        assert len(workers_of(proxy)) == 2
+        replies = await asyncio.gather(*(ask(proxy, chat()) for _ in range(30)))
+        assert {reply.status for reply in replies} == {200}
+
+        async def summed():
+            return total(await samples(proxy), "requests_total", route="/v1/chat/completions")
+
+        async with asyncio.timeout(5):
+            while [await summed() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+async def test_what_is_inside_is_told_by_every_worker_as_it_is(up, serve):
+    """A gauge that only whoever is asked brings up to date would stand still in what the others have left."""
+    up.script = stream(delta(content="Hi"), hang())
+
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        async with AsyncExitStack() as stack:
+            for _ in range(5):
+                await (await stack.enter_async_context(streaming(proxy))).until(b"Hi")
+            async with asyncio.timeout(5):
+                while {total(await samples(proxy), "inflight") for _ in range(6)} != {5}:  # noqa: ASYNC110 (it comes)
+                    await asyncio.sleep(0.1)
+        await asyncio.sleep(2)  # they tell one another once a second
+        assert total(await samples(proxy), "inflight") == 0
+
+
+@pytest.mark.slow
+async def test_a_worker_that_dies_is_started_again(up, serve):
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        before = workers_of(proxy)
+        os.kill(min(before), signal.SIGKILL)
+        after = await until(lambda: (now := workers_of(proxy)) - before and len(now) == 2 and now)
+        assert max(before) in after
+        await until(lambda: len(log_of(proxy, "listening")) == 3)
+        for _ in range(8):
+            assert (await ask(proxy, chat())).status == 200
+
+
+@pytest.mark.slow
+async def test_a_reload_reaches_every_worker(up, serve):
+    async with Upstream(says("new")) as new, serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        rewritten(proxy, config_for(new))
+        proxy.process.send_signal(signal.SIGHUP)
+        await until(lambda: len(log_of(proxy, "config-reloaded")) == 2)
+        os.kill(min(workers_of(proxy)), signal.SIGKILL)
+        await until(lambda: len(log_of(proxy, "listening")) == 3)
+        for _ in range(8):
+            await ask(proxy, chat())
+        assert (len(up.requests), len(new.requests)) == (0, 8), "one that is started later included"
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+async def test_more_requests_than_the_limit_get_a_503_until_one_has_left(up, serve):
+    up.script = stream(delta(content="Hi"), hang())
+    async with serve(None, config=config_for(up, listen={"max_in_flight": 1})) as proxy:
+        async with streaming(proxy) as line:
+            await line.until(b"Hi")
+            busy = await ask(proxy, chat())
+            assert (busy.status, busy.head.first("retry-after")) == (503, "1")
+            assert fault_of(busy)["code"] == "overloaded"
+            assert (await page(proxy, "/health/ready")).status == 200
+            assert (await page(proxy, "/metrics")).status == 200
+        await up.requests[0].end()
+        up.script = says("Hi")
+        assert (await ask(proxy, chat())).status == 200
+
+
+async def test_large_requests_do_not_hold_up_small_ones(up, proxy):
+    """Eight at once, one megabyte each. The bound is generous: the machine that tests is busy with tests."""
+    large = chat(filler="x" * MIB)
+    waits = []
+
+    async def keep_asking():
+        while True:
+            began = asyncio.get_running_loop().time()
+            await page(proxy, "/health/live")
+            waits.append(asyncio.get_running_loop().time() - began)
+
+    await ask(proxy, large)  # the first one loads what counts its tokens
+    asking = asyncio.ensure_future(keep_asking())
+    for _ in range(3):
+        replies = await asyncio.gather(*(ask(proxy, large) for _ in range(8)))
+        assert [len(reply.body.data) for reply in replies] == [len(large)] * 8
+    asking.cancel()
+    assert len(waits) >= 3
+    assert max(waits) < 1

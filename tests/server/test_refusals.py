@@ -1,0 +1,196 @@
+"""Requests that cannot be relayed: every refusal is an OpenAI error object, whoever says it, and echoes nothing."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from tests.support import http_client
+from tests.support.proxy_client import ask, chat, chunked, connected, fault_of, log_of, request, until
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import Upstream, echo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CANARY = "sk-canary-0badc0de"
+QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    up: Upstream
+    proxy: Proxy
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(serve):
+    listen = {"max_body_mib": 1, "body_silence_seconds": 0.5, "max_in_flight": 10}
+    async with Upstream() as up, serve(up.url, config={"listen": listen, "upstreams": [QUIET]}) as proxy:
+        yield Relay(up, proxy)
+
+
+@pytest.fixture
+def up(running):
+    running.up.forget()
+    running.up.script = echo
+    return running.up
+
+
+@pytest.fixture
+def proxy(running, up):
+    return running.proxy
+
+
+AUTHORISED = {"authorization": f"Bearer {CANARY}", "x-api-key": CANARY}
+LONG = CANARY * 5000
+
+
+def asks(method="POST", target="/v1/chat/completions", body=None, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return request(method, target, {**AUTHORISED, **named}, body)
+
+
+def says_raw(*lines, body=b""):
+    return b"\r\n".join([*lines, b"host: x", f"authorization: Bearer {CANARY}".encode(), b"", body])
+
+
+POST = b"POST /v1/chat/completions HTTP/1.1"
+REFUSED = {
+    "no such page": (asks("GET", f"/nothing?key={CANARY}"), 404, "not_found"),
+    "above v1": (asks("GET", f"/v1/../{CANARY}"), 404, "not_found"),
+    "bare v1": (asks("GET", "/v1"), 404, "not_found"),
+    "half an escape": (asks("GET", f"/v1/%zz{CANARY}"), 404, "not_found"),
+    "a page that is only read": (asks("POST", f"/health/live?key={CANARY}", body=b"{}"), 405, "method_not_allowed"),
+    "metrics are only read": (asks("DELETE", "/metrics"), 405, "method_not_allowed"),
+    "too large by its length": (asks(content_length=str(MIB + 1)), 413, "body_too_large"),
+    "too large in chunks": (
+        asks(transfer_encoding="chunked", body=chunked(*[CANARY.encode() * 5000] * 12)),
+        413,
+        "body_too_large",
+    ),
+    "an encoding nobody knows": (asks(content_encoding=CANARY, body=b"{}"), 415, "unsupported_encoding"),
+    "not in its encoding": (asks(content_encoding="gzip", body=CANARY.encode()), 400, "bad_request"),
+    "a target that is too long": (asks("GET", f"/v1/models?key={LONG}"), 431, "headers_too_large"),
+    "a header that is too long": (asks("GET", "/v1/models", x_long=LONG), 431, "headers_too_large"),
+    "no version": (says_raw(f"GET /{CANARY} HTTP/9".encode()), 400, "bad_request"),
+    "no http": (says_raw(CANARY.encode()), 400, "bad_request"),
+    "a broken method": (says_raw(f"G@T\x01 /{CANARY} HTTP/1.1".encode()), 400, "bad_request"),
+    "a line without a colon": (says_raw(POST, CANARY.encode()), 400, "bad_request"),
+    "a space before the colon": (says_raw(POST, f"x-api-key : {CANARY}".encode()), 400, "bad_request"),
+    "a header over two lines": (says_raw(POST, b"x-a: 1", f" {CANARY}".encode()), 400, "bad_request"),
+    "a null in a header": (says_raw(POST, f"x-a: {CANARY}\x00".encode()), 400, "bad_request"),
+    "a header in no encoding": (says_raw(POST, b"x-a: \xff\xfe " + CANARY.encode()), 400, "bad_request"),
+    "two framings": (
+        says_raw(POST, b"content-length: 6", b"transfer-encoding: chunked", body=b"0\r\n\r\nX"),
+        400,
+        "bad_request",
+    ),
+    "two lengths": (says_raw(POST, b"content-length: 6", b"content-length: 7", body=b"123456"), 400, "bad_request"),
+    "no length": (says_raw(POST, f"content-length: {CANARY}".encode()), 400, "bad_request"),
+    "a framing nobody knows": (says_raw(POST, b"transfer-encoding: gzip", body=b"x"), 400, "bad_request"),
+    "chunked twice": (says_raw(POST, b"transfer-encoding: chunked, chunked", body=b"0\r\n\r\n"), 400, "bad_request"),
+    "chunks that are none": (
+        says_raw(POST, b"transfer-encoding: chunked", body=f"zz\r\n{CANARY}".encode()),
+        400,
+        "bad_request",
+    ),
+    "chunks that are none, streamed": (
+        says_raw(b"POST /v1/files HTTP/1.1", b"transfer-encoding: chunked", body=f"zz\r\n{CANARY}".encode()),
+        400,
+        "bad_request",
+    ),
+    "chunks that end in nothing, streamed": (
+        says_raw(b"POST /v1/files HTTP/1.1", b"transfer-encoding: chunked", body=f"3\r\nabcXX\r\n{CANARY}".encode()),
+        400,
+        "bad_request",
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "status", "code"), REFUSED.values(), ids=REFUSED)
+async def test_what_cannot_be_relayed_is_refused_in_openais_words_and_echoes_nothing(up, proxy, message, status, code):
+    reply = await http_client.send(proxy.origin, message)
+    assert reply.status == status
+    fault = fault_of(reply)
+    assert fault["code"] == code
+    assert CANARY.encode() not in reply.body.data
+    assert not [pair for pair in reply.head.headers if CANARY.encode() in pair[0] + pair[1]]
+    assert not [sent for sent in up.requests if sent.arrived], "the upstream never heard of it"
+    if status != 405:  # the proxy's own pages are not logged
+        (line,) = await until(lambda: log_of(proxy, "request", request_id=fault["request_id"]))
+        assert (line["status"], line["outcome"], line["reason"]) == (status, "refused", code)
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/files"], ids=["read-whole", "streamed"])
+async def test_chunks_that_turn_bad_on_the_way_are_the_clients_fault(up, proxy, path):
+    async with connected(proxy) as line:
+        head = request(target=f"/v1{path}", headers={**AUTHORISED, "transfer-encoding": "chunked"})
+        await line.says(head + b"3\r\nabc\r\n")
+        await (until(lambda: up.requests) if path == "/files" else asyncio.sleep(0.1))
+        await line.says(f"{CANARY}\r\n".encode())
+        reply = await line.answer()
+    assert reply.status == 400
+    assert fault_of(reply)["code"] == "bad_request"
+    assert CANARY.encode() not in reply.body.data
+    assert not [sent for sent in up.requests if sent.arrived]
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/files"], ids=["read-whole", "streamed"])
+async def test_a_body_that_stops_coming_is_given_up_and_its_place_is_free_again(up, proxy, path):
+    half = request(target=f"/v1{path}", headers={**AUTHORISED, "content-length": "1000"}) + b"{"
+    async with AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(connected(proxy)) for _ in range(10)]
+        for line in lines:
+            await line.says(half)
+        replies = [await line.answer() for line in lines]
+        assert {reply.status for reply in replies} == {408}
+        assert {fault_of(reply)["code"] for reply in replies} == {"body_timeout"}
+        assert (await ask(proxy, chat(), headers=AUTHORISED)).status == 200
+
+
+async def test_a_chat_that_comes_byte_by_byte_is_given_up(up, proxy):
+    async with connected(proxy) as line:
+        await line.says(request(headers={**AUTHORISED, "content-length": "1000"}))
+        for _ in range(8):
+            await line.says(b" ")
+            await asyncio.sleep(0.1)
+        reply = await line.answer()
+    assert (reply.status, fault_of(reply)["code"]) == (408, "body_timeout")
+    assert not up.requests
+
+
+async def test_a_413_says_what_the_limit_is_and_how_to_raise_it(proxy):
+    message = fault_of(await http_client.send(proxy.origin, asks(content_length=str(MIB + 1))))["message"]
+    assert "larger than 1 MiB" in message
+    assert "listen.max_body_mib" in message
+
+
+async def test_a_405_names_what_is_allowed(proxy):
+    reply = await http_client.send(proxy.origin, asks("PUT", "/metrics"))
+    assert reply.head.first("allow") == "GET, HEAD"
+
+
+async def test_a_body_that_streams_through_has_no_limit(up, proxy):
+    reply = await ask(proxy, b"x" * 3 * MIB, "/files")
+    assert (reply.status, len(up.requests[0].body)) == (200, 3 * MIB)
+
+
+async def test_what_stands_behind_a_request_that_smuggles_is_never_read(up, proxy):
+    hidden = b"GET /v1/hidden HTTP/1.1\r\nhost: x\r\n\r\n"
+    smuggling = says_raw(POST, b"content-length: 5", b"transfer-encoding: chunked", body=b"0\r\n\r\n" + hidden)
+    async with connected(proxy) as line:
+        await line.says(smuggling)
+        assert (await line.answer()).status == 400
+        assert await line.within(1) == b"", "and the connection ends"
+    assert not up.requests
+
+
+async def test_every_refusal_leaves_the_proxy_as_well_as_it_was(up, proxy):
+    reply = await ask(proxy, chat(), headers=AUTHORISED)
+    assert reply.status == 200
+    assert up.requests[0].header("authorization") == f"Bearer {CANARY}"
+    assert "our-fault" not in proxy.output
+    assert CANARY not in proxy.output

@@ -1,0 +1,339 @@
+"""When things go wrong on the way: nobody takes a broken answer for a whole one, and each fault says whose it is."""
+
+import asyncio
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import pytest_asyncio
+
+from tests.support.proxy_client import ask, chat, connected, data_of, fault_of, log_of, request, streaming, until
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import (
+    DONE,
+    Upstream,
+    answer,
+    close,
+    comment,
+    cut,
+    delta,
+    echo,
+    error_event,
+    event,
+    finish,
+    hang,
+    in_turn,
+    pause,
+    raw,
+    says,
+    stream,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CANARY = "sk-canary-0badc0de"
+PROMPTLY = 0.1
+QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    up: Upstream
+    proxy: Proxy
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(serve):
+    listen = {"heartbeat_seconds": 0.2, "drain_seconds": 1, "max_body_mib": 1}
+    async with Upstream() as up, serve(up.url, config={"listen": listen, "upstreams": [QUIET]}) as proxy:
+        yield Relay(up, proxy)
+
+
+@pytest.fixture
+def up(running):
+    running.up.forget()
+    running.up.script = echo
+    return running.up
+
+
+@pytest.fixture
+def proxy(running, up):
+    return running.proxy
+
+
+@contextmanager
+def noting(seconds):
+    """What is in the block takes at least this long."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    yield
+    assert loop.time() - began >= seconds
+
+
+def error_at_the_end(body):
+    """The error that the last event of a stream carries."""
+    assert body.endswith(b"\n\n")
+    return data_of(body)[-1]["error"]
+
+
+# --- the client leaves -----------------------------------------------------------------------------------------------
+
+FLOWING = (delta(content="word"), pause(0.01)) * 500
+
+
+@pytest.mark.parametrize(
+    ("script", "seen", "phase"),
+    [
+        (hang(), None, "before headers"),
+        (stream(hang()), b"\r\n\r\n", "flowing"),
+        (stream(delta(content="Hi"), hang()), b"Hi", "silent"),
+        (stream(*FLOWING), b"word", "flowing"),
+        (answer(b"x" * 100_000).in_pieces(1000).broken_at(50_000, hang()), b"xxxx", "silent"),
+    ],
+    ids=["before-headers", "after-headers", "silent", "flowing", "not-a-stream"],
+)
+async def test_when_the_client_leaves_the_upstream_is_told_promptly(up, proxy, script, seen, phase):
+    up.script = script
+    async with streaming(proxy) as line:
+        asked = await up.received()
+        if seen:
+            await line.until(seen)
+        left_at = line.leave()
+        await asked.end()
+    assert asked.departure.at - left_at < PROMPTLY
+    assert asked.departure.phase in (phase, "silent")
+
+
+async def test_when_the_client_leaves_in_the_middle_of_its_upload_the_upstream_is_told_promptly(up, proxy):
+    async with connected(proxy) as line:
+        await line.says(request(target="/v1/files", headers={"content-length": "1000000"}) + b"x" * 1000)
+        await until(lambda: up.requests)
+        left_at = line.leave()
+        await up.requests[0].end()
+    assert up.requests[0].departure.at - left_at < PROMPTLY
+
+
+async def test_a_client_that_left_is_told_apart_in_the_log(up, proxy):
+    up.script = hang()
+    async with streaming(proxy, path="/embeddings") as line:
+        asked = await up.received()
+        line.leave()
+        await asked.end()
+    (said,) = await until(lambda: log_of(proxy, "request", route="/v1/embeddings"))
+    assert said["outcome"] == "client-left"
+
+
+# --- the upstream breaks ---------------------------------------------------------------------------------------------
+
+BEGUN = (delta(role="assistant"), delta(content="Hel"))
+BREAKS = {
+    "reset": stream(*BEGUN, cut()),
+    "closed": stream(*BEGUN, close()),
+    "closed-in-a-line": stream(*BEGUN, b'data: {"choices":[{"del', close()),
+    "ended-without-a-finish": stream(*BEGUN),
+    "ended-in-a-line": stream(*BEGUN, b'data: {"choices":[{"del'),
+    "ended-by-closing": stream(*BEGUN, framing="close"),
+    "shorter-than-its-length": stream(*BEGUN, finish(), DONE, framing="length").broken_at(len(b"".join(BEGUN)) + 3),
+    "nothing-at-all": stream(),
+    "only-comments": stream(comment("thinking")),
+    "nothing-then-reset": stream(pause(0.01), cut()),
+}
+
+
+@pytest.mark.parametrize("script", BREAKS.values(), ids=BREAKS)
+async def test_a_stream_that_breaks_ends_in_an_error_and_does_not_end_cleanly(up, proxy, script):
+    up.script = script
+    reply = await ask(proxy, chat(stream=True))
+    assert reply.status == 200
+    assert not reply.body.whole
+    error = error_at_the_end(reply.body.data)
+    assert (error["type"], error["code"]) == ("proxy_error", "upstream_broke")
+    assert error["message"]
+
+
+WHOLE = b"".join(says("A few words, to be cut anywhere.").frames())
+
+
+@pytest.mark.parametrize("byte", [1, 5, 6, 7, 100, len(WHOLE) // 2, len(WHOLE) // 2 + 1])
+async def test_a_stream_cut_at_any_byte_is_relayed_up_to_its_last_whole_line(up, proxy, byte):
+    up.script = stream(WHOLE).broken_at(byte)
+    reply = await ask(proxy, chat(stream=True))
+    assert not reply.body.whole
+    whole_lines = WHOLE[: WHOLE.rfind(b"\n", 0, byte) + 1]
+    assert reply.body.data.startswith(whole_lines)
+    assert error_at_the_end(reply.body.data)["code"] == "upstream_broke"
+    assert len(data_of(reply.body.data)) == len(data_of(whole_lines)) + 1
+
+
+@pytest.mark.parametrize(
+    "bare",
+    [
+        b'data: {"object":"error","message":"out of memory","type":"InternalServerError","code":500}\n\n',
+        b'{"error":{"message":"out of memory"}}\n',
+        b'{"object":"error","message":"out of memory"}',
+    ],
+    ids=["vllm", "llama.cpp", "without-its-line-end"],
+)
+async def test_a_bare_error_object_becomes_an_error_that_clients_raise_on(up, proxy, bare):
+    up.script = stream(*BEGUN, bare)
+    reply = await ask(proxy, chat(stream=True))
+    assert not reply.body.whole
+    assert reply.body.data.startswith(b"".join(BEGUN))
+    *begun, last = data_of(reply.body.data)
+    assert begun == data_of(b"".join(BEGUN)), "what clients would stumble over is held back"
+    assert last["error"]["message"] == "out of memory"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (*BEGUN, error_event("overloaded")),
+        (*BEGUN, finish(), DONE),
+        (*BEGUN, finish()),
+        (*BEGUN, event({"choices": [{"delta": {}, "finish_reason": "error"}], "error": {"message": "provider"}})),
+    ],
+)
+async def test_a_stream_that_says_how_it_ended_is_relayed_as_it_is(up, proxy, frames):
+    up.script = stream(*frames)
+    reply = await ask(proxy, chat(stream=True))
+    assert reply.body.whole
+    assert reply.body.data == b"".join(frames)
+
+
+async def test_a_stream_without_a_finish_by_nature_may_end_without_one(up, proxy):
+    up.script = stream(b'event: response.completed\ndata: {"type":"response.completed"}\n\n')
+    reply = await ask(proxy, chat(stream=True), "/responses")
+    assert reply.body.whole
+
+
+async def test_a_stream_of_any_kind_that_is_cut_ends_in_an_error(up, proxy):
+    up.script = stream(b'data: {"type":"response.created"}\n\n', cut())
+    reply = await ask(proxy, chat(stream=True), "/responses")
+    assert not reply.body.whole
+    assert error_at_the_end(reply.body.data)["code"] == "upstream_broke"
+
+
+@pytest.mark.parametrize("how", [cut(), close()], ids=["reset", "closed"])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_an_answer_that_is_cut_does_not_end_cleanly(up, proxy, framing, how):
+    up.script = answer(b"x" * 10_000, framing=framing).broken_at(5000, how)
+    reply = await ask(proxy, chat())
+    assert reply.status == 200
+    assert not reply.body.whole
+    assert len(reply.body.data) < 10_000
+
+
+async def test_an_answer_that_is_cut_does_not_end_cleanly_for_a_client_that_reads_slowly(up, proxy):
+    size = 12 * MIB
+    up.script = answer(b"x" * size, framing="chunked").in_pieces(256 * 1024).broken_at(size - 1)
+    async with streaming(proxy) as line:
+        await asyncio.sleep(0.5)
+        reply = await line.answer()
+    assert not reply.body.whole
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_an_answer_that_breaks_before_its_first_byte_is_a_502(up, proxy, framing):
+    up.script = answer(b"x" * 10, framing=framing).broken_at(0)
+    reply = await ask(proxy, chat())
+    assert reply.status == 502
+    assert fault_of(reply)["code"] == "upstream_broke"
+
+
+@pytest.mark.parametrize(
+    "script", [cut(), close(), raw(b"SSH-2.0-OpenSSH_9.6\r\n", close()), raw(b"HTTP/1.1 200 OK\r\nx: \x00", close())]
+)
+async def test_an_upstream_that_does_not_answer_in_http_is_a_502(up, proxy, script):
+    up.script = script
+    reply = await ask(proxy, chat())
+    assert reply.status == 502
+    assert fault_of(reply)["code"] == "upstream_broke"
+    assert len(up.requests) == 1, "it may have taken the request: asking again is not safe"
+
+
+async def test_after_a_broken_answer_the_next_one_is_whole(up, proxy):
+    up.script = in_turn(cut(), stream(*BEGUN, cut()), answer(b"x" * 9).broken_at(3), answer({"ok": True}))
+    replies = [await ask(proxy, chat(stream=True)) for _ in range(4)]
+    assert [reply.status for reply in replies] == [502, 200, 200, 200]
+    assert json.loads(replies[-1].body.data) == {"ok": True}
+
+
+# --- silence ---------------------------------------------------------------------------------------------------------
+
+
+async def test_silence_after_the_headers_of_a_stream_is_filled_with_comments(up, proxy):
+    up.script = stream(pause(0.9), *BEGUN, finish(), DONE)
+    reply = await ask(proxy, chat(stream=True))
+    assert reply.body.whole
+    assert reply.body.data.endswith(b"".join([*BEGUN, finish(), DONE]))
+    assert set(re.findall(rb"^:.*\n\n", reply.body.data, re.MULTILINE)) == {b": keep-alive\n\n"}
+    assert 2 <= reply.body.data.count(b": keep-alive\n\n") <= 4
+
+
+async def test_the_first_comment_comes_when_the_silence_has_lasted_long_enough(up, proxy):
+    up.script = stream(delta(content="Hi"), hang())
+    async with streaming(proxy) as line:
+        await line.until(delta(content="Hi"))
+        with noting(0.15):
+            await line.until(b": keep-alive\n\n", within=2)
+
+
+async def test_no_comment_stands_in_the_middle_of_a_line(up, proxy):
+    first, second = delta(content="Hel"), delta(content="lo")
+    up.script = stream(first[:30], pause(0.5), first[30:], second[:-1], pause(0.5), second[-1:], finish(), DONE)
+    reply = await ask(proxy, chat(stream=True))
+    assert reply.body.whole
+    assert data_of(reply.body.data) == data_of(first + second + finish() + DONE)
+    assert reply.body.data.count(b": keep-alive\n") >= 2
+
+
+async def test_a_stream_that_flows_gets_no_comments(up, proxy):
+    frames = [delta(content=str(number)) for number in range(8)]
+    up.script = stream(*[act for frame in frames for act in (frame, pause(0.05))], DONE)
+    reply = await ask(proxy, chat(stream=True))
+    assert reply.body.data == b"".join([*frames, DONE])
+
+
+async def test_before_the_headers_nothing_is_said_and_a_429_stays_a_429(up, proxy):
+    limited = answer({"error": {"message": "slow down"}}, status=429, headers=[("retry-after", "7")])
+    up.script = limited.after(0.7)
+    async with streaming(proxy) as line:
+        assert await line.within(0.5) == b""
+        reply = await line.answer()
+    assert reply.status == 429
+    assert reply.head.first("retry-after") == "7"
+    assert reply.body.data == limited.body
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        answer(b"0123456789", framing="chunked").in_pieces(5),
+        stream(*BEGUN, finish(), DONE).compressed("gzip"),
+    ],
+    ids=["json", "compressed"],
+)
+async def test_what_is_no_plain_stream_gets_no_comments(up, proxy, script):
+    first, *rest = script.parts
+    up.script = replace(script, parts=(first, pause(0.5), *rest))
+    reply = await ask(proxy, chat(stream=True))
+    assert reply.body.data == script.body
+
+
+async def test_an_upstream_that_stays_silent_is_given_up_in_each_phase(serve):
+    upstream = {"silence_seconds": 0.3, **QUIET}
+    async with Upstream() as up, serve(up.url, config={"upstreams": [upstream]}) as proxy:
+        up.script = hang()
+        reply = await ask(proxy, chat())
+        assert reply.status == 504
+        assert fault_of(reply)["code"] == "upstream_timeout"
+        up.script = stream(*BEGUN, hang())
+        reply = await ask(proxy, chat(stream=True))
+        assert not reply.body.whole
+        assert error_at_the_end(reply.body.data)["code"] == "upstream_timeout"
+        up.script = answer(b"x" * 10).broken_at(5, hang())
+        assert not (await ask(proxy, chat())).body.whole
+        assert len(up.requests) == 3

@@ -1,0 +1,155 @@
+"""Requests and summary calls that are under way while the configuration, and an upstream in it, changes."""
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import yaml
+
+from tests.support.agent import Agent
+from tests.support.compacting_proxy import settings
+from tests.support.messages import body
+from tests.support.proxy_client import ask, chat, connected, log_of, request, until
+from tests.support.scripted_upstream import answer, paced, pause, says
+from tests.support.summary_model import BEYOND, NEAR, OVER, SEEN, TOLD, WINDOW, account, model, summary_calls, told_body
+
+KEY = {"authorization": "Bearer sk-a"}
+NUMBERS = count(1)
+
+
+def reload_upstream(proxy):
+    """Change a setting of every upstream, so that each gets new connections."""
+    config = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
+    for upstream in config["upstreams"]:
+        upstream["connect_seconds"] = 10 + next(NUMBERS) / 100
+    new = proxy.place / "proxy.yaml.new"
+    new.write_text(yaml.safe_dump(config))
+    new.replace(proxy.place / "proxy.yaml")
+    proxy.process.send_signal(signal.SIGHUP)
+
+
+async def reloaded(proxy):
+    """Change every upstream, and return once the change is in force."""
+    before = len(log_of(proxy, "config-reloaded"))
+    reload_upstream(proxy)
+    await until(lambda: len(log_of(proxy, "config-reloaded")) > before)
+
+
+def slow(turn):
+    """The answer to a summary call, a second later."""
+    whole = answer(turn.completion())
+    return replace(whole, parts=(pause(1.0), *whole.parts))
+
+
+async def summary_called(up, times=1):
+    async with asyncio.timeout(5):
+        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (another process asks)
+            await asyncio.sleep(0.01)
+
+
+def config_for(up, **more):
+    return {"upstreams": [{"base_url": up.url, "window": 1_000_000, **more}], "log": {"format": "json"}}
+
+
+@asynccontextmanager
+async def summarizing(serve, up, **summary):
+    """A proxy in front of a small window, and an agent whose history needs summaries."""
+    config = settings(default={**TOLD, "summary": {**TOLD["summary"], **summary}})
+    config["upstreams"][-1] = {"base_url": up.url, "window": WINDOW, "retries": 0}
+    async with serve(None, config=config) as proxy:
+        yield proxy, Agent(proxy, up, "sk-a")
+
+
+def faults_of(proxy):
+    return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
+
+
+async def test_a_request_whose_body_is_still_coming_finishes_on_its_configuration(up, serve):
+    up.script = says("Hi")
+    async with serve(None, config=config_for(up)) as proxy:
+        for path in ("/v1/chat/completions", "/v1/embeddings"):  # read whole, and passed on while it comes
+            async with connected(proxy) as line:
+                sent = request(target=path, headers=KEY, body=chat())
+                await line.says(sent[:-10])
+                await asyncio.sleep(0.1)
+                await reloaded(proxy)
+                await line.says(sent[-10:])
+                assert (await line.answer()).status == 200
+        assert faults_of(proxy) == []
+
+
+async def test_old_connections_are_closed_after_the_last_request_on_them(up, serve):
+    up.script = paced(says("one two three four five six"), 0.1)
+    async with serve(None, config=config_for(up)) as proxy:
+        asked = asyncio.create_task(ask(proxy, chat(stream=True)))
+        await up.received()
+        for _ in range(3):
+            await reloaded(proxy)
+        assert up.connections == 1
+        assert b"[DONE]" in (await asked).body.data
+        await until(lambda: up.connections == 0)
+
+
+async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve):
+    """The connections of its configuration are idle between the summary's answer and its own call."""
+    up.script = model(lambda _: slow(says(account())))
+    async with summarizing(serve, up, wait=5) as (proxy, agent):
+        await agent.sends(SEEN)
+        turn = asyncio.create_task(agent.sends(BEYOND))
+        await summary_called(up)
+        await reloaded(proxy)
+        beyond = await turn
+        assert beyond.answer.status == 200
+        assert beyond.compaction == "created"
+        assert told_body(up.requests[-1])
+        assert faults_of(proxy) == []
+
+
+async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, serve):
+    """Its first answer is of no use, so that it has to call again after the reload."""
+    answers = iter([slow(says("no")), answer(says(account()).completion())])
+    up.script = model(lambda _: next(answers))
+    async with summarizing(serve, up) as (proxy, agent):
+        await agent.sends(SEEN)
+        await agent.sends(NEAR)
+        await summary_called(up)
+        await reloaded(proxy)
+        (ended,) = await until(lambda: log_of(proxy, "summary-ended"))
+        assert (ended["outcome"], ended["tries"]) == ("made", 2)
+        assert (await agent.sends(OVER)).compaction == "created"
+        assert told_body(up.requests[-1])
+        assert faults_of(proxy) == []
+
+
+@pytest.mark.slow
+async def test_a_storm_of_reloads_under_load_fails_no_request(up, serve):
+    up.script = paced(says("one two three"), 0.02)
+    async with serve(None, config=config_for(up)) as proxy:
+        stop, statuses = asyncio.Event(), []
+
+        async def load(number):
+            while not stop.is_set():
+                history = body(BEYOND, tag=str(number), stream=number % 2 == 0)
+                async with connected(proxy) as line:
+                    sent = request(headers=KEY, body=history)
+                    await line.says(sent[:-20])
+                    await asyncio.sleep(0.02)
+                    await line.says(sent[-20:])
+                    answer = await line.answer()
+                    statuses.append((answer.status, answer.body.whole))
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(load(number))
+            for _ in range(100):
+                reload_upstream(proxy)
+                await asyncio.sleep(0.03)
+            stop.set()
+        assert len(log_of(proxy, "config-reloaded")) > 20
+        assert len(statuses) > 20
+        assert set(statuses) == {(200, True)}
+        assert faults_of(proxy) == []
+        await until(lambda: up.connections <= 8)

@@ -1,0 +1,122 @@
+"""A proxy's operator, with the admin key in hand.
+
+desk = Desk(proxy)
+told = await desk.told("/overview")
+fault = await desk.refused(422, "PUT", "/switches", body={"on": "yes"})
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from proxy.access import keys
+from proxy.access.records import Records
+from proxy.events import TurnEnded
+from tests.support import http_client
+from tests.support.proxy_client import request
+from tests.support.running_proxy import Proxy
+
+T = TypeVar("T")
+PATIENT = {"clear_at_least": 30_000, "pins": {"markers": ["Never touch"]}}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A proxy, and its operator with the key."""
+
+    proxy: Proxy
+    own: str = ""
+    """The key that the configuration names."""
+
+    @property
+    def key(self) -> str:
+        return self.own or (self.proxy.state / "admin.key").read_text()
+
+    async def asks(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        key: str | None = None,
+        raw: bytes | None = None,
+    ) -> http_client.Answer:
+        """With the key, as a program would; `key=""`: without one."""
+        shown = self.key if key is None else key
+        given = {"host": f"localhost:{self.proxy.port}", **({"authorization": f"Bearer {shown}"} if shown else {})}
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        return await http_client.send(
+            self.proxy.origin, request(method, path, {**given, **(headers or {})}, data), method=method
+        )
+
+    async def told(self, path: str, **how: Any) -> Any:
+        """What the API answers, which must be good."""
+        answer = await self.asks(how.pop("method", "GET"), f"/admin/api{path}", **how)
+        assert answer.status == 200, answer.body.data
+        return json.loads(answer.body.data)
+
+    async def until(self, path: str, seen: Callable[[Any], T], within: float = 5) -> T:
+        """What a function finds in an answer, as soon as it finds anything."""
+        async with asyncio.timeout(within):
+            while not (found := seen(await self.told(path))):  # noqa: ASYNC110 (nobody tells us)
+                await asyncio.sleep(0.05)
+        return found
+
+    async def refused(self, status: int, method: str, path: str, **how: Any) -> dict[str, Any]:
+        """The error of an answer of this status."""
+        answer = await self.asks(method, f"/admin/api{path}", **how)
+        assert answer.status == status, answer.body.data
+        return json.loads(answer.body.data)["error"]
+
+
+def team_key(proxy: Proxy, team: str) -> str:
+    text, key = keys.create_key(team, time.time(), label=f"{team}'s")
+    Records(proxy.state).change(lambda registry: registry.with_key(key))
+    return text
+
+
+def configured(upstream: str, **more: Any) -> dict[str, Any]:
+    return {
+        "upstreams": [{"name": "simulated", "base_url": upstream}],
+        "policies": {"patient": PATIENT},
+        "teams": {"platform": {}, "search": {"policy": "patient"}},
+        "attachments": [{"policy": "observe", "tag": "night*"}, {"policy": "default", "tag": "nightly"}],
+        "log": {"format": "json"},
+        **more,
+    }
+
+
+TURN = TurnEnded(
+    conversation="c" * 16,
+    tenant="team.a",
+    link="ab",
+    team="a",
+    key="",
+    tag="",
+    model="m",
+    upstream="u",
+    policy="default",
+    policy_version="1",
+    action="created",
+    reason="stride",
+    messages=3,
+    tokens_before=100,
+    tokens_after=40,
+    prompt_tokens=40,
+    cached_tokens=30,
+    output_tokens=5,
+    paid_dollars=0.1,
+    plain_dollars=0.2,
+)
+"""A request, as the activity log records it."""
+
+
+async def until_open(proxy: Proxy, text: str) -> None:
+    """A key counts within a tenth of a second."""
+    asked = request("GET", "/v1/models", {"authorization": f"Bearer {text}"})
+    while (await http_client.send(proxy.origin, asked, method="GET")).status == 401:
+        pass

@@ -1,0 +1,95 @@
+"""An agent that talks to a proxy turn by turn, and each turn as three people saw it: sent, forwarded, answered.
+
+agent = Agent(proxy, up, "sk-a")
+steps = await agent.works(reading(12))          # the whole history again with every turn, as agents do
+assert steps[-1].compaction == "applied"
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tests.support import http_client
+from tests.support.messages import body, call, history, system, user
+from tests.support.proxy_client import ask
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import Upstream
+
+
+def reading(files, *, size=2_000, task="Make the tests pass.", more=()):
+    """The history of an agent that reads one file after the other."""
+    reads = [call("Read", out=page(number, size), path=f"src/part_{number}.py") for number in range(files)]
+    return history(system("You are a coding agent."), user(task), *reads, *more)
+
+
+def page(number, size):
+    """A text of about so many bytes; no two are alike."""
+    lines = [f"def part_{number}_{line}(value): return value + {number * line}" for line in range(size // 40 + 1)]
+    return "\n".join(lines)[:size]
+
+
+def turns(messages) -> Iterator[list]:
+    """The requests an agent makes on its way through a history: each ends where the model is to speak."""
+    yield from (messages[:at] for at, message in enumerate(messages) if at and message["role"] == "assistant")
+    yield messages
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request and what became of it."""
+
+    sent: bytes
+    forwarded: bytes
+    answer: http_client.Answer
+
+    def says(self, name: str) -> str | None:
+        """What a header of the answer says."""
+        return self.answer.head.first(name)
+
+    @property
+    def compaction(self) -> str | None:
+        return self.says("x-compaction")
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Before and after, as the proxy counts."""
+        return int(self.says("x-compaction-tokens-before")), int(self.says("x-compaction-tokens-after"))
+
+    @property
+    def is_verbatim(self) -> bool:
+        return self.forwarded == self.sent
+
+    @cached_property
+    def messages(self) -> list:
+        return json.loads(self.forwarded)["messages"]
+
+    def goes_on(self, earlier: "Exchange") -> bool:
+        """Was all that was forwarded earlier forwarded again, to the byte, and only more after it?"""
+        return self.forwarded.startswith(earlier.forwarded.removesuffix(b"]}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Somebody with a key, who talks to the upstream through a proxy."""
+
+    proxy: Proxy
+    up: Upstream
+    key: str
+    headers: dict[str, str] = field(default_factory=dict)
+    query: str = ""
+
+    async def sends(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> Exchange:
+        sent, before = body(messages, **more), len(self.up.requests)
+        given = {"authorization": f"Bearer {self.key}", **self.headers, **(headers or {})}
+        answer = await ask(self.proxy, sent, f"/chat/completions{self.query}", headers=given)
+        asked = self.up.requests[before:]
+        return Exchange(sent, asked[0].body if asked else b"", answer)
+
+    async def works(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> list[Exchange]:
+        """Every turn of a history."""
+        return [await self.sends(each, headers, **more) for each in turns(messages)]
+
+
+def compactions(steps: Iterable[Exchange]) -> list[str | None]:
+    return [step.compaction for step in steps]

@@ -1,0 +1,234 @@
+"""One worker without a world: it drives the orchestration that serves, on a store in memory.
+
+The upstream accepts whatever it is sent and reports no usage. What the store would know besides blocks (the last
+request, a summary on its way) is stated by the test as `Facts`.
+"""
+
+import json
+from dataclasses import dataclass, field
+
+from proxy.core import planning
+from proxy.core.conversation import (
+    AnswerReport,
+    AwaitSummary,
+    CanSummarize,
+    Context,
+    CountTokens,
+    Exchange,
+    Identify,
+    Owner,
+    StartSummary,
+    StoreBlock,
+    run,
+)
+from proxy.core.grouping import flaws
+from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
+from proxy.core.messages import Request
+from proxy.core.pipeline import Count, quarter
+from proxy.core.planning import Ready
+from proxy.core.recovery import untouched_decision
+from proxy.core.rules import Anchor, Facts, Rules
+from proxy.core.summaries import Summary
+from proxy.core.window import Window
+from proxy.store.contract import Found
+from proxy.store.memory import MemoryStore
+from proxy.wire.chat import render
+from tests.support.messages import KEY, TENANT, body, parsed
+
+NOW = 1_000_000.0
+
+
+@dataclass
+class Worker:
+    """Two that are given the same store are two workers of one proxy, or one before and after a restart.
+
+    `model` is what a model says whenever it is asked for a summary; without one nothing is asked.
+    """
+
+    rules: Rules = field(default_factory=Rules)
+    facts: Facts = field(default_factory=Facts)
+    tenant: str = TENANT
+    conversation: str = ""
+    store: MemoryStore = field(default_factory=MemoryStore)
+    count: Count = quarter
+    model: str = ""
+    accounts: dict = field(default_factory=dict)
+    """Summaries that the model wrote, by the chain link at their end."""
+
+    def send(self, messages, **more):
+        """A request that the upstream accepts."""
+        sent, driver = self._prepare(messages, **more)
+        run(driver.exchange.accept(), driver.perform)
+        run(driver.exchange.complete(AnswerReport(), NOW), driver.perform)
+        return sent
+
+    def decides(self, messages, **more):
+        """What would be sent."""
+        return self._prepare(messages, **more)[0]
+
+    def accepted(self, sent):
+        """The upstream accepts what was decided before."""
+        run(sent.driver.exchange.accept(), sent.driver.perform)
+
+    def considers(self, messages):
+        """What is planned before any model is asked."""
+        return planning.decide(self._state(messages))
+
+    def asks(self, messages):
+        """What is asked ahead of need."""
+        return planning.plan_next_summary(self._state(messages))
+
+    def _prepare(self, messages, **more):
+        driver = Driver(self, parsed(body(messages, **more)))
+        decision = run(driver.exchange.prepare(), driver.perform)
+        request = driver.exchange.context.request
+        found = decision.plan
+        if found is None:
+            pieces = driver.exchange.context.pieces
+            found = untouched_decision(request, sum(map(self.count, pieces)))
+        return Sent(request.source, found, render(request, found.view, found.tools), driver), driver
+
+    def _state(self, messages):
+        driver = Driver(self, parsed(body(messages)))
+        exchange = driver.exchange
+        run(exchange._recall(10**9), driver.perform)
+        return exchange._state(exchange._facts(can_summarize=self.facts.can_summarize))
+
+
+@dataclass
+class Driver:
+    """Performs the actions of one request."""
+
+    worker: Worker
+    request: Request
+    exchange: Exchange = None
+
+    def __post_init__(self):
+        worker, facts = self.worker, self.worker.facts
+        window = window_of(facts.usable_tokens)
+        self.exchange = Exchange(
+            Context(
+                request=self.request,
+                rules=worker.rules,
+                count=worker.count,
+                now=NOW,
+                mode="force" if facts.force else "auto",
+                focus=facts.focus,
+                name=worker.conversation,
+                window=window,
+                prices=facts.prices,
+            )
+        )
+
+    def perform(self, action):
+        match action:
+            case CountTokens(pieces):
+                return [self.worker.count(piece) for piece in pieces]
+            case Identify():
+                return Owner(self.worker.tenant, KEY)
+            case LookUp():
+                return self._look_up(action)
+            case CanSummarize():
+                return self.worker.facts.can_summarize
+            case AwaitSummary(question) if question is not None and self.worker.model:
+                return self._write(question)
+            case StartSummary(question) if self.worker.model:
+                self._write(question)
+            case StoreBlock(key, block, replaces):
+                at_once(self.worker.store.put_block(key, block, over=replaces))
+        return None
+
+    def _write(self, question):
+        """The model's answer: there at once, for this request or the next."""
+        summary = Summary(question.covers, self.worker.model)
+        self.worker.accounts[self.exchange.identified.links[question.covers]] = summary
+        return summary
+
+    def _look_up(self, keys):
+        found = at_once(self.worker.store.find_first(keys.blocks, ()))
+        if not keys.blocks:
+            return (None, None, None, None)
+        # The identity is not set yet while it is being looked up: it follows from the request alone.
+        context = self.exchange.context
+        identity = Identity.of(self.request, self.worker.tenant, KEY, context.name, context.counter)
+        return (found[0], self._last(identity), None, self._candidate(identity, keys))
+
+    def _last(self, identity):
+        facts = self.worker.facts
+        if not facts.was_forwarded:
+            return None
+        anchor = facts.anchor or Anchor(identity.links[-1], 0, b"")
+        idle = facts.idle_seconds or 0.0
+        last = LastRequest(anchor, NOW - idle, identity.counter, self.exchange.context.prior, facts.useless_blocks, 5)
+        return Found(identity.anchor_key(identity.links[-1]), last.to_bytes())
+
+    def _candidate(self, identity, keys):
+        facts, accounts = self.worker.facts, self.worker.accounts
+        told = next((accounts[link] for link in reversed(identity.links) if link in accounts), facts.summary)
+        candidate = None
+        if told is not None:
+            candidate = SummaryCandidate("ready", told.text, covers=told.covers)
+        elif facts.summary_in_progress_covers:
+            candidate = SummaryCandidate("making", covers=facts.summary_in_progress_covers)
+        elif facts.failed_summary_covers:
+            candidate = SummaryCandidate("failed", failures=1, covers=facts.failed_summary_covers)
+        if candidate is None or not keys.summaries:
+            return None
+        return Found(identity.summary_key(candidate.covers), candidate.to_bytes())
+
+
+def window_of(usable):
+    """A configured window of which just so much can be used."""
+    if usable is None:
+        return Window()
+    sizes = range(usable, 2 * usable + 2)
+    windows = (Window(input=size, origin="config") for size in sizes[int(usable * 0.05) :])
+    return next(window for window in windows if window.usable_tokens() == usable)
+
+
+def at_once(asked):
+    """What a store in memory answers: it never waits for anything."""
+    try:
+        asked.send(None)
+    except StopIteration as answer:
+        return answer.value
+    raise AssertionError("a store in memory does not wait")
+
+
+@dataclass
+class Sent:
+    """One request as it came and as it left."""
+
+    came: bytes
+    plan: Ready
+    left: bytes
+    driver: Driver = None
+
+    @property
+    def messages(self):
+        return json.loads(self.left)["messages"]
+
+    @property
+    def head(self):
+        return parsed(self.came).head
+
+    @property
+    def body(self):
+        """As the client sent it."""
+        return parsed(self.came).body
+
+    @property
+    def raws(self):
+        return [message.raw for message in self.plan.view]
+
+    @property
+    def flaws(self):
+        return flaws(parsed(self.left).body)
+
+
+def turns(messages):
+    """The requests an agent makes on its way through a history: each ends where the model is to speak."""
+    for place, message in enumerate(messages):
+        if message["role"] == "assistant" and place:
+            yield messages[:place]
+    yield messages

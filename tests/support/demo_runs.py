@@ -1,0 +1,65 @@
+"""A long agent run through the real proxy process, as the demo's agent and simulated model play it.
+
+run = await plays(tmp_path, turns=150)
+assert run.tally.over == 0
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel
+from proxy.lab.demo.run import SEED, sample
+from proxy.lab.demo.speech import DemoUsage
+from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
+from proxy.lab.simulated import SimulatedServer
+from proxy.tokenizer import Tokenizers
+from tests.support.running_proxy import serving
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of it."""
+
+    turns: list[AgentTurn]
+    tally: Tally
+    untouched: list[DemoUsage]
+    output: str
+
+    @property
+    def failed(self):
+        """Turns that went wrong, and those that never came."""
+        return len(self.untouched) - sum(turn.ok for turn in self.turns)
+
+    @property
+    def cost(self):
+        """Of the input, in parts of what it costs with nothing in between."""
+        return self.tally.bill.cost() / Bill.of(self.untouched).cost()
+
+    @property
+    def longest_wait(self):
+        return max(measure_waits(self.turns, self.tally.heard))
+
+
+async def crowds(place, agents, turns, at_once=4, **manner):
+    """The same run by so many agents, each with a key of its own; the tally is of all of them together."""
+    run, tokenizer = sample(turns), Tokenizers().of(NAME)
+    model, seen, waiting = SimulatedModel(run, tokenizer, Manner(**manner)), [], iter(range(agents))
+
+    async def works(url):
+        for number in waiting:
+            seen.extend([turn async for turn in Agent(run, url, NAME, key=f"sk-agent-{number}").work()])
+
+    async with SimulatedServer(model) as up, serving(up.url, place=place) as proxy:
+        await asyncio.gather(*(works(proxy.url) for _ in range(at_once)))
+    return Played(seen, Tally(model.heard), agents * charge_untouched(run, tokenizer), proxy.output)
+
+
+async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
+    """A run, turn by turn, to its end or to the first turn that fails."""
+    run, tokenizer = sample(turns, seed), Tokenizers().of(NAME)
+    model = SimulatedModel(run, tokenizer, Manner(**manner))
+    bare = await asyncio.to_thread(charge_untouched, run, tokenizer)
+    async with SimulatedServer(model) as up, serving(up.url, place=place, config=config) as proxy:
+        seen = [turn async for turn in Agent(run, proxy.url, NAME).work()]
+    return Played(seen, Tally(model.heard), bare, proxy.output)

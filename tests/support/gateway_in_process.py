@@ -1,0 +1,153 @@
+"""The path of a request within the test's own process, and faults put into it at a chosen await.
+
+async with Served(up, tmp_path) as served:
+    await served.relay(served.call(messages))       # through the gateway, without a socket of a client
+    await Interruption(3, cancel).run(coroutine)    # cancelled at its third suspension
+"""
+
+import asyncio
+from time import perf_counter
+
+from proxy.access.records import Records
+from proxy.compaction.compactor import Compactor
+from proxy.compaction.originals import Keeper
+from proxy.config import Config
+from proxy.config import Upstream as Settings
+from proxy.events import FailedOpen, InternalFault, StoreFailed, TurnEnded
+from proxy.gateway import Gateway, RequestRecord
+from proxy.lifetime import BackgroundTasks
+from proxy.store.memory import MemoryStore
+from proxy.upstream import Call
+from tests.support.messages import body
+
+
+class WithoutSocket:
+    """A request as the server would lend it to the gateway. What is delivered is collected."""
+
+    def __init__(self, call, chunks, hold=None):
+        self.method, self.headers, self.peer = call.method, call.headers, "127.0.0.1"
+        self._call, self._chunks, self._hold = call, chunks, hold
+
+    def split_target(self):
+        return self._call.path, self._call.query
+
+    async def read_body(self, _limits, _record):
+        return self._call.body
+
+    def stream_body(self, _limits, _record):
+        raise AssertionError("chats are read whole")
+
+    async def deliver(self, answer, _limits, _record):
+        if self._hold is not None:
+            await self._hold()
+        async for chunk in answer.body():
+            self._chunks.append(chunk)
+
+
+class Served:
+    """A gateway with real connections to an upstream, as a worker has it. Leaving the block needs all leases back."""
+
+    def __init__(self, up, place, store=None, **settings):
+        self.events, self.notes = [], BackgroundTasks(10)
+        self.compactor = Compactor(store or MemoryStore(), Keeper(), self.events.append)
+        upstream = Settings(**{"name": "up", "base_url": up.url, "window": 64_000, **settings})
+        self.config = Config(upstreams=[upstream], state={"dir": str(place)})
+        self._records = Records(place)
+        self.gateway = self.new_gateway()
+
+    def new_gateway(self):
+        return Gateway(self.config, self.compactor, self._records, self.events.append, self.notes)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.retire(self.gateway)
+        await self.notes.close(2)
+        await self.compactor.close()
+
+    async def retire(self, gateway):
+        """Returns once all leases on a gateway are back and its connections are closed."""
+        gateway.retire()
+        async with asyncio.timeout(5):
+            await self.notes.wait_idle()
+            await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
+
+    def call(self, messages, key="sk-a"):
+        sent = body(messages, stream=True)
+        return Call("POST", "/chat/completions", "", (("authorization", f"Bearer {key}"),), sent)
+
+    async def relay(self, call, gateway=None, chunks=None):
+        """What the server does with a request, without a socket. `chunks` gets the answer as it comes."""
+        chunks = [] if chunks is None else chunks
+        gateway = gateway or self.gateway
+        record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
+        await gateway.serve(WithoutSocket(call, chunks), record)
+        return b"".join(chunks)
+
+    @property
+    def turns(self):
+        return [event for event in self.events if isinstance(event, TurnEnded)]
+
+    @property
+    def faults(self):
+        return [event for event in self.events if isinstance(event, InternalFault | FailedOpen | StoreFailed)]
+
+
+async def connections_closed(up):
+    async with asyncio.timeout(5):
+        while up.connections:  # noqa: ASYNC110 (the other side tells nobody)
+            await asyncio.sleep(0.01)
+
+
+def cancel(waited_for):
+    """As when the client leaves: what is awaited is cancelled, and the task with it."""
+    asyncio.current_task().cancel()
+    return waited_for
+
+
+def fail(waited_for):
+    """As when what is awaited raises."""
+    if waited_for is not None:
+        waited_for.cancel()
+    raise OSError("injected")
+
+
+class Interruption:
+    """Runs a coroutine, and interrupts it at its suspension of this number; `happened` says whether it got so far."""
+
+    def __init__(self, number, interrupt):
+        self.number = number
+        self._interrupt = interrupt
+        self.suspensions = 0
+
+    @property
+    def happened(self):
+        return self.suspensions >= self.number
+
+    async def run(self, coroutine):
+        return await _Stepped(self, coroutine)
+
+    def suspended(self, waited_for):
+        self.suspensions += 1
+        return self._interrupt(waited_for) if self.suspensions == self.number else waited_for
+
+
+class _Stepped:
+    def __init__(self, interruption, coroutine):
+        self._interruption = interruption
+        self._coroutine = coroutine
+
+    def __await__(self):
+        inner = self._coroutine.__await__()
+        resume = inner.send, None
+        while True:
+            act, value = resume
+            try:
+                waited_for = act(value)
+            except StopIteration as end:
+                return end.value
+            try:
+                resume = inner.send, (yield self._interruption.suspended(waited_for))
+            except BaseException as fault:  # noqa: BLE001 (a cancellation, too, goes on into the coroutine)
+                resume = inner.throw, fault

@@ -1,0 +1,83 @@
+"""What tests of the object store ask for: the server, a place of one's own in it, and the weather before it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from proxy.store.originals import Originals, OriginalsSettings
+from proxy.store.transcripts import uploads as module
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.bucket import Bucket
+from proxy.store.transcripts.reading import read_transcript
+from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from tests.support.object_store.server import MISSING, S3, s3_server
+from tests.support.object_store.weather import Sky, weather
+
+SENDING = UploadSettings(seconds=0.05)
+_PLACES = count()
+
+
+@pytest.fixture(scope="session")
+def s3_process(tmp_path_factory) -> Iterator[S3]:
+    if MISSING:
+        pytest.skip(MISSING)
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_process: S3) -> S3:
+    return s3_process
+
+
+@pytest.fixture
+def sky(s3: S3) -> Iterator[Sky]:
+    with weather(s3.url) as relay:
+        yield relay
+
+
+@pytest.fixture
+def bucket(s3: S3, sky: Sky) -> Bucket:
+    """Nobody else writes below its prefix, and everything passes by the weather."""
+    return s3.bucket(at=sky.url, prefix=f"test-{next(_PLACES)}", timeout_seconds=5.0)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A second is long for a test."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.2)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def warnings():
+    return []
+
+
+@pytest.fixture
+def writing(bucket, spool, warnings, quick):
+    """`with writing() as kept:` is one worker's life; settings that differ from the default are given."""
+
+    @contextmanager
+    def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
+        uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
+        kept = Originals(at, OriginalsSettings(sync=settings.get("sync", "rotate")), warnings.append, uploads=uploads)
+        kept.uploads = uploads
+        yield kept
+        assert kept.close()
+
+    return live
+
+
+@pytest.fixture
+def stored(bucket, spool):
+    """Every conversation as a reader finds it."""
+    return lambda at=spool: [read_transcript(saved) for saved in Archive(at, bucket).find()]

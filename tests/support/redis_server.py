@@ -1,0 +1,160 @@
+"""A real Redis (or Valkey) of a test's own, to be stopped, paused, emptied and started again.
+
+    with running(folder) as server:
+        RedisStore(server.url)
+        server.pause()
+
+None is at hand: the test is skipped. CI has one.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from tests.support.running_proxy import free_port
+
+PROGRAM = next(filter(None, map(shutil.which, ("redis-server", "valkey-server"))), None)
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="no redis-server and no valkey-server is installed")
+PATIENCE = 10.0
+RIGHTS = "+eval +evalsha +get +set +del +exists +setrange +pexpire +time +ping +select"
+"""Of a user with which the store can do everything, as docs/shared-state.md lists them."""
+
+
+@dataclass(slots=True)
+class RedisServer:
+    folder: Path
+    options: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen | None = None
+    config: Path | None = None
+    """Given to a Sentinel: it writes what it finds out there."""
+
+    @property
+    def url(self) -> str:
+        return self.database(0)
+
+    def database(self, number: int) -> str:
+        return f"redis://127.0.0.1:{self.port}/{number}"
+
+    def start(self, *options: str) -> None:
+        """Without persistence, unless the options say otherwise."""
+        config = () if self.config is None else (self.config,)
+        plain = ("--databases", "512", "--save", "", "--appendonly", "no") if self.config is None else ("--sentinel",)
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    PROGRAM,
+                    *config,
+                    "--port",
+                    str(self.port),
+                    "--dir",
+                    self.folder,
+                    *plain,
+                    *self.options,
+                    *options,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        within = time.monotonic() + PATIENCE
+        while not self._listens():
+            assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+            assert time.monotonic() < within, "redis-server does not listen"
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """With whatever persistence it has; a paused one is killed."""
+        if self.process is not None:
+            self.resume()
+            self.process.terminate()
+            self.process.wait(PATIENCE)
+            self.process = None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process = None
+
+    def pause(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def let_in(self, user: str, password: str, rights: str = RIGHTS, keys: str = "~cp/*") -> None:
+        assert self.says("ACL", "SETUSER", user, "on", f">{password}", keys, *rights.split()) == "+OK"
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Somebody else holds a connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
+            line.sendall(b"PING\r\n")
+            line.recv(7)
+            yield
+
+    def says(self, *words: str) -> str:
+        """What it answers, as one line."""
+        with self._asked(*words) as heard:
+            return heard.readline().decode().strip()
+
+    def told(self, *words: str) -> str:
+        """What it answers, where that is one string."""
+        with self._asked(*words) as heard:
+            return heard.read(int(heard.readline()[1:])).decode()
+
+    def get(self, key: str) -> bytes:
+        with self._asked("GET", key) as heard:
+            return heard.read(int(heard.readline()[1:]))
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._asked("SET", key, value) as heard:
+            assert heard.readline() == b"+OK\r\n"
+
+    def keys(self, pattern: str) -> list[str]:
+        with self._asked("KEYS", pattern) as heard:
+            return [
+                heard.read(int(heard.readline()[1:]) + 2).decode().strip() for _ in range(int(heard.readline()[1:]))
+            ]
+
+    def info(self, section: str) -> dict[str, str]:
+        """What it says of itself."""
+        told = self.told("INFO", section)
+        return dict(pair.split(":", 1) for pair in told.splitlines() if ":" in pair)
+
+    def flush(self) -> None:
+        assert self.says("FLUSHALL") == "+OK"
+
+    @contextmanager
+    def _asked(self, *words: str | bytes) -> Iterator[BinaryIO]:
+        told = [word if isinstance(word, bytes) else word.encode() for word in words]
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
+            line.sendall(b"*%d\r\n" % len(told) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in told))
+            with line.makefile("rb") as heard:
+                yield heard
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[RedisServer]:
+    server = RedisServer(folder, options)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

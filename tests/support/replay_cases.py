@@ -1,0 +1,52 @@
+"""Hand-made recordings: small enough that what a measure says of them can be computed on paper.
+
+case = recorded(user("Fix it."), call("Read", path="a.py", out="x = 1"), says("Done."))
+scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      # what was forwarded, turn by turn
+"""
+
+from proxy.core.grouping import Pins
+from proxy.lab.replay.cache import FOREVER
+from proxy.lab.replay.history import ReplayHistory, encode
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
+from proxy.lab.replay.simulation import Sent
+from proxy.lab.replay.values import Conversation, RecordedUsage
+from proxy.wire.chat import parse
+from tests.support.messages import history
+
+AS_SENT = None
+PLAIN = UpstreamModel(window=1_000_000, habit=FOREVER)
+
+
+def conversation(*pieces, at=(), used=(), name="one", model="", tools=(), **more):
+    """`at`: when each answer came, in seconds; `used`: what the upstream counted for each request."""
+    messages = history(*pieces)
+    places = [place for place, each in enumerate(messages) if place and each["role"] == "assistant"]
+    told = {
+        place: RecordedUsage(tokens=used[n] if used else None, at=at[n] if at else None)
+        for n, place in enumerate(places)
+        if at or used
+    }
+    return Conversation(name, "hand", tuple(messages), tuple(tools), model, told, **more)
+
+
+def recorded(*pieces, upstream=PLAIN, **more):
+    return ReplayCase(ReplayHistory(conversation(*pieces, **more)), upstream)
+
+
+def view_of(messages):
+    """Messages as something in between would forward them."""
+    return parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
+
+
+def judged(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
+    """The result of a conversation of which this was forwarded: a view for each request."""
+    judge = Judge(case, pins)
+    for turn, view in zip(case.turns, views, strict=True):
+        messages = turn.request.messages if view is AS_SENT else view_of(view)
+        judge.score(turn, Sent(messages, case.history.request.tools, **sent))
+    return judge.result("hand")
+
+
+def sizes(messages):
+    """Tokens of each message, as everybody counts here: a quarter of its bytes."""
+    return [len(encode(message)) // 4 for message in messages]

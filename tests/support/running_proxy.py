@@ -1,0 +1,130 @@
+"""The real proxy as a process of its own, as its users run it.
+
+    async with serving(up.url) as proxy:
+        …                      # call proxy.url
+    assert "sk-" not in proxy.output
+
+What it writes stands in files, so that a later test can search all of it; it must end well when asked to.
+"""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support import http_client
+
+READY = http_client.request_bytes("GET", "/health/ready", ((b"host", b"localhost"), (b"connection", b"close")), b"")
+# Generous: how fast it starts is measured by a benchmark, and a busy machine must fail no test.
+PATIENCE = 60.0
+# An upstream whose window is known is not asked for it: it hears from clients only.
+QUIET = {"window": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    origin: str
+    process: asyncio.subprocess.Process
+    place: Path
+
+    @property
+    def url(self) -> str:
+        """What a client would be given as its base URL."""
+        return f"{self.origin}/v1"
+
+    @property
+    def port(self) -> int:
+        return int(self.origin.rpartition(":")[2])
+
+    @property
+    def state(self) -> Path:
+        return self.place / "state"
+
+    @property
+    def output(self) -> str:
+        """Everything it has written so far, on both of its channels."""
+        return "".join((self.place / name).read_text() for name in ("stdout", "stderr"))
+
+    @property
+    def errors(self) -> str:
+        """What it has written to standard error."""
+        return (self.place / "stderr").read_text()
+
+
+@asynccontextmanager
+async def serving(
+    upstream: str | None,
+    *arguments: str,
+    place: Path,
+    config: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    standard_output: Path | None = None,
+    prefix: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "proxy"),
+) -> AsyncIterator[Proxy]:
+    """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0.
+
+    `standard_output` replaces the file that `output` reads. `prefix` stands before the command line. `program` is what
+    Python runs: a test may plant a fault there.
+    """
+    if config is not None:
+        arguments += ("--config", _written(config, place))
+    port = free_port()
+    command = [*prefix, sys.executable, *program, "serve", "--port", str(port), "--state", str(place / "state")]
+    if upstream is not None:
+        command += ["--upstream", upstream]
+    (place / "stdout").touch()
+    with (standard_output or place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *command, *arguments, cwd=place, env=dict(environment or {}), stdout=stdout, stderr=stderr
+        )
+    proxy = Proxy(f"http://127.0.0.1:{port}", process, place)
+    try:
+        await _ready(proxy)
+        yield proxy
+    finally:
+        code = await _stopped(process)
+    assert code == 0, f"the proxy ended with {code}:\n{proxy.output[-4000:]}"
+
+
+def _written(config: Mapping[str, Any], place: Path) -> str:
+    path = place / "proxy.yaml"
+    path.write_text(yaml.safe_dump(dict(config)))
+    return str(path)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+async def _ready(proxy: Proxy) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await _is_ready(proxy):
+            assert proxy.process.returncode is None, f"the proxy did not start:\n{proxy.output}"
+            await asyncio.sleep(0.02)
+
+
+async def _is_ready(proxy: Proxy) -> bool:
+    try:
+        return (await http_client.send(proxy.origin, READY, method="GET")).status == 200
+    except OSError:
+        return False
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> int:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        return await asyncio.wait_for(process.wait(), PATIENCE)
+    except TimeoutError:
+        process.kill()
+        return await process.wait()

@@ -1,0 +1,114 @@
+"""The kinds of stores there are, and what the suite asks of each: to open one, to let time pass, to lose everything.
+
+A new kind is a name in `KINDS`, in `SHARED` where workers share it, and in `BOUNDED` where it counts bytes itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from proxy.store.contract import Store, StoreLimits
+from proxy.store.fallback import FallbackStore
+from proxy.store.memory import MemoryStore
+from proxy.store.redis import RedisStore
+from proxy.store.sqlite import SqliteStore
+from tests.support.redis_groups import ClusterNodes
+from tests.support.redis_server import RedisServer, needs_redis
+
+BOUNDS = StoreLimits(block_bytes=100_000, fact_bytes=20_000, block_seconds=1000.0)
+PATIENT = 10.0  # a busy machine is no finding
+
+
+@dataclass(slots=True)
+class Clock:
+    now: float = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def forward(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def nothing() -> None:
+    """Whose state is nobody else's cannot lose it under him."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A kind of store: `open(bounds)` gives one worker's view of the state."""
+
+    open: Callable[[StoreLimits], Store]
+    forward: Callable[[float], None]
+    lose: Callable[[], None] = nothing
+    opened: list[Store] = field(default_factory=list)
+
+    def store(self, **bounds: float) -> Store:
+        made = self.open(replace(BOUNDS, **bounds))
+        self.opened.append(made)
+        return made
+
+    async def close(self) -> None:
+        for store in self.opened:
+            await store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a state may live: a folder of its own, and a database of its own where there is a server."""
+
+    folder: Path
+    url: str
+    server: RedisServer | None
+    cluster: Callable[[], ClusterNodes]
+    """Started when a test first asks for it; all places share it, one after the other."""
+
+    def empty(self) -> None:
+        self.server.says("FLUSHALL")
+
+
+def in_memory(place):
+    clock = Clock()
+    return Kept(lambda bounds: MemoryStore(bounds, clock), clock.forward)
+
+
+def in_sqlite(place):
+    clock, path = Clock(), place.folder / "state.db"
+    return Kept(lambda bounds: SqliteStore(path, bounds, clock=clock, timeout=PATIENT), clock.forward, path.unlink)
+
+
+def in_redis(place):
+    clock = Clock()
+
+    def opened(bounds):
+        return RedisStore(place.url, bounds, clock=clock, timeout=PATIENT)
+
+    return Kept(opened, clock.forward, place.empty)
+
+
+def in_redis_and_in_mind(place):
+    clock = Clock()
+
+    def opened(bounds):
+        return FallbackStore(RedisStore(place.url, bounds, clock=clock, timeout=PATIENT), bounds, clock)
+
+    return Kept(opened, clock.forward, place.empty)
+
+
+def in_a_redis_cluster(place):
+    clock, nodes = Clock(), place.cluster()
+    nodes.flush()
+
+    def opened(bounds):
+        return RedisStore(f"{nodes.url}?socket_timeout={PATIENT}", bounds, clock=clock, timeout=PATIENT)
+
+    return Kept(opened, clock.forward, nodes.flush)
+
+
+REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind, in_a_redis_cluster)]
+BOUNDED = [in_memory, in_sqlite]
+SHARED = [in_sqlite, *REDIS]
+KINDS = [in_memory, *SHARED]
+APART = [in_memory, in_sqlite, *REDIS[:2]]  # a Cluster has one database

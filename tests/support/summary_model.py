@@ -1,0 +1,96 @@
+"""A model that can be asked for summaries, and an agent whose history needs them."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+from tests.support.agent import reading
+from tests.support.scripted_upstream import Turn, answer, pause, says
+
+ASKED = "write a handover of this conversation"
+SECTIONS = (
+    "Goals and constraints",
+    "Done",
+    "Decisions",
+    "Files",
+    "Errors",
+    "Active work",
+    "Pending",
+    "Next step",
+    "Identifiers",
+    "How to look things up",
+)
+# A window that is full after some twenty reads, and nothing but a summary to make room.
+TOLD = {
+    "clear_at_least": 1_000_000,
+    "when_full": [],
+    "always": [],
+    "keep": {"tokens": 500},
+    "summary": {"max_tokens": 600, "ledger": 800},
+}
+WINDOW = 24_000
+WORK = reading(40, size=2_400)
+# So much of the work has been seen, is near the trigger, and is over it.
+SEEN, NEAR, OVER, BEYOND = WORK[:28], WORK[:32], WORK[:38], WORK[:52]
+
+
+def account(*, words="The tests of part_1 pass; part_2 is next.", sections=SECTIONS):
+    """What a good model answers."""
+    return "\n\n".join(f"## {section}\n{words}" for section in sections)
+
+
+def asks_for_summary(request) -> bool:
+    if request.arrived is None or not request.body:
+        return False
+    last = request.json["messages"][-1]
+    return last["role"] == "user" and ASKED in json.dumps(last["content"])
+
+
+def model(summary: Turn | None = None, turn: Turn | None = None):
+    """Answers agents with a turn, and whoever asks for it with a summary."""
+    told, turn = summary or says(account()), turn or says("Go on.")
+
+    def script(request):
+        found = told if asks_for_summary(request) else turn
+        return found(request) if callable(found) else found
+
+    return script
+
+
+def slowly(turn: Turn, seconds: float):
+    """The same answer, so much later."""
+
+    def reply(_request):
+        whole = answer(turn.completion())
+        return replace(whole, parts=(pause(seconds), *whole.parts))
+
+    return reply
+
+
+def summary_calls(up):
+    return [request for request in up.requests if asks_for_summary(request)]
+
+
+async def asked(up, times=1, within=5.0):
+    """Returns once the model has been asked so often, and has answered."""
+    async with asyncio.timeout(within):
+        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream tells nobody)
+            await asyncio.sleep(0.02)
+        await asyncio.gather(*(request.end() for request in summary_calls(up)))
+    await asyncio.sleep(0.1)
+
+
+async def fills(up, agent, asking=1):
+    """The history grows over the trigger, with time for a summary on the way."""
+    await agent.sends(SEEN)
+    await agent.sends(NEAR)
+    await asked(up, asking)
+    return await agent.sends(OVER)
+
+
+def told_in(step):
+    return "Summary of the conversation so far" in json.dumps(step.messages)
+
+
+def told_body(request):
+    return not asks_for_summary(request) and b"Summary of the conversation so far" in request.body

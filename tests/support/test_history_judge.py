@@ -1,0 +1,80 @@
+"""The judge of histories finds what is planted, and takes what is right."""
+
+import json
+
+import pytest
+
+from tests.support.growing_histories import Conversation
+from tests.support.history_judge import breaches, changes, spliced
+
+
+def grown(seed, turns=12, *, sound=True):
+    conversation = Conversation(seed, sound)
+    for _ in range(turns):
+        conversation.grow()
+    return conversation
+
+
+def values(messages):
+    return [json.loads(raw) for raw in messages]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_sound_conversation_has_no_breach_and_a_request_is_read_back_whole(seed):
+    conversation = grown(seed)
+    assert breaches(values(conversation.messages)) == {}
+    messages, members = spliced(conversation.body("m"))
+    assert messages == conversation.messages
+    assert members[0] == ("model", b'"m"')
+    assert changes(messages, messages, pins=True) == []
+
+
+def test_other_conversations_have_breaches_of_many_kinds():
+    found = set()
+    for seed in range(60):
+        found |= set(breaches(values(grown(seed, sound=False).messages)))
+    assert {"result without call", "call without result", "arguments are no JSON", "user says nothing"} <= found
+
+
+def found_in(messages, change):
+    changed = [json.dumps(message).encode() for message in change(values(messages))]
+    return changes(messages, changed, pins=True)
+
+
+TALK = [
+    json.dumps(message).encode()
+    for message in (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Do it. <pin>never push</pin>"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "done"},
+        {"role": "developer", "content": "Mind this."},
+        {"role": "assistant", "content": "And now?"},
+        {"role": "user", "content": "Go on."},
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda talk: talk[1:], "the head changed"),
+        (lambda talk: [*talk[:1], *talk[2:]], "a user message is gone"),
+        (lambda talk: [*talk[:1], *talk[2:]], "a pin is gone"),
+        (lambda talk: talk[:-1], "the last user message is gone"),
+        (lambda talk: [*talk[:4], *talk[5:]], "an instruction is gone"),
+        (lambda talk: [*talk[:3], *talk[4:]], "made invalid: {'call without result': 1}"),
+        (lambda talk: [*talk[:2], *talk[3:]], "made invalid: {'result without call': 1}"),
+        (lambda talk: [*talk[:5], talk[6], talk[5]], "kept messages stand in another order"),
+        (lambda talk: [*talk, {"role": "user", "content": "more"}], "longer than it came"),
+    ],
+)
+def test_what_is_planted_is_found(change, sentence):
+    assert sentence in found_in(TALK, change)
+
+
+def test_other_bytes_of_an_untouched_message_are_found():
+    assert changes(TALK, [TALK[0].replace(b": ", b":"), *TALK[1:]])[0] == "an untouched message has other bytes"

@@ -1,0 +1,78 @@
+"""Conversations on their way into the originals, with the chain that the proxy would give them.
+
+with originals(folder) as kept:
+    keep(kept, heard(chat(user("hi")), says("Hello.")))
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.core.messages import chain
+from proxy.store.originals import History, Originals, OriginalsSettings
+from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.reading import Transcript, read_transcript
+from proxy.wire.chat.answers import Assembly
+from tests.support.completions import Turn
+from tests.support.messages import KEY, TENANT, parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A request, and what was answered to it."""
+
+    request: bytes
+    answer: Turn | None = None
+    tenant: str = TENANT
+
+    @property
+    def history(self) -> History:
+        return history_of(self.request, self.tenant)
+
+
+def heard(request: bytes, answer: Turn | None = None, tenant: str = TENANT) -> Heard:
+    return Heard(request, answer, tenant)
+
+
+def history_of(source: bytes, tenant: str = TENANT) -> History:
+    """What the proxy hands over for a request."""
+    request = parsed(source)
+    origin, *links = [link.hex() for link in chain(request, tenant, KEY)]
+    body, head = ([message.raw for message in part] for part in (request.body, request.head))
+    return History(tenant, links[0], links, body, head, origin)
+
+
+@contextmanager
+def originals(folder: Path, *, warn=lambda _: None, now=None, **settings) -> Iterator[Originals]:
+    clock = {"now": now} if now else {}
+    made = Originals(folder, OriginalsSettings(**settings), warn, **clock)
+    yield made
+    assert made.close()
+
+
+def keep(kept: Originals, *talk: Heard) -> None:
+    """Each is written before this returns."""
+    for one in talk:
+        history = kept.keep(one.history)
+        assert history.done.result(timeout=10)
+        if one.answer is not None:
+            recording = kept.record(history, Assembly("text/event-stream"))
+            for frame in one.answer.frames(usage=True):
+                recording.feed(frame)
+            assert recording.end(ended=True).result(timeout=10)
+
+
+def transcripts(folder: Path) -> list[Transcript]:
+    return [read_transcript(saved) for saved in Archive(folder).find()]
+
+
+def only(folder: Path) -> Transcript:
+    (found,) = transcripts(folder)
+    return found
+
+
+def texts(said) -> list:
+    """What the messages say."""
+    return [json.loads(one.message)["content"] for one in said]

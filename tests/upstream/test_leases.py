@@ -1,0 +1,140 @@
+"""Leases on a client: it closes after the last one, whatever happens to whoever holds it."""
+
+import asyncio
+
+import pytest
+
+from proxy.config import Upstream as Settings
+from proxy.errors import UpstreamUnreachable
+from proxy.lifetime import BackgroundTasks, Leases
+from proxy.upstream import Call, Client
+from tests.support.scripted_upstream import answer, hang, says
+
+CALL = Call("GET", "/models", "", (), None)
+
+
+def client_for(url, **more):
+    return Client(Settings(base_url=url, **more), lambda _: None)
+
+
+async def sent(client):
+    async with client.send(CALL, None) as reply:
+        return [chunk async for chunk in reply.chunks()]
+
+
+async def is_closed(client):
+    """Whether it closes now."""
+    try:
+        await asyncio.wait_for(client.wait_closed(), 0.1)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_the_last_lease_closes_and_each_counts_once():
+    closed = []
+    leases = Leases(lambda: closed.append(True))
+    first, second = leases.take(), leases.take()
+    first.release()
+    first.release()
+    assert not closed
+    with second:
+        assert not leases.is_closed
+    assert closed == [True]
+    with pytest.raises(RuntimeError, match="closed"):
+        leases.take()
+
+
+async def test_an_answer_keeps_its_connections_open(up):
+    up.script = says("Hi")
+    client = client_for(up.url)
+    lease = client.lease()
+    async with client.send(CALL, None) as reply:
+        lease.release()
+        assert not await is_closed(client)
+        assert [chunk async for chunk in reply.chunks()]
+    assert await is_closed(client)
+
+
+async def test_a_call_that_is_cancelled_or_fails_keeps_nothing_open(up):
+    up.script = hang()
+    client = client_for(up.url)
+    with client.lease():
+        sending = asyncio.create_task(sent(client))
+        await up.received()
+        sending.cancel()
+        await asyncio.wait({sending})
+    assert await is_closed(client)
+    async with client_for("http://127.0.0.1:9/v1", retries=0) as client:
+        with pytest.raises(UpstreamUnreachable):
+            await sent(client)
+    assert await is_closed(client)
+
+
+async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
+    up.script = answer({"error": {}}, 503)
+    client = client_for(up.url, retry_statuses=(503,), retries=2, retry_wait_seconds=1)
+    async with client, client.send(CALL, None) as reply:
+        assert reply.status == 503
+    assert await is_closed(client)
+    assert len(up.requests) == 3
+    async with asyncio.timeout(2):
+        while up.connections:  # noqa: ASYNC110 (the other side tells nobody)
+            await asyncio.sleep(0.01)
+
+
+# --- tasks that outlive their request --------------------------------------------------------------------------------
+
+
+def leased():
+    """A lease, and whether it was released."""
+    leases = Leases(lambda: None)
+    return leases.take(), lambda: leases.is_closed
+
+
+async def test_a_task_holds_its_lease_until_it_ends():
+    tasks, going = BackgroundTasks(2), asyncio.Event()
+    lease, is_released = leased()
+    tasks.start(going.wait, lease)
+    await asyncio.sleep(0)
+    assert (len(tasks), is_released()) == (1, False)
+    going.set()
+    await tasks.wait_idle()
+    assert (len(tasks), is_released()) == (0, True)
+
+
+async def test_no_more_tasks_start_than_are_allowed():
+    tasks = BackgroundTasks(1)
+    tasks.start(asyncio.Event().wait, leased()[0])
+    lease, is_released = leased()
+    assert tasks.start(asyncio.Event().wait, lease) is None
+    assert is_released()
+    assert await tasks.close(0) == 1
+
+
+async def test_closing_waits_for_what_is_under_way_and_for_what_that_starts():
+    tasks, done = BackgroundTasks(10), []
+
+    async def second():
+        await asyncio.sleep(0.02)
+        done.append(2)
+
+    async def first():
+        await asyncio.sleep(0.02)
+        tasks.start(second, leased()[0])
+        done.append(1)
+
+    tasks.start(first, leased()[0])
+    assert await tasks.close(5) == 0
+    assert done == [1, 2]
+
+
+async def test_closing_cancels_what_takes_too_long_and_starts_nothing_more():
+    tasks = BackgroundTasks(10)
+    lease, is_released = leased()
+    tasks.start(asyncio.Event().wait, lease)  # cancelled before its first step
+    assert await tasks.close(0) == 1
+    assert is_released()
+    lease, is_released = leased()
+    assert tasks.start(asyncio.Event().wait, lease) is None
+    assert is_released()

@@ -1,0 +1,323 @@
+"""Which upstream hears what: models, keys, paths, headers, and the ways through proxies and certificates."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from tests.support.proxy_client import HOST, ask, chat, fault_of
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import Upstream, answer, echo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OURS = {"BEARER": "sk-house-key", "AZURE": "azure-house-key", "SIGNATURE": "signed-by-the-house"}
+CLIENTS_OWN = {
+    "Authorization": "Bearer sk-client",
+    "api-key": "sk-client",
+    "X-Api-Key": "sk-client",
+    "x-goog-api-key": "sk-client",
+    "Cookie": "session=sk-client",
+    "OpenAI-Organization": "org-client",
+    "OpenAI-Project": "proj-client",
+}
+KEPT = {"OpenAI-Beta": "assistants=v2", "User-Agent": "agent/1.0", "traceparent": "00-1-1-01", "Idempotency-Key": "k1"}
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    up: Upstream
+    proxy: Proxy
+
+
+def upstreams(up):
+    quiet = {"window": 1_000_000}
+    return [
+        {"name": "keyed", "base_url": f"{up.origin}/keyed/v1", "models": ["gpt-*", "o3"], "key": "env:BEARER", **quiet},
+        {"name": "open", "base_url": f"{up.origin}/open/v1", "models": ["open-*"], **quiet},
+        {"name": "shadowed", "base_url": f"{up.origin}/shadowed/v1", "models": ["open-1", "late-*"], **quiet},
+        {
+            "name": "azure",
+            "base_url": f"{up.origin}/openai/deployments/{{model}}",
+            "models": ["azure-*"],
+            "key": "env:AZURE",
+            "key_header": "api-key",
+            "query": {"api-version": "2024-10-21"},
+            **quiet,
+        },
+        {
+            "name": "anywhere",
+            "base_url": f"{up.origin}/d/{{model}}",
+            "models": ["*[./]*", "."],
+            "key": "env:AZURE",
+            "key_header": "x-api-key",
+            **quiet,
+        },
+        {
+            "name": "extra",
+            "base_url": f"{up.origin}/extra/v1",
+            "models": ["extra-*"],
+            "headers": {"X-Team": "red", "x-signature": "env:SIGNATURE", "user-agent": "the-house"},
+            "query": {"tag": "a&b c"},
+            **quiet,
+        },
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve) -> AsyncIterator[House]:
+    async with Upstream() as up, serve(None, config={"upstreams": upstreams(up)}, environment=OURS) as proxy:
+        yield House(up, proxy)
+
+
+@pytest.fixture
+def up(house):
+    house.up.forget()
+    house.up.script = echo
+    return house.up
+
+
+@pytest.fixture
+def proxy(house, up):
+    return house.proxy
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        ("gpt-4o", "/keyed/v1/chat/completions"),
+        ("o3", "/keyed/v1/chat/completions"),
+        ("open-1", "/open/v1/chat/completions"),
+        ("late-1", "/shadowed/v1/chat/completions"),
+        ("azure-gpt", "/openai/deployments/azure-gpt/chat/completions?api-version=2024-10-21"),
+    ],
+)
+async def test_a_request_goes_to_the_first_upstream_whose_models_match(up, proxy, model, target):
+    reply = await ask(proxy, chat(model))
+    assert (reply.status, reply.body.data) == (200, chat(model))
+    assert [sent.target for sent in up.requests] == [target]
+
+
+async def test_what_is_no_chat_is_routed_by_its_model_too(up, proxy):
+    body = json.dumps({"model": "open-2", "input": "x"}).encode()
+    assert (await ask(proxy, body, "/embeddings")).body.data == body
+    assert up.requests[0].target == "/open/v1/embeddings"
+
+
+@pytest.mark.parametrize("body", [b"not json", b"{}", b'{"model":null}'])
+async def test_a_request_without_a_model_goes_to_the_first_upstream(up, proxy, body):
+    await ask(proxy, body)
+    assert up.requests[0].target == "/keyed/v1/chat/completions"
+
+
+async def test_a_model_nobody_serves_is_a_404_that_says_what_to_do(up, proxy):
+    reply = await ask(proxy, chat("unheard-of"))
+    assert reply.status == 404
+    assert "upstreams.models" in fault_of(reply)["message"]
+    assert not up.requests
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+async def test_where_a_key_is_configured_it_takes_the_place_of_all_that_is_the_clients_own(up, proxy):
+    await ask(proxy, chat("gpt-4o"), headers=CLIENTS_OWN | KEPT)
+    sent = up.requests[0]
+    assert sent.head.all("authorization") == [b"Bearer sk-house-key"]
+    assert not [pair for pair in sent.headers if b"client" in pair[1]]
+    assert {name: sent.header(name) for name in KEPT} == KEPT
+
+
+async def test_a_key_can_be_sent_in_another_header(up, proxy):
+    await ask(proxy, chat("azure-gpt"), headers=CLIENTS_OWN)
+    sent = up.requests[0]
+    assert sent.head.all("api-key") == [b"azure-house-key"]
+    assert sent.header("authorization") is None
+    assert sent.header("x-api-key") is None
+
+
+async def test_without_a_key_the_clients_own_passes_through_untouched(up, proxy):
+    await ask(proxy, chat("open-1"), headers=CLIENTS_OWN | KEPT)
+    sent = up.requests[0]
+    assert {name: sent.header(name) for name in CLIENTS_OWN | KEPT} == CLIENTS_OWN | KEPT
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+NOT_OURS_TO_ASK = [
+    ("GET", "/files"),
+    ("POST", "/files"),
+    ("DELETE", "/files/file-1"),
+    ("POST", "/batches"),
+    ("POST", "/fine_tuning/jobs"),
+    ("GET", "/organization/admin_api_keys"),
+    ("GET", "/chat/completions"),
+    ("DELETE", "/models/ft-mine"),
+    ("GET", "/"),
+]
+TRICKS = [
+    "/chat/completions/../../files",
+    "/chat/completions/%2e%2e/%2e%2e/files",
+    "/chat/completions/%2E./.%2E/files",
+    "/./files",
+    "//files",
+    "/models//..//files",
+    "/models/%2e%2e%2ffiles",
+    "/models/..%2ffiles",
+    "/models/%2f..%2ffiles",
+    "/models/%252e%252e/files",
+    "/models/%2%65%2%65/files",
+    "/models\\..\\files",
+    "/models/%5c..%5cfiles",
+    "/models/..;/files",
+    "/%66iles",
+    "/files#/models",
+    "/files?/../models",
+    "/FILES",
+]
+
+
+@pytest.mark.parametrize(("method", "path"), NOT_OURS_TO_ASK)
+async def test_with_a_key_of_ours_only_models_are_asked(up, proxy, method, path):
+    reply = await ask(proxy, None, path, method=method)
+    assert reply.status == 403
+    fault = fault_of(reply)
+    assert fault["code"] == "path_not_allowed"
+    assert "upstreams.paths" in fault["message"]
+    assert not up.requests
+
+
+@pytest.mark.parametrize("path", TRICKS)
+async def test_no_spelling_reaches_a_path_that_is_refused(up, proxy, path):
+    for method in ("GET", "POST"):
+        reply = await ask(proxy, None, path, method=method)
+        assert reply.status in (403, 404)
+        fault_of(reply)
+    assert not up.requests
+
+
+async def test_what_is_asked_for_in_another_spelling_goes_out_in_the_normal_one(up, proxy):
+    await ask(proxy, chat("gpt-4o"), "//chat/./%63ompletions")
+    await ask(proxy, None, "/models/../models/gpt-4o?a=%2e%2e/&b", method="GET")
+    assert [sent.target for sent in up.requests] == [
+        "/keyed/v1/chat/completions",
+        "/keyed/v1/models/gpt-4o?a=%2e%2e/&b",
+    ]
+
+
+async def test_what_the_configuration_lists_may_be_called_with_the_key(serve):
+    keyed = {"key": "env:BEARER", "paths": ["/files", "/files/*"]}
+    async with Upstream() as up, serve(up.url, config={"upstreams": [keyed]}, environment=OURS) as proxy:
+        assert (await ask(proxy, None, "/files/file-1", method="DELETE")).status == 200
+        assert (await ask(proxy, None, "/batches", method="GET")).status == 403
+        assert [sent.target for sent in up.requests] == ["/v1/files/file-1"]
+
+
+async def test_without_a_key_every_path_below_v1_is_relayed(serve):
+    async with Upstream() as up, serve(up.url) as proxy:
+        for method, path in NOT_OURS_TO_ASK:
+            assert (await ask(proxy, None, path, method=method)).status == 200
+        assert [(sent.method, sent.target) for sent in up.requests] == [(m, f"/v1{p}") for m, p in NOT_OURS_TO_ASK]
+
+
+# --- quirks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_query_of_the_client_is_kept_beside_the_configured_one(up, proxy):
+    await ask(proxy, chat("azure-gpt"), "/chat/completions?beta=1&x=%2F")
+    await ask(proxy, chat("extra-1"))
+    assert up.requests[0].target.endswith("/chat/completions?beta=1&x=%2F&api-version=2024-10-21")
+    assert up.requests[1].target == "/extra/v1/chat/completions?tag=a%26b+c"
+
+
+@pytest.mark.parametrize("model", ["a/../../files", "../files", ".", "..", "a\\..\\b.", "x.%2e/y", "./"])
+async def test_a_model_in_a_path_cannot_lead_elsewhere(up, proxy, model):
+    reply = await ask(proxy, chat(model))
+    assert reply.status == 400
+    assert fault_of(reply)["code"] == "bad_request"
+    assert not up.requests
+
+
+@pytest.mark.parametrize(
+    ("model", "segment"),
+    [("a.b?c=d#e", "a.b%3Fc%3Dd%23e"), ("a.%2e", "a.%252e"), ("a.\ud800", "a.%3F"), ("ä.", "%C3%A4.")],
+)
+async def test_a_model_in_a_path_is_one_segment_of_it(up, proxy, model, segment):
+    await ask(proxy, chat(model))
+    assert up.requests[0].target == f"/d/{segment}/chat/completions"
+
+
+async def test_headers_of_the_configuration_take_the_place_of_the_clients(up, proxy):
+    await ask(proxy, chat("extra-1"), headers={"X-TEAM": "blue", "User-Agent": "agent/1.0", "x-other": "kept"})
+    sent = up.requests[0]
+    assert sent.head.all("x-team") == [b"red"]
+    assert sent.head.all("user-agent") == [b"the-house"]
+    assert sent.header("x-signature") == OURS["SIGNATURE"]
+    assert sent.header("x-other") == "kept"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_handed_on_and_never_followed(up, proxy, status):
+    elsewhere = f"{up.origin}/elsewhere"
+    up.script = answer(b"", status, [("location", elsewhere), ("set-cookie", "a=b")])
+    for body in (chat("gpt-4o"), None):
+        reply = await ask(proxy, body, "/chat/completions" if body else "/models", method="POST" if body else "GET")
+        assert (reply.status, reply.head.first("location")) == (status, elsewhere)
+    assert len(up.requests) == 2
+    assert up.requests[1].header("cookie") is None, "and no cookie is kept"
+
+
+# --- headers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_belongs_to_the_clients_connection_stays_on_it(up, proxy):
+    of_connection = {
+        "Connection": "keep-alive, X-Hop, close",
+        "X-Hop": "1",
+        "Keep-Alive": "timeout=5",
+        "Proxy-Authorization": "Basic abc",
+        "Proxy-Connection": "keep-alive",
+        "TE": "trailers",
+        "Upgrade": "h2c",
+        "Accept-Encoding": "br",
+    }
+    await ask(proxy, chat("open-1"), headers=of_connection | KEPT)
+    sent = up.requests[0]
+    names = [name.lower().decode() for name, _ in sent.headers]
+    assert not {name.lower() for name in of_connection} - {"accept-encoding"} & set(names)
+    assert sent.head.all("accept-encoding") == [b"identity"]
+    assert sent.head.all("host") == [up.origin.removeprefix("http://").encode()]
+    assert {name: sent.header(name) for name in KEPT} == KEPT
+    assert HOST.encode() not in b"".join(value for _, value in sent.headers)
+
+
+async def test_words_to_the_proxy_are_not_for_the_upstream(up, proxy):
+    words = {"x-compaction": "off", "X-Compaction-Focus": "the tests", "x-conversation-id": "7"}
+    await ask(proxy, chat("open-1"), headers=words)
+    assert not [
+        name for name, _ in up.requests[0].headers if name.lower().startswith((b"x-compaction", b"x-conversation"))
+    ]
+
+
+async def test_what_belongs_to_the_upstreams_connection_stays_on_it(up, proxy):
+    kept = [
+        ("x-request-id", "req_1"),
+        ("Retry-After", "3"),
+        ("x-ratelimit-remaining-tokens", "9"),
+        ("OpenAI-Processing-Ms", "12"),
+        ("set-cookie", "a=1"),
+        ("set-cookie", "b=2"),
+    ]
+    hop = [("connection", "x-internal"), ("x-internal", "1"), ("keep-alive", "timeout=5"), ("alt-svc", 'h3=":443"')]
+    up.script = answer({"ok": 1}, headers=[*hop, *kept])
+    reply = await ask(proxy, chat("open-1"))
+    names = {name.lower() for name, _ in reply.head.headers}
+    assert not {b"x-internal", b"keep-alive", b"alt-svc"} & names
+    assert [(name, reply.head.all(name)) for name, _ in kept] == [
+        (name, [value.encode() for other, value in kept if other == name]) for name, _ in kept
+    ]

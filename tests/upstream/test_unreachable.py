@@ -1,0 +1,139 @@
+"""No way to the upstream, and trying once more: only what is safe, only as often as is said."""
+
+import asyncio
+import socket
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.proxy_client import ask, chat, fault_of, log_of
+from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, answer, in_turn
+
+CANARY = "sk-canary-0badc0de"
+QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
+
+
+@contextmanager
+def noting(seconds):
+    """What is in the block takes at least this long."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    yield
+    assert loop.time() - began >= seconds
+
+
+# --- no way to the upstream ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def deaf_port():
+    """A port whose queue is full: connections to it are neither taken nor refused."""
+    with socket.socket() as server, socket.socket() as first, socket.socket() as second:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for waiting in (first, second):
+            waiting.setblocking(False)  # noqa: FBT003
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+async def unreachable(serve, url, **settings):
+    upstream = {"name": "lab", "connect_seconds": 0.3, "retries": 0, **QUIET, **settings}
+    async with serve(url, config={"upstreams": [upstream]}) as proxy:
+        return await ask(proxy, chat(stream=True), headers={"authorization": f"Bearer {CANARY}"})
+
+
+async def test_an_upstream_that_refuses_is_a_502(serve):
+    reply = await unreachable(serve, f"http://127.0.0.1:{free_port()}/v1")
+    assert reply.status == 502
+    fault = fault_of(reply)
+    assert fault["code"] == "upstream_unreachable"
+    assert fault["message"] == 'upstream "lab" (127.0.0.1): cannot connect: Connection refused'
+
+
+async def test_an_upstream_without_an_address_is_a_502(serve):
+    reply = await unreachable(serve, "http://nowhere.invalid/v1")
+    assert reply.status == 502
+    assert fault_of(reply)["message"] == 'upstream "lab" (nowhere.invalid): host name not found: check base_url and DNS'
+
+
+async def test_an_upstream_that_speaks_no_tls_is_a_502(serve):
+    async def speak_plainly(_, writer):
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(speak_plainly, "127.0.0.1", 0) as plain:
+        reply = await unreachable(serve, f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}/v1")
+    assert reply.status == 502
+    assert 'upstream "lab" (127.0.0.1): TLS failed: ' in fault_of(reply)["message"]
+
+
+async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):
+    with deaf_port() as port:
+        reply = await unreachable(serve, f"http://127.0.0.1:{port}/v1")
+    assert reply.status == 504
+    assert fault_of(reply)["code"] == "upstream_timeout"
+
+
+# --- once more -------------------------------------------------------------------------------------------------------
+
+
+async def retries_of(serve, url, **settings):
+    async with serve(url, config={"upstreams": [settings | QUIET]}) as proxy:
+        reply = await ask(proxy, chat())
+    return reply, log_of(proxy, "upstream-retried")
+
+
+async def test_a_connection_that_fails_is_tried_again_as_often_as_is_said(serve):
+    reply, retries = await retries_of(serve, f"http://127.0.0.1:{free_port()}/v1", retries=2)
+    assert reply.status == 502
+    assert [(said["why"], said["attempt"]) for said in retries] == [
+        ("upstream_unreachable", 1),
+        ("upstream_unreachable", 2),
+    ]
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504])
+async def test_an_answer_of_whatever_status_is_handed_on_and_not_asked_for_again(up, proxy, status):
+    up.script = answer({"error": {"message": "no"}}, status=status, headers=[("retry-after", "0")])
+    reply = await ask(proxy, chat())
+    assert reply.status == status
+    assert reply.body.data == up.script.body
+    assert len(up.requests) == 1
+
+
+async def test_a_status_that_is_listed_is_asked_for_again_after_its_retry_after(serve):
+    config = {"upstreams": [{"retries": 2, "retry_statuses": [429, 503], "retry_wait_seconds": 1, **QUIET}]}
+    busy = answer({"error": {}}, status=503, headers=[("retry-after-ms", "150")])
+    async with Upstream() as up, serve(up.url, config=config) as proxy:
+        up.script = in_turn(busy, answer({"ok": 1}))
+        with noting(0.15):
+            reply = await ask(proxy, chat())
+        assert (reply.status, reply.body.data) == (200, b'{"ok": 1}')
+        assert [sent.body for sent in up.requests] == [chat(), chat()]
+
+        up.forget()
+        up.script = busy
+        reply = await ask(proxy, chat())
+        assert (reply.status, len(up.requests)) == (503, 3), "it gives up after its tries, with the last answer"
+
+        for told in (
+            {"retry-after": "2"},
+            {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"},
+            {"retry-after-ms": "1001"},
+        ):
+            up.forget()
+            up.script = answer({"error": {}}, status=429, headers=told.items())
+            reply = await ask(proxy, chat())
+            assert (reply.status, len(up.requests)) == (429, 1), "a longer wait is the client's to decide"
+
+        up.forget()
+        up.script = busy
+        assert (await ask(proxy, b"a file", "/files")).status == 503
+        assert len(up.requests) == 1, "a body that streams through can be sent only once"
+
+
+async def test_without_retries_nothing_is_tried_again(serve):
+    reply, retries = await retries_of(serve, f"http://127.0.0.1:{free_port()}/v1", retries=0)
+    assert (reply.status, retries) == (502, [])

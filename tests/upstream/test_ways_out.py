@@ -1,0 +1,177 @@
+"""The ways to an upstream and into the house: through an HTTP proxy, past certificates, over TLS."""
+
+import asyncio
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+
+import pytest
+import trustme
+
+from tests.support import http_client
+from tests.support.proxy_client import ask, chat, fault_of, request
+from tests.support.running_proxy import free_port
+from tests.support.scripted_upstream import Upstream, says
+
+# --- through an HTTP proxy -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Tunnel:
+    """A tiny HTTP proxy: takes CONNECT, and says what it was asked."""
+
+    refuses: bool = False
+    asked: list[http_client.Head] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://agent:sk-canary-tunnel@127.0.0.1:{self.port}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await http_client.read_head(reader)
+        self.asked.append(head)
+        method, target, _ = head.start.decode().split()
+        with closing(writer):
+            if self.refuses or method != "CONNECT":
+                writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+                return
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            there, back = await asyncio.open_connection(*target.rsplit(":", 1))
+            with closing(back):
+                await asyncio.wait([_flow(reader, back), _flow(there, writer)], return_when=asyncio.FIRST_COMPLETED)
+
+
+def _flow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> asyncio.Task[None]:
+    async def flow() -> None:
+        while piece := await reader.read(1 << 16):
+            writer.write(piece)
+
+    return asyncio.ensure_future(flow())
+
+
+@asynccontextmanager
+async def tunnel(**settings: bool) -> AsyncIterator[Tunnel]:
+    made = Tunnel(**settings)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    async with server:
+        made.port = server.sockets[0].getsockname()[1]
+        yield made
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Signs for 127.0.0.1, and stands in files where a configuration can name it."""
+
+    ca: trustme.CA
+    file: str
+    client: str
+
+    def server(self, *, asks_client: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ca.issue_cert("127.0.0.1").configure_cert(context)
+        if asks_client:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self.ca.configure_trust(context)
+        return context
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("authority")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    ca.issue_cert("agent@example.com").private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
+    return Authority(ca, str(folder / "ca.pem"), str(folder / "client.pem"))
+
+
+async def test_https_proxy_is_the_way_to_an_https_upstream(serve, authority):
+    config = {"upstreams": [{"ca_file": authority.file, "window": 1}]}
+    async with Upstream(says("Hi"), tls=authority.server()) as up, tunnel() as way:
+        async with serve(up.url, config=config, environment={"HTTPS_PROXY": way.url}) as proxy:
+            assert (await ask(proxy, chat())).status == 200
+        assert way.asked[0].start.decode() == f"CONNECT {up.origin.removeprefix('https://')} HTTP/1.1"
+        assert way.asked[0].first("proxy-authorization").startswith("Basic ")
+        assert up.requests[0].header("proxy-authorization") is None
+
+
+async def test_no_proxy_leads_past_the_https_proxy(serve, authority):
+    config = {"upstreams": [{"ca_file": authority.file, "window": 1}]}
+    async with Upstream(says("Hi"), tls=authority.server()) as up, tunnel() as way:
+        around = {"HTTPS_PROXY": way.url, "NO_PROXY": "example.com,127.0.0.1"}
+        async with serve(up.url, config=config, environment=around) as proxy:
+            assert (await ask(proxy, chat())).status == 200
+        assert not way.asked
+
+
+async def test_a_proxy_that_refuses_is_named_and_its_password_is_not(serve, authority):
+    config = {"upstreams": [{"ca_file": authority.file, "window": 1, "retries": 0}]}
+    async with Upstream(tls=authority.server()) as up, tunnel(refuses=True) as way:
+        async with serve(up.url, config=config, environment={"https_proxy": way.url}) as proxy:
+            reply = await ask(proxy, chat())
+        assert reply.status == 502
+        assert "check HTTPS_PROXY" in fault_of(reply)["message"]
+        assert "sk-canary-tunnel" not in reply.body.data.decode() + proxy.output
+        assert not up.requests
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_upstream_signed_by_nobody_we_know_is_refused(serve, authority):
+    async with (
+        Upstream(tls=authority.server()) as up,
+        serve(up.url, config={"upstreams": [{"retries": 0, "window": 1}]}) as proxy,
+    ):
+        reply = await ask(proxy, chat(), headers={"authorization": "Bearer sk-client"})
+    assert reply.status == 502
+    assert "unable to get local issuer certificate" in fault_of(reply)["message"]
+    assert not up.requests
+
+
+async def test_a_client_certificate_is_shown_to_an_upstream_that_asks(serve, authority):
+    trusting = {"ca_file": authority.file, "window": 1, "retries": 0}
+    async with Upstream(says("Hi"), tls=authority.server(asks_client=True)) as up:
+        async with serve(up.url, config={"upstreams": [{**trusting, "client_cert": authority.client}]}) as proxy:
+            assert (await ask(proxy, chat())).status == 200
+        async with serve(up.url, config={"upstreams": [trusting]}) as proxy:
+            reply = await ask(proxy, chat())
+        assert reply.status == 502
+        fault_of(reply)
+        assert len(up.requests) == 1
+
+
+async def test_the_listener_speaks_tls_where_it_has_a_certificate(authority, tmp_path):
+    leaf = authority.ca.issue_cert("127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    leaf.private_key_pem.write_to_path(tmp_path / "key.pem")
+    listen = f"{{tls_cert: {tmp_path}/cert.pem, tls_key: {tmp_path}/key.pem}}"
+    (tmp_path / "proxy.yaml").write_text(f"listen: {listen}\nupstreams: [{{window: 1}}]\n")
+    port = free_port()
+    trusting = ssl.create_default_context(cafile=authority.file)
+
+    async def ask_over_tls() -> http_client.Answer | None:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        except OSError:
+            return None
+        with closing(writer):
+            writer.write(request(body=chat()))
+            return await http_client.read_answer(reader)
+
+    async with Upstream(says("Hi")) as up:
+        options = ["--port", str(port), "--upstream", up.url, "--config", "proxy.yaml"]
+        with (tmp_path / "out").open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "proxy", "serve", *options, cwd=tmp_path, env={}, stdout=out
+            )
+        try:
+            while (reply := await ask_over_tls()) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        finally:
+            process.terminate()
+            code = await process.wait()
+        assert (reply.status, code) == (200, 0)
+        assert f'"url":"https://127.0.0.1:{port}"' in (tmp_path / "out").read_text()
