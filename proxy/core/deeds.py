@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from proxy.core import placeholder
 from proxy.core.agents import COMMANDS, IDS, LINES, PATHS, PLANS, RANGES, Kind, meaning
 from proxy.core.messages import ToolCall
+from proxy.core.outcome import ResultOutcome, find_outcome
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
 
@@ -56,6 +56,8 @@ class Deed:
     how: str = ""
     """How it ended."""
     lines: Span | None = None
+    failed: bool = False
+    """It ended badly: of its section it is left out last."""
     clears_section: bool = False
     """What stood in its section before does not count any more."""
 
@@ -399,8 +401,11 @@ class Act:
     call: ToolCall
     values: dict[str, Any]
     result: str
-    code: int | None
-    failed: bool
+    outcome: ResultOutcome
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome.has_failed
 
     @property
     def going_on(self) -> bool:
@@ -417,8 +422,7 @@ class Act:
 
 def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
     """All deeds of one call."""
-    code = placeholder.exit_code(result)
-    act = Act(call, call.named, result, code, placeholder.has_failed(result) if code is None else code != 0)
+    act = Act(call, call.named, result, find_outcome(result, call))
     yield from _FIND_DEEDS[meaning(call.name, act.values)](act)
     yield from find_argument_identifiers(act.values)
     yield from find_identifiers(result, result=True)
@@ -466,13 +470,14 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
         yield Deed(TASKS, started[1], f"{_in_short(command)} [{started[1]}]", "running")
         return
     deeds, all_of_it = find_touched_files(command)
-    if not act.failed:
+    # Where only the output tells of an error, what stands before the failing program has most likely been done.
+    if not act.failed or (act.outcome.exit_code is None and not all_of_it):
         yield from deeds
         edited = _find_path_in_result(act.result) if command.startswith(("edit ", "insert ")) else []
         yield from (Deed(CHANGED, path) for path in edited)
         all_of_it = all_of_it or bool(edited)
     if act.failed or not all_of_it:
-        yield Deed(RAN, command, _in_short(command), _render_exit(act))
+        yield Deed(RAN, command, _in_short(command), act.outcome.render(), failed=act.failed)
 
 
 def _in_short(command: str) -> str:
@@ -480,15 +485,6 @@ def _in_short(command: str) -> str:
     moved = _CHANGE_OF_FOLDER.match(command)
     rows = command[moved.end() if moved else 0 :][:_COMMAND_CHARACTERS].split("\n")
     return excerpt(" ".join(row.strip() for row in rows if row.strip() and not row.startswith("#")))
-
-
-def _render_exit(act: Act) -> str:
-    if not act.failed:
-        return "ok" if act.code is None else f"exit {act.code}"
-    why = excerpt(placeholder.failure(act.result))
-    if act.code is None:
-        return f"failed: {why}"
-    return f"exit {act.code}" if placeholder.exit_code(why) is not None else f"exit {act.code}: {why}"
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:
@@ -506,8 +502,8 @@ def _find_agent_deeds(act: Act) -> Iterator[Deed]:
 def _find_wait_deeds(act: Act) -> Iterator[Deed]:
     key = next(render_value(act.values[name]) for name in IDS if act.values.get(name))
     status = _STATUS.search(act.result)
-    if status or act.code is not None:
-        yield Deed(TASKS, key, how=_render_status(status[1]) if status else f"exit {act.code}")
+    if status or act.outcome.exit_code is not None:
+        yield Deed(TASKS, key, how=_render_status(status[1]) if status else f"exit code {act.outcome.exit_code}")
 
 
 def _render_status(status: str) -> str:
@@ -524,7 +520,7 @@ def _find_other_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _error(act: Act, key: str, what: str) -> Deed:
-    return Deed(ERRORS, key, what, excerpt(placeholder.failure(act.result)))
+    return Deed(ERRORS, key, what, excerpt(act.outcome.error or act.outcome.render()))
 
 
 def _silent(_: Act) -> Iterator[Deed]:

@@ -40,6 +40,7 @@ class Entry:
     what: str
     how: str = ""
     spans: list[Span] | None = None
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class Book:
             page.clear()
         earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
         page[deed.key] = Entry(
-            deed.what or (earlier.what if earlier else deed.key), deed.how, _spans(earlier, deed.lines)
+            deed.what or (earlier.what if earlier else deed.key), deed.how, _spans(earlier, deed.lines), deed.failed
         )
         if deed.section is not ERRORS:
             self.pages[ERRORS].pop(deed.key, None)
@@ -87,12 +88,12 @@ def _need(entries: Sequence[Entry]) -> int:
 
 
 def _render_section(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
-    """As many entries as there is room for: what is still open first, then the newest."""
+    """As many entries as there is room for: what is still open or has failed first, then the newest."""
     room -= _size(_partly(section, len(entries), len(entries)))
     if not entries or room < 0:
         return ""
     rows: dict[int, str] = {}
-    over = [section.open is not None and entry.how not in section.open for entry in entries]
+    over = [not entry.failed and (section.open is None or entry.how not in section.open) for entry in entries]
     for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
         row = section.before + _render_entry(section, entries[place], clean)
         room -= _size(row)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.messages import Message, ToolCall, argument_texts
+from proxy.core.outcome import LINE_CHARACTERS, cut_line, find_error_places, find_outcome
 
 # --- placeholder ------------------------------------------------------------------------------------------------------
 
@@ -31,22 +32,6 @@ _KEYS = (
     "name",
     "description",
 )
-_FAILED = re.compile(
-    r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
-    r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
-    r"|(?:/bin/)?(?:ba|z)?sh: )",
-    re.IGNORECASE,
-)
-_EXIT = re.compile(
-    r"(?:^|\n)\W{0,3}(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
-    r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}(-?\d+)|\"exit_code\": ?(-?\d+)",
-    re.IGNORECASE,
-)
-_ERRORS = ("error", "fail", "fatal", "panic", "exception", "denied", "not found")
-_NEAR_CHARACTERS = 2_000
-"""Characters at either end in which a failure is looked for."""
-_END_CHARACTERS = 400
-"""... and in which an exit code is."""
 _LINE_CHARACTERS = 120
 _KEY_CHARACTERS = 40
 
@@ -66,7 +51,7 @@ def words(
         "argument": short(argument(call), _KEY_CHARACTERS),
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
         "rows": rows(text),
-        "outcome": outcome(text),
+        "outcome": f", {verdict}" if (verdict := find_outcome(text, call).render()) else "",
         "names": f" Names in it: {', '.join(names)}." if names else "",
         "handle": f"#{handle}",
         "lines": "".join(("\nSome of its lines:", *(f"\n{line}" for line in lines), "\n")) if lines else "",
@@ -83,32 +68,6 @@ def argument(call: ToolCall | None) -> str:
     if first is None:
         first = "" if isinstance(call.value, dict) else call.arguments
     return short(first)
-
-
-def has_failed(text: str) -> bool:
-    """True where this result reports a failure."""
-    code = exit_code(text)
-    return _FAILED.match(text) is not None if code is None else code != 0
-
-
-def exit_code(text: str) -> int | None:
-    """The exit code of a command, where its result begins or ends by saying so."""
-    ends = (text[:_END_CHARACTERS], text[-_END_CHARACTERS:])
-    told = (_EXIT.search(end) for end in ends if "exit" in end.lower() or "returncode" in end)
-    return next((int(found[1] or found[2]) for found in told if found), None)
-
-
-def failure(text: str) -> str:
-    """The line that says what went wrong; that of the exit code only where there is no other."""
-    near = text if len(text) <= 2 * _NEAR_CHARACTERS else f"{text[:_NEAR_CHARACTERS]}\n{text[-_NEAR_CHARACTERS:]}"
-    lines = near.split("\n")
-    told = (line for line in lines if any(word in line.lower() for word in _ERRORS) and not _EXIT.match(line))
-    return next(told, None) or next(filter(_EXIT.match, lines), text)
-
-
-def outcome(text: str) -> str:
-    """`ok`, or `failed` with the line that says why."""
-    return f"failed: {short(failure(text))}" if has_failed(text) else "ok"
 
 
 def rows(text: str) -> str:
@@ -181,8 +140,11 @@ class Outlines:
         if not self.wanted:
             return [], []
         room = min(self.at_most, int(len(text) * self.share * part))
-        picked, left = list[tuple[int, str]](), dict[str, None]()
+        picked = self._keep_errors(text)
+        kept, left = {place for place, _ in picked}, dict[str, None]()
         for place, line, found in self._by_worth(text):
+            if place in kept:
+                continue
             new = [name for name in found if name not in self.standing]
             if new and len(line) < room:
                 room -= len(line) + 1
@@ -193,6 +155,13 @@ class Outlines:
         bare = [name for name in left if name not in self.standing][: self.listed]
         self.standing.update(bare)
         return [line for _, line in sorted(picked)], bare
+
+    def _keep_errors(self, text: str) -> list[tuple[int, str]]:
+        """The first and the last line that tell of an error, which stay even where there is no room."""
+        picked = [(text.count("\n", 0, start), text[start:stop]) for start, stop in find_error_places(text)]
+        for _, line in picked:
+            self.standing.update(names(line))
+        return [(place, line if len(line) <= LINE_CHARACTERS else cut_line(line)) for place, line in picked]
 
     def _by_worth(self, text: str) -> list[tuple[int, str, list[str]]]:
         """The lines with new names, best first: most new names for their length."""

@@ -132,15 +132,14 @@ def test_a_failed_read_is_an_error_until_it_was_overcome():
 @pytest.mark.parametrize(
     ("out", "ended"),
     [
-        ("fine", "ok"),
-        ("Exit code 2\nmake: *** [all] Error 1", "exit 2: make: *** [all] Error 1"),
-        ("[The command completed with exit code 1.]", "exit 1"),
-        ("a\nb\n\nCommand exited with code 3", "exit 3"),
-        ("Process exited with code 0\nOutput:\nerror: none", "exit 0"),
-        ("<returncode>1</returncode>\n<output>x failed</output>", "exit 1: <output>x failed</output>"),
-        ('{"output":"","metadata":{"exit_code":1}}', "exit 1"),
-        ("bash: foo: command not found", "failed: bash: foo: command not found"),
-        ("x\n" * 5_000 + "exit status 4", "exit 4"),
+        ("Exit code 2\nmake: *** [all] Error 1", "exit code 2: make: *** [all] Error 1"),
+        ("[The command completed with exit code 1.]", "exit code 1"),
+        ("a\nb\n\nCommand exited with code 3", "exit code 3"),
+        ("Process exited with code 0\nOutput:\nerror: none", "exit code 0"),
+        ("<returncode>1</returncode>\n<output>x failed</output>", "exit code 1"),
+        ('{"output":"","metadata":{"exit_code":1}}', "exit code 1"),
+        ("bash: foo: command not found", "contains errors: bash: foo: command not found"),
+        ("x\n" * 5_000 + "exit status 4", "exit code 4"),
     ],
 )
 def test_a_command_is_told_with_how_it_ended(out, ended):
@@ -148,25 +147,40 @@ def test_a_command_is_told_with_how_it_ended(out, ended):
 
 
 def test_of_a_command_that_was_run_again_the_last_end_counts():
-    assert told(call("Bash", command="make", out="Exit code 1"), call("Bash", command="make")) == (
-        "Commands:\n- make => ok"
+    assert told(call("Bash", command="make", out="Exit code 1"), call("Bash", command="make")) == "Commands:\n- make"
+
+
+def test_a_command_whose_result_shows_no_outcome_is_told_without_one():
+    assert ran("make all", "fine") == "Commands:\n- make all"
+
+
+def test_a_command_that_failed_is_the_last_to_be_left_out():
+    runs = [call("Bash", command="make lint", out="Exit code 4\nError: no rule")]
+    runs += [call("Bash", command=f"make target_{number}") for number in range(40)]
+    assert "- make lint => exit code 4: Error: no rule" in told(*runs, budget=300)
+
+
+def test_files_that_a_command_wrote_before_another_one_failed_are_told():
+    out = "Traceback (most recent call last):\n  x\nKeyError: 'a'"
+    assert ran("cat > a.py <<'E'\nprint(1)\nE\npython b.py", out).startswith(
+        "Files changed:\n- a.py\nCommands:\n- cat > a.py"
     )
 
 
 def test_a_command_of_several_lines_is_told_in_one_without_where_it_was_run():
-    assert ran("cd /src && python - <<'E'\n# why\nprint(1)\nE") == "Commands:\n- python - <<'E' print(1) E => ok"
+    assert ran("cd /src && python - <<'E'\n# why\nprint(1)\nE") == "Commands:\n- python - <<'E' print(1) E"
 
 
 def test_a_command_is_told_beside_the_files_it_touches_unless_that_is_all_it_does():
     assert ran("sed -n '3,9p' a.py") == "Files read:\n- a.py:3-9"
-    assert ran("cat a.py && make") == "Files read:\n- a.py\nCommands:\n- cat a.py && make => ok"
+    assert ran("cat a.py && make") == "Files read:\n- a.py\nCommands:\n- cat a.py && make"
 
 
 @pytest.mark.parametrize(
     "command", ["grep 'a > b.py' *", "ls 2>/dev/null", "make 2>&1 x.txt", "awk '$1 > 5.0'", "cat $f", "a => b.py"]
 )
 def test_not_everything_that_looks_like_a_file_is_one(command):
-    assert ran(command) == f"Commands:\n- {command} => ok"
+    assert ran(command) == f"Commands:\n- {command}"
 
 
 def test_files_are_told_as_seen_from_where_the_command_began():
@@ -201,7 +215,7 @@ def test_what_still_runs_is_told_and_then_how_it_ended():
     heading = "Sub-agents and background tasks:\n- make soak [b1]"
     assert told(started) == f"{heading} (running)"
     for ended in ("<status>completed</status>", "Process exited with code 0"):
-        state = "done" if "status" in ended else "exit 0"
+        state = "done" if "status" in ended else "exit code 0"
         assert told(started, call("BashOutput", bash_id="b1", out=ended)) == f"{heading} ({state})"
     assert told(started, call("BashOutput", bash_id="b1", out="still at it")) == f"{heading} (running)"
 
@@ -285,7 +299,7 @@ def test_no_secret_is_told_whole_or_in_part(filler):
 
 
 def test_what_is_left_out_of_a_long_line_is_left_out_by_words():
-    assert ran("echo " + "word " * 60).endswith("word … => ok")
+    assert ran("echo " + "word " * 60).endswith("word …")
     assert ran("echo " + "字" * 300).count("字") > 100
 
 

@@ -15,7 +15,7 @@ READ = ToolCall("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
 
 def test_a_template_fills_what_it_knows_and_keeps_what_it_does_not():
     told = placeholder.words("{tool}({argument}) {rows} {bytes} {outcome} {handle}{names} {odd}", "a\nnaïve", READ, 7)
-    assert told == "Read(/a/b.py) 2 lines 8 ok #7 {odd}"
+    assert told == "Read(/a/b.py) 2 lines 8  #7 {odd}"
     assert placeholder.words("{tool}{argument}{names}{lines}", "x", None, 0, names=["a.b"], lines=["l1"]) == (
         "tool Names in it: a.b.\nSome of its lines:\nl1\n"
     )
@@ -34,14 +34,6 @@ def test_what_is_long_is_cut_where_it_says_least():
     assert placeholder.short("one\ntwo") == "one"
     assert placeholder.short("x" * 200) == "x" * 119 + "…"
     assert placeholder.short("/" + "x" * 200 + "/end.py").endswith("/end.py")
-
-
-def test_a_failure_is_known_and_told_by_its_first_line():
-    assert placeholder.outcome("Error: no such file\nmore") == "failed: Error: no such file"
-    assert placeholder.outcome("built\n\nexit code: 2") == "failed: exit code: 2"
-    assert placeholder.outcome("panic: \n") == "failed: panic:"
-    assert placeholder.outcome("0 errors") == "ok"
-    assert placeholder.outcome("<returncode>1</returncode>") == "failed: <returncode>1</returncode>"
 
 
 def test_notes_keep_the_order_of_speakers_legal():

@@ -4,12 +4,14 @@ none.
 
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from tests import ROOT
 
-TRACES = ROOT.parent / "shared" / "traces"
+TRACES = Path(os.environ.get("TRACES", ROOT.parent / "shared" / "traces"))  # noqa: TID251
 FILES = sorted(TRACES.glob("*.jsonl.gz"))
 needed = pytest.mark.skipif(not FILES, reason="no recorded conversations beside this clone")
 

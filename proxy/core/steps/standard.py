@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, matches_any, meaning
+from proxy.core.agents import EXEMPT, matches_any
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments
+from proxy.core.outcome import find_outcome, is_read
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import Outlines, rows, texts_of
 
@@ -106,9 +107,8 @@ class ClipOutput:
 # Results are two thirds of an agent's history, and most are never looked at again. What an agent looks for later is
 # mostly in the lines that stay (see `outline`).
 
-TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
+TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes{outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"
-A_LOOK = {"path": ".", "command": "view"}
 
 Answer = tuple[Message, ToolCall | None]
 
@@ -142,7 +142,7 @@ class ClearResults:
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
-        failed = [message for message, _ in old if self.keep_failed and placeholder.has_failed(message.text)]
+        failed = [message for message, call in old if self.keep_failed and find_outcome(message.text, call).has_failed]
         spared = {id(message) for message in failed[-self.keep_failed :]} if self.keep_failed else set()
         chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
@@ -168,12 +168,7 @@ class ClearResults:
 
 def part(call: ToolCall | None) -> float:
     """The share of an outline for a result: an edit quotes what was read, seldom what a command has printed."""
-    return 1.0 if call is None or _reads(call.name) else 0.25
-
-
-def _reads(tool: str) -> bool:
-    """True where a call of this tool reads a file."""
-    return meaning(tool, A_LOOK) == "read"
+    return 1.0 if call is None or is_read(call) else 0.25
 
 
 def foldable(message: Message, draft: Draft, over: int) -> bool:
@@ -191,7 +186,7 @@ def outline_results(
     shorter = {}
     for message, call in reversed(chosen):
         text = message.text
-        lines, names = outlines.of(text, 1.0 if placeholder.has_failed(text) else part(call))
+        lines, names = outlines.of(text, 1.0 if find_outcome(text, call).has_failed else part(call))
         words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
         shorter[id(message)] = message.with_text(words, made)
     return shorter
@@ -200,7 +195,7 @@ def outline_results(
 # --- clear observations -----------------------------------------------------------------------------------------------
 # Fold old observations of agents that have no tools: their results come as user messages, known by patterns.
 
-OBSERVATION_TEMPLATE = "Observation: [cleared: {rows}, {bytes} bytes, {outcome}, {handle}.{names}{lines}]"
+OBSERVATION_TEMPLATE = "Observation: [cleared: {rows}, {bytes} bytes{outcome}, {handle}.{names}{lines}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.core.messages import Message
-from proxy.core.placeholder import argument, failure, has_failed
+from proxy.core.outcome import find_outcome
+from proxy.core.placeholder import argument
 
 LABEL = "stand-in (extractive, no model)"
 SUMMARY_BYTES = 11_300
@@ -78,8 +79,9 @@ def _files_touched(messages: Iterable[Message]) -> list[str]:
 
 
 def _failures(messages: Iterable[Message]) -> list[str]:
-    texts = (message.text for message in messages if message.is_bulk)
-    return list(dict.fromkeys(_shorten(failure(each)) for each in texts if has_failed(each)))[-_ROWS_COUNT:]
+    outcomes = (find_outcome(message.text) for message in messages if message.is_bulk)
+    told = (each.error or each.render() for each in outcomes if each.has_failed)
+    return list(dict.fromkeys(map(_shorten, told)))[-_ROWS_COUNT:]
 
 
 def _assistant_words(messages: Iterable[Message]) -> list[str]:

@@ -1,0 +1,173 @@
+"""Outcomes of results: what a text shows of success or failure, and nothing that it does not show.
+
+An exit code is told only where the result shows one. Otherwise the lines that tell of an error are the outcome, and
+without such lines there is no verdict: many harnesses print no exit code, and `command | tail` hides the one there is.
+
+What was read or searched quotes the errors of others. There, only what the tool itself says counts: its first line.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proxy.core.agents import COMMANDS, matches_any, meaning
+from proxy.core.messages import ToolCall
+
+LINE_CHARACTERS = 240
+"""At most this much of a line that tells of an error."""
+_END_CHARACTERS = 400
+"""Characters at either end in which an exit code is looked for."""
+_EXIT = re.compile(
+    r"(?:^|\n)\W{0,3}(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
+    r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}(-?\d+)|\"exit_code\": ?(-?\d+)",
+    re.IGNORECASE,
+)
+# Lines are looked at only where one of these words stands in them: a search for words is fast.
+_HINT = re.compile(
+    r"(?i)error|fail|fatal|panic|exception|traceback|critical|\*\*\*|no such|denied|not found|sh: |[✗✘✖❌]"
+)
+# Lines that tell of an error wherever they stand in what a command printed.
+_ERROR_LINE = re.compile(
+    r"[^\w<(\[]{0,8}(?:E +)?(?:"
+    r"\[?(?i:error|fatal|fatal error|panic|failed|failure)\b(?!\W{1,3}(?:0|none|null|nil|no|false|handling)\b)"
+    r"|(?:\w{1,60}[.:]{1,2}){0,8}\w{0,60}(?:Error|Exception)\b(?=[:\s(]|$)"
+    r"|Traceback \(most recent|--- FAIL|FAIL\b|FAILED\b|[✗✘✖❌] |npm ERR!|make(?:\[\d+\])?: \*\*\*|<tool_use_error>"
+    r"|(?:/bin/)?(?:ba|z|da)?sh: |error\[E\d+\])"
+)
+_SUMMARY = re.compile(r"\s*(?:FAIL(?:\s|$)|make(?:\[\d+\])?: \*\*\*|\[[\w:]+\] ERROR task failed)")
+_ERROR_WITHIN = re.compile(
+    r":\d+(?::\d+)?: (?:fatal )?error\b|\berror TS\d+|\b(?:ERROR|CRITICAL|FATAL)\b(?! ?[=(.])"
+    r"|\blevel=(?:error|fatal)|: command not found|[Nn]o such file or directory|[Pp]ermission denied"
+)
+_WITHIN_CHARACTERS = 400
+# Words with which a tool begins when it could not do what it was asked.
+_REFUSAL = re.compile(
+    r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
+    r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
+    r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
+    re.IGNORECASE,
+)
+# A traceback up to the line that ends it, the first that is not indented: it says what went wrong.
+_TRACEBACK = re.compile(r"[^\w\n]{0,8}(?:E +)?Traceback \(most recent[^\n]*\n(?:[ \t]+[^\n]*\n|\n)*([^\n]*)")
+_QUOTING_TOOLS = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
+_QUOTING_PROGRAMS = frozenset(
+    (
+        *("cat", "head", "tail", "sed", "less", "more", "nl", "bat", "grep", "egrep", "rg", "ag", "find", "ls", "tree"),
+        *("wc", "awk", "jq", "sort", "uniq", "cut", "tr", "echo", "printf", "cd", "pwd", "diff", "xargs", "column"),
+        *("strings", "stat", "file", "which", "gh"),
+    )
+)
+_QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
+_COMMAND_CHARACTERS = 4_000
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
+_EDITOR = {"path": ".", "command": "view"}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOutcome:
+    """The outcome that a result shows; both empty where it shows none."""
+
+    exit_code: int | None = None
+    error: str = ""
+    """The first line that tells of an error."""
+
+    @property
+    def has_failed(self) -> bool:
+        """True where it failed, as far as it shows."""
+        return bool(self.error) if self.exit_code is None else self.exit_code != 0
+
+    def render(self) -> str:
+        """The verdict: `exit code 1: LINE`, `contains errors: LINE`; empty where there is none."""
+        if self.exit_code is None:
+            return f"contains errors: {self.error}" if self.error else ""
+        told = f"exit code {self.exit_code}"
+        if not self.error:
+            return told
+        return f"{told}, contains errors: {self.error}" if self.exit_code == 0 else f"{told}: {self.error}"
+
+
+def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
+    """The outcome that this result of a call shows."""
+    refusal = cut_line(text.strip().split("\n", 1)[0]) if _REFUSAL.match(text) else ""
+    quoting = _quoting_kind(call)
+    code = None if quoting == "tool" else find_exit_code(text)
+    # Beside an exit code that says that it failed, the first line with an error says why, whoever wrote it.
+    places = [] if quoting and not code else find_error_places(text)[:1]
+    return ResultOutcome(code, cut_line(text[slice(*places[0])]) if places else refusal)
+
+
+def find_exit_code(text: str) -> int | None:
+    """The exit code of a command, where its result begins or ends by saying so."""
+    ends = (text[:_END_CHARACTERS], text[-_END_CHARACTERS:])
+    found = (_EXIT.search(end) for end in ends if "exit" in end.lower() or "returncode" in end)
+    return next((int(code[1] or code[2]) for code in found if code), None)
+
+
+def find_error_places(text: str) -> list[tuple[int, int]]:
+    """The places of the first and of the last line that tell of an error; of a traceback the line that ends it."""
+    every = list(_find_error_places(text))
+    # "FAIL" and "FAIL package 0.3s" sum up what other lines say better.
+    found = [place for place in every if not _SUMMARY.match(text, *place)] or every
+    return list(dict.fromkeys((*found[:1], *found[-1:])))
+
+
+def _find_error_places(text: str) -> Iterator[tuple[int, int]]:
+    """The places of the lines that tell of an error, in their order."""
+    place = 0
+    while hint := _HINT.search(text, place):
+        start = text.rfind("\n", 0, hint.start()) + 1
+        place = stop = _find_line_end(text, hint.end())
+        if _ERROR_LINE.match(text, start, stop):
+            if traceback := _TRACEBACK.match(text, start):
+                place = traceback.end()
+                start, stop = traceback.span(1) if traceback[1].strip() else (start, stop)
+            yield start, stop
+        elif _ERROR_WITHIN.search(text, start, min(stop, start + _WITHIN_CHARACTERS)):
+            yield start, stop
+
+
+def _find_line_end(text: str, place: int) -> int:
+    end = text.find("\n", place)
+    return len(text) if end < 0 else end
+
+
+def is_read(call: ToolCall) -> bool:
+    """True where the call reads a file."""
+    return meaning(call.name, {**_EDITOR, **call.named}) == "read"
+
+
+def _quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
+    """The kind of a call whose result quotes other texts: a tool or a command that reads or searches; else empty."""
+    if call is None:
+        return ""
+    kind = meaning(call.name, values := call.named)
+    if kind == "run":
+        return "command" if _only_quotes(next((values[key] for key in COMMANDS if values.get(key)), "")) else ""
+    return "tool" if kind == "read" or matches_any(call.name, _QUOTING_TOOLS) else ""
+
+
+def _only_quotes(command: Any) -> bool:  # noqa: ANN401 - JSON
+    """True where every program of a command line prints what others wrote."""
+    line = command[-1] if isinstance(command, list) and command else command
+    if not isinstance(line, str) or not line.strip() or len(line) > _COMMAND_CHARACTERS:
+        return False
+    programs = [words for part in _COMMAND_ENDS.split(_QUOTED.sub("x", line)) if (words := part.split())]
+    return all(_is_quoting(words) for words in programs)
+
+
+def _is_quoting(words: list[str]) -> bool:
+    program = words[0].rpartition("/")[2]
+    if program == "git":
+        return any(word in _QUOTING_GIT for word in words[1:4])
+    return program in _QUOTING_PROGRAMS
+
+
+def cut_line(line: str, limit: int = LINE_CHARACTERS) -> str:
+    """The line without space at its ends, cut between words with a visible mark."""
+    line = line.strip()
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    return f"{cut[: cut.rfind(' ')] if ' ' in cut[limit // 2 :] else cut}…"

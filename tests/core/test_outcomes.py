@@ -1,0 +1,171 @@
+"""Outcomes of shortened results are true: an independent judge of what is told of a failure.
+
+The judge knows nothing of the product's rules. It looks for lines that no success prints, and reads the placeholder and
+the ledger as a model does: whether they claim success, and whether the lines that tell of the failure are still there.
+"""
+
+import json
+import re
+import sys
+import time
+from dataclasses import dataclass
+from itertools import islice
+
+import pytest
+
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import callers
+from proxy.core.ledger import ledger
+from proxy.core.messages import ToolCall
+from proxy.core.outcome import find_outcome
+from proxy.core.pipeline import Draft
+from proxy.core.steps import ClearObservations, ClearResults
+from tests.support import messages, recorded_traces
+from tests.support.messages import call, parsed, request, user
+
+EXIT_CODE = re.compile(
+    r"^(?:The command |Command |Process )?(?:exit(?:ed)?(?: with)?[ _](?:code|status)):? [1-9]\d*\b.*", re.IGNORECASE
+)
+FAILURE_LINE = re.compile(
+    # Of a traceback the last line counts, the first that is not indented: it says what went wrong.
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<end>\S.*)"
+    rf"|^\s*--- FAIL[: ].*|^fatal: .*|^error\[E\d+\].*|{EXIT_CODE.pattern}",
+    re.MULTILINE | re.IGNORECASE,
+)
+CLAIMS_SUCCESS = re.compile(r"(?i)\bok\b|\bexit(?: code)? 0\b|\bsucce(?:ss|eded)\b|\bpassed\b|\(done\)")
+TELLS_FAILURE = re.compile(r"(?i)error|fail|fatal|exception|traceback|\bexit(?: code)? [1-9]|panic")
+VERDICT_CHARACTERS = 40
+LINE_CHARACTERS = 200
+EVERY = 2
+"""So manieth of the recorded conversations is judged."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    failures: int
+    false_placeholders: float
+    false_entries: float
+    kept: float
+
+
+def failure_lines(text):
+    return [(found["end"] or found[0]).strip() for found in FAILURE_LINE.finditer(text)]
+
+
+def claims_success(told):
+    """What stands beside the call, before the excerpt, says that it went well and mentions no failure."""
+    return bool(CLAIMS_SUCCESS.search(told)) and not TELLS_FAILURE.search(told)
+
+
+def verdict_of(placeholder):
+    """The placeholder's own words on the outcome: what follows the size in its first line."""
+    return re.split(r"\d bytes", placeholder.split("\n", 1)[0], maxsplit=1)[-1][:VERDICT_CHARACTERS]
+
+
+def cleared(body):
+    """Each tool result or observation of a history with what the default steps make of it, where they shorten it."""
+    draft = Draft((), body, origin=body)
+    left = ClearObservations()(ClearResults()(draft)).middle
+    return [(old, new) for old, new in zip(body, left, strict=True) if old.raw != new.raw]
+
+
+def histories():
+    for record in islice(recorded_traces.conversations(), 0, None, EVERY):
+        yield mark_observations(parsed(messages.body(record["messages"])).body, OBSERVATIONS)
+
+
+def measure(bodies):
+    """Of results with an unmistakable failure: how many are presented as successes, and how many failure lines stay."""
+    seen = false_placeholders = false_entries = lines = kept = 0
+    for body in bodies:
+        asked = dict(zip(map(id, body), callers(body), strict=True))
+        for old, new in cleared(body):
+            if not (failures := failure_lines(old.text)):
+                continue
+            seen += 1
+            call = asked[id(old)]
+            told = new.text
+            false_placeholders += claims_success(verdict_of(told))
+            false_entries += call is not None and any(map(claims_success, endings(body, call, old)))
+            ends = [line for line in (failures[0], failures[-1]) if not EXIT_CODE.match(line)]
+            lines += len(ends)
+            kept += sum(line[:LINE_CHARACTERS] in told for line in ends)
+    return Measured(seen, false_placeholders / max(1, seen), false_entries / max(1, seen), kept / max(1, lines))
+
+
+def endings(body, call, result):
+    """How the ledger says that this one call ended."""
+    caller = next(message for message in body if call in message.calls)
+    told = ledger((caller, result), 4_000, said=False)
+    return [line.rpartition(" => ")[2] for line in told.split("\n") if " => " in line or line.endswith(")")]
+
+
+@recorded_traces.needed
+@pytest.mark.timeout(300)
+def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_failed_stays(capsys):
+    found = measure(histories())
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{found.failures} recorded failures: {found.false_placeholders:.1%} called successes by placeholders,"
+            f" {found.false_entries:.1%} by the ledger; {found.kept:.3f} of their first and last failure lines kept\n"
+        )
+    assert found.failures > 100
+    assert found.false_placeholders <= 0.02
+    assert found.false_entries <= 0.02
+    assert found.kept >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("built", ""),
+        ("Exit code 2\nmake: *** [all] Error 1", "exit code 2: make: *** [all] Error 1"),
+        ("all fine\n\nexit code: 0", "exit code 0"),
+        ("--- FAIL: TestA (0.1s)\nFAIL\nexit code: 0", "exit code 0, contains errors: --- FAIL: TestA (0.1s)"),
+        ("ok  \tpkg/a\n--- FAIL: TestB (4.30s)\nFAIL\tpkg/b\n", "contains errors: --- FAIL: TestB (4.30s)"),
+        ("1\nTraceback (most recent call last):\n  File\nKeyError: 'a'", "contains errors: KeyError: 'a'"),
+        ("usage\nfatal: not a git repository", "contains errors: fatal: not a git repository"),
+        ("src/a.rs\nerror[E0308]: mismatched types", "contains errors: error[E0308]: mismatched types"),
+        ("a.c:3:1: error: expected ';'", "contains errors: a.c:3:1: error: expected ';'"),
+        ("0 errors, 0 failed\nno errors found\nerror: none", ""),
+        ("the error handling was reworked; failures are rare", ""),
+        ('{"output": "x", "metadata": {"exit_code": 1}}', "exit code 1"),
+    ],
+)
+def test_the_outcome_of_a_command_is_what_its_result_shows(text, verdict):
+    assert find_outcome(text, ToolCall("c", "Bash", '{"command": "make all"}')).render() == verdict
+
+
+QUOTES = "12: raise\nTraceback (most recent call last):\nValueError: x\n--- FAIL: TestA"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Read", {"file_path": "a.log"}),
+        ("Grep", {"pattern": "FAIL", "path": "."}),
+        ("Bash", {"command": "cd /src && grep -rn 'a|b; c' . | head -5"}),
+        ("Bash", {"command": "git diff HEAD~1 -- a.py"}),
+        ("shell", {"command": ["bash", "-lc", "sed -n 1,40p a.log"]}),
+    ],
+)
+def test_what_was_read_or_searched_quotes_the_errors_of_others(tool, arguments):
+    asked = ToolCall("c", tool, json.dumps(arguments))
+    assert find_outcome(QUOTES, asked).render() == ""
+    assert find_outcome("Error: no such file: a.log", asked).render() == "contains errors: Error: no such file: a.log"
+
+
+def test_of_a_long_result_the_first_and_the_last_line_with_an_error_stay():
+    noise = "\n".join(f"{number} request_{number} of src/module_{number}.py served" for number in range(400))
+    out = f"{noise}\nERROR first thing broke\n{noise}\nERROR in between\n{noise}\nERROR last thing broke\n{noise}"
+    ((_, new),) = cleared(request(user("go"), call("Bash", command="make", out=out)).body)
+    assert "contains errors: ERROR first thing broke" in new.text
+    assert "\nERROR first thing broke\n" in new.text
+    assert "\nERROR last thing broke\n" in new.text
+
+
+@pytest.mark.parametrize("piece", ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\"])
+def test_finding_errors_takes_time_in_proportion_to_the_text(piece):
+    started = time.process_time()
+    find_outcome(piece * (1_000_000 // len(piece)))
+    assert time.process_time() - started < 4.0
