@@ -25,7 +25,8 @@ class RequestFinished(msgspec.Struct, frozen=True):
     reason: str | None
     compaction: str | None
     tokens_before: int
-    tokens_after: int
+    tokens_after: int  # of what was forwarded
+    tokens_would_be: int  # the same if no policy only observed
     bytes_in: int
     bytes_out: int
     seconds: float
@@ -75,12 +76,14 @@ class TurnEnded(msgspec.Struct, frozen=True):
     reason: str
     messages: int
     tokens_before: int
-    tokens_after: int
+    tokens_after: int  # of what was forwarded
+    tokens_would_be: int  # the same if no policy only observed
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
     paid_dollars: float | None  # for the prompt as the upstream read it
     plain_dollars: float | None  # for the history as the client sent it, without the proxy
+    would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
 
 
 class AdminActed(msgspec.Struct, frozen=True):

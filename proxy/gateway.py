@@ -43,6 +43,7 @@ class RequestRecord:
     compaction: str | None = None
     tokens_before: int = 0
     tokens_after: int = 0
+    tokens_would_be: int = 0
     status: int = 0
     outcome: str = "failed"
     bytes_in: int = 0
@@ -68,6 +69,7 @@ class RequestRecord:
             compaction=self.compaction,
             tokens_before=self.tokens_before,
             tokens_after=self.tokens_after,
+            tokens_would_be=self.tokens_would_be,
             bytes_in=self.bytes_in,
             bytes_out=self.bytes_out,
             seconds=now - self.received_at,
@@ -433,6 +435,8 @@ def render_decision(decision: Decision | None) -> Headers:
             ("x-compaction-policy-version", decision.version),
             ("x-compaction-conversation", decision.conversation),
         ]
+        if decision.outcome == "observed":
+            pairs.append(("x-compaction-tokens-would-be", str(decision.tokens_would_be)))
     if decision.reason:
         pairs.append(("x-compaction-reason", decision.reason))
     return tuple(pairs)
@@ -444,6 +448,7 @@ def _note(decision: Decision | None, record: RequestRecord) -> None:
     record.compaction = decision.outcome
     record.reason = decision.reason or None
     record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
+    record.tokens_would_be = decision.tokens_would_be
 
 
 def _is_chat(method: str, path: str) -> bool:

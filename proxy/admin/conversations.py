@@ -31,6 +31,8 @@ from (select conversation as name, min(at) as first, max(at) as last, count(*) a
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
              sum(action = 'created') as blocks, sum(paid_dollars) as paid_all, sum(plain_dollars) as plain_all,
+             sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
+             sum(paid_dollars - would_be_dollars) as would_save,
              (select coalesce(sum(dollars), 0) from incidents
               where incidents.conversation = turns.conversation) as spent
       from turns group by conversation) as sums
@@ -44,16 +46,17 @@ _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
        upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
-       plain_dollars - paid_dollars as saved
+       plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
+       paid_dollars - would_be_dollars as would_save
 from (select * from turns where conversation = ? order by at desc limit ?) order by at
 """
 _OF_LIST = (
     "conversation", "team", "model", "upstream", "tag", "policy", "first", "last", "requests", "tokens_raw",
-    "tokens_forwarded", "largest", "cached_share", "blocks", "spent", "saved",
+    "tokens_forwarded", "tokens_would_be", "largest", "cached_share", "blocks", "spent", "saved", "would_save",
 )  # fmt: skip
 _OF_TURN = (
-    "at", "link", "messages", "tokens_raw", "tokens_forwarded", "tokens_read", "tokens_cached", "tokens_written",
-    "action", "reason", "policy", "model", "upstream", "paid", "saved",
+    "at", "link", "messages", "tokens_raw", "tokens_forwarded", "tokens_would_be", "tokens_read", "tokens_cached",
+    "tokens_written", "action", "reason", "policy", "model", "upstream", "paid", "saved", "would_save",
 )  # fmt: skip
 
 

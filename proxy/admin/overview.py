@@ -38,7 +38,8 @@ from incidents where name = 'summary-ended' and at >= ? group by 1
 """
 _MOMENTS = """
 select cast(minute / :every as integer) as place, name, sum(many) as many from minute_counts
-where minute >= :since and name in ('requests', 'raw', 'forwarded', 'plain', 'paid', 'spent') group by place, name
+where minute >= :since and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
+group by place, name
 """
 
 
@@ -100,6 +101,7 @@ def _moments(activity_log: ActivityLog, since: float, now: float, every: float) 
             "requests": counts.get("requests", 0),
             "tokens_raw": counts.get("raw", 0),
             "tokens_forwarded": counts.get("forwarded", 0),
+            "tokens_would_be": counts.get("forwarded", 0) - counts.get("observed", 0),
             "saved": _saved_dollars(counts),
         }
 
@@ -120,6 +122,7 @@ def _period(counts: Mapping[str, int]) -> Json:
         "left": sum_of("left"),
         "tokens_raw": sum_of("raw"),
         "tokens_forwarded": sum_of("forwarded"),
+        "tokens_would_be": sum_of("forwarded") - sum_of("observed"),  # had no policy only observed
         "tokens_read": read,  # by the upstreams' own usage
         "tokens_cached": cached,
         "cached_share": round(cached / read, 4) if read else None,
@@ -129,6 +132,7 @@ def _period(counts: Mapping[str, int]) -> Json:
         "paid": sum_of("paid") / MICRODOLLARS_PER_DOLLAR,  # for prompts
         "plain": sum_of("plain") / MICRODOLLARS_PER_DOLLAR,  # for the same histories without the proxy
         "saved": _saved_dollars(counts),
+        "would_save": sum_of("would-save") / MICRODOLLARS_PER_DOLLAR,  # more, had no policy only observed
         "spent": sum_of("spent") / MICRODOLLARS_PER_DOLLAR,  # for summaries
         "overflows": sum_of("overflows", "overflows-helped"),
         "overflows_helped": sum_of("overflows-helped"),

@@ -386,7 +386,7 @@ class Session:
         body = asking or body
         if decision.max_answer_tokens is not None:
             body = chat.answer_within(body, decision.max_answer_tokens)
-        is_client_view = self.policy.policy.usage == "client_view" and decision.outcome != "observed"
+        is_client_view = self.policy.policy.usage == "client_view"
         more = decision.tokens_before - decision.tokens_after if is_client_view else 0
         self._body = body
         return replace(
@@ -548,12 +548,14 @@ class Session:
                 reason=decision.reason,
                 messages=turn.messages,
                 tokens_before=decision.tokens_before,
-                tokens_after=turn.tokens_forwarded,
+                tokens_after=decision.tokens_after,
+                tokens_would_be=decision.tokens_would_be,
                 prompt_tokens=turn.usage.prompt,
                 cached_tokens=turn.usage.cached,
                 output_tokens=turn.usage.written,
                 paid_dollars=turn.dollars_paid,
                 plain_dollars=turn.dollars_unchanged,
+                would_be_dollars=turn.dollars_would_be,
             )
         )
 

@@ -16,6 +16,7 @@ Read next: `planning.py`, which decides what a history becomes; `memory.py`, wha
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
 from proxy.core import agents, planning, recovery, window
@@ -299,6 +300,12 @@ class Decision:
 
     @property
     def tokens_after(self) -> int:
+        """Tokens of what is forwarded."""
+        return self.tokens_before if self.outcome == "observed" else self.tokens_would_be
+
+    @property
+    def tokens_would_be(self) -> int:
+        """Tokens of what would be forwarded if the policy did not only observe."""
         return self.plan.after if self.plan is not None else 0
 
 
@@ -311,12 +318,13 @@ class TurnReport:
     link: str
     """Of its last message; the transcript knows it by this."""
     messages: int
-    tokens_forwarded: int
     usage: Usage
     dollars_paid: float | None
     """For the prompt as it was read."""
     dollars_unchanged: float | None
     """For the history as it was sent, had nothing stood in between."""
+    dollars_would_be: float | None
+    """For what would have been forwarded if the policy did not only observe. As paid, where it does not."""
     silently_cut: tuple[int, int] | None = None
     """Tokens sent and tokens read, where the upstream answered without having read all of its prompt."""
     breaker_opened: bool = False
@@ -566,6 +574,9 @@ class Exchange:
             is_kept = yield from self._keep_originals()
             if not is_kept and not self._may_fold_unkept():
                 return
+        elif self._is_observed and self._plan.action != "none" and self.context.keeps_originals:
+            # Nothing is lost. The admin pages show what would have become of each message.
+            yield KeepOriginals(waits=False)
         yield from self._store_block()
         if self._learned is not None:
             yield from self._learn_window(self.identity.tenant, self._learned)
@@ -614,7 +625,7 @@ class Exchange:
         if memory.last is None and calibration.observations:
             # What the first request of a conversation teaches, the next conversation begins with.
             yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
-        breaker = useless == USELESS_BLOCKS_MAX and found.action == "created"
+        breaker = useless == USELESS_BLOCKS_MAX and found.action == "created" and not self._is_observed
         turn = self._account(answer.usage, now)
         yield Report(replace(turn, silently_cut=(counted, reported) if cut else None, breaker_opened=breaker))
         if not self.observes:
@@ -661,20 +672,40 @@ class Exchange:
         return 0 if helps else useless + 1, 0
 
     def _account(self, usage: Usage, now: float) -> TurnReport:
-        found, window = self._plan, self.window
-        forwarded = found.before if self._is_observed else found.after
+        found, window, decision = self._plan, self.window, self.decision
         paid = None if usage.cached is None or not usage.prompt else dollars(window, usage.prompt, usage.cached)
-        is_changed = paid is not None and forwarded != found.before
+        is_changed = paid is not None and decision.tokens_after != decision.tokens_before
+        is_only_observed = paid is not None and decision.tokens_after != decision.tokens_would_be
         return TurnReport(
             decision=self.decision,
             tenant=self.identified.tenant,
             link=self.identified.links[-1].hex(),
             messages=len(self.context.request.body),
-            tokens_forwarded=forwarded,
             usage=usage,
             dollars_paid=paid,
             dollars_unchanged=dollars(window, found.before, self._cached_unchanged(now)) if is_changed else paid,
+            dollars_would_be=self._price_observed(usage, now) if is_only_observed else paid,
         )
+
+    def _price_observed(self, usage: Usage, now: float) -> float | None:
+        """Dollars for the view that was only tried out, scaled by what the upstream counted for the real one."""
+        ratio = usage.prompt / max(1, self._plan.before)
+        # An upstream that had nothing in its cache would have had nothing of the shorter history either.
+        cached = self._cached_observed(now) if usage.cached else 0
+        return dollars(self.window, round(self._plan.after * ratio), round(cached * ratio))
+
+    def _cached_observed(self, now: float) -> int:
+        """Tokens of the view that was only tried out that would have been in the upstream's cache."""
+        found = self._plan
+        unchanged = self._cached_unchanged(now)
+        known = max(0, found.after - (found.before - unchanged)) if unchanged else 0
+        if found.action != "created" or not known:
+            return known
+        standing = self._state(self._facts(can_summarize=False))
+        before = self.context.request.head + standing.view
+        pairs = zip(before, found.view, strict=False)
+        shared = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
+        return min(known, self.count(found.tools or b"") + sum(self.count(message.raw) for message, _ in shared))
 
     def _cached_unchanged(self, now: float) -> int:
         """Tokens that the upstream would have had in its cache, had the history been forwarded as it came."""

@@ -33,7 +33,7 @@ DAY_SECONDS = 24 * 3600.0
 INTEGER_LIMIT = 10**13
 """Larger figures are cut to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _SCHEMA = """
 create table if not exists turns (
     id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
@@ -41,7 +41,7 @@ create table if not exists turns (
     policy text not null, policy_version text not null, action text not null, reason text not null,
     messages integer not null, tokens_before integer not null, tokens_after integer not null,
     prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
-    paid_dollars real, plain_dollars real);
+    paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real);
 create index if not exists turns_by_conversation on turns (conversation, at);
 create index if not exists turns_by_time on turns (at);
 create table if not exists incidents (
@@ -55,7 +55,7 @@ create table if not exists minute_counts (
 """
 _MIGRATION_FROM_1 = """
 insert into turns select null, at, conversation, tenant, link, team, key, tag, model, upstream, policy, version, action,
-    reason, messages, before, after, prompt, cached, written, paid, plain from turns_1;
+    reason, messages, before, after, prompt, cached, written, paid, plain, null, null from turns_1;
 insert into incidents select null, at, severity, name, conversation, coalesce(json_extract(told, '$.dollars'), 0), told
     from happenings_1;
 insert into minute_counts select minute, name, team, sum(many) from minutes_1 group by minute, name, team;
@@ -64,10 +64,14 @@ drop table happenings_1;
 drop table minutes_1;
 drop table about_1;
 """
+_MIGRATION_FROM_2 = """
+alter table turns add column tokens_would_be integer;
+alter table turns add column would_be_dollars real;
+"""
 _TURN_COLUMNS = (
     "conversation", "tenant", "link", "team", "key", "tag", "model", "upstream", "policy", "policy_version", "action",
     "reason", "messages", "tokens_before", "tokens_after", "prompt_tokens", "cached_tokens", "output_tokens",
-    "paid_dollars", "plain_dollars",
+    "paid_dollars", "plain_dollars", "tokens_would_be", "would_be_dollars",
 )  # fmt: skip
 _INSERT_TURN = f"insert into turns (at, {', '.join(_TURN_COLUMNS)}) values (?{', ?' * len(_TURN_COLUMNS)})"  # noqa: S608
 _INSERT_INCIDENT = """
@@ -292,13 +296,14 @@ def _version_of(db: sqlite3.Connection) -> int:
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
-    """Make the tables where they are missing, and move the rows of version 0.1 into them."""
+    """Make the tables where they are missing, and bring those of earlier versions up to date."""
     if _version_of(db) >= SCHEMA_VERSION:
         return
     with _Transaction(db):
-        if _version_of(db) >= SCHEMA_VERSION:  # another worker was first
+        version = _version_of(db)
+        if version >= SCHEMA_VERSION:  # another worker was first
             return
-        _run(db, _SCHEMA)
+        _run(db, _MIGRATION_FROM_2 if version == 2 else _SCHEMA)  # noqa: PLR2004
         if db.execute("select 1 from sqlite_master where name = 'minutes_1'").fetchone():
             _run(db, _MIGRATION_FROM_1)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")

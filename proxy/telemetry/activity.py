@@ -60,6 +60,7 @@ def _count_request(event: events.RequestFinished) -> dict[str, int]:
 
 def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
     counts = {"turns": 1, "raw": turn.tokens_before, "forwarded": turn.tokens_after}
+    counts["observed"] = turn.tokens_after - turn.tokens_would_be
     counts["blocks"] = int(turn.action == "created")
     if turn.cached_tokens is not None:
         counts |= {"prompt": turn.prompt_tokens, "cached": turn.cached_tokens}
@@ -67,6 +68,8 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
         counts["priced"] = 1
         counts["paid"] = round(turn.paid_dollars * MICRODOLLARS_PER_DOLLAR)
         counts["plain"] = round(turn.plain_dollars * MICRODOLLARS_PER_DOLLAR)
+        if turn.would_be_dollars is not None:
+            counts["would-save"] = round((turn.paid_dollars - turn.would_be_dollars) * MICRODOLLARS_PER_DOLLAR)
     return counts
 
 

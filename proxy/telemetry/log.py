@@ -207,6 +207,8 @@ def _request(event: events.RequestFinished) -> Line:
         fields["compaction"] = event.compaction
     if event.tokens_before:
         fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
+    if event.tokens_would_be != event.tokens_after:
+        fields["tokens_would_be"] = event.tokens_would_be
     return ("warning" if event.outcome in ("failed", "upstream-broke") else "info"), "request", fields
 
 

@@ -107,6 +107,7 @@ class Metrics(Collector):
         self.answered = Series("compacted_requests_total", "Chat requests, by what compaction did.", ("compaction",))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
+        self.tokens_would_be = Series("tokens_would_be_total", "The same if no policy only observed.")
         self.refused = Series("refused_for_size_total", "Requests too long for an upstream.", ("kind", "outcome"))
         self.cut = Series("prompts_cut_silently_total", "Prompts an upstream did not read whole.", ("upstream",))
         self.failed_open = Series("failed_open_total", "Faults of compaction, which then stood aside.", ("kind",))
@@ -159,6 +160,7 @@ class Metrics(Collector):
             self.team_requests.add(event.team, event.outcome)
             self.team_tokens.add(event.team, "before", by=event.tokens_before)
             self.team_tokens.add(event.team, "after", by=event.tokens_after)
+            self.team_tokens.add(event.team, "would-be", by=event.tokens_would_be)
         self.bytes_in.add(event.route, by=event.bytes_in)
         self.bytes_out.add(event.route, by=event.bytes_out)
         self.duration.observe(event.seconds, event.route)
@@ -166,6 +168,7 @@ class Metrics(Collector):
             self.answered.add(event.compaction)
             self.tokens_in.add(by=event.tokens_before)
             self.tokens_out.add(by=event.tokens_after)
+            self.tokens_would_be.add(by=event.tokens_would_be)
         if event.first_byte_seconds is not None:
             self.first_byte.observe(event.first_byte_seconds, event.route)
         if event.overhead_seconds is not None:
@@ -181,8 +184,10 @@ class Metrics(Collector):
             self.prompts.add(team, "read", by=event.prompt_tokens)
             self.prompts.add(team, "cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
+            would_be = event.paid_dollars if event.would_be_dollars is None else event.would_be_dollars
             self.dollars.add(team, "paid", by=event.paid_dollars)
             self.dollars.add(team, "plain", by=event.plain_dollars)
+            self.dollars.add(team, "would-be", by=would_be)
 
     def _count_summary(self, event: events.SummaryEnded) -> None:
         self.summaries.add(event.outcome)

@@ -246,6 +246,24 @@ def finding(browser, url, key, _folder):
     return {**told, "focused": page.evaluate("document.activeElement.type"), **eyes.seen}
 
 
+def observed(browser, url, key, folder):
+    """A policy that only observes: the line of what would have been, in both pictures, with its money."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told = eyes.page, {}
+    eyes.log_in(key)
+    eyes.go("#/?hours=1")
+    told["tiles"], told["lines"] = page.inner_text(".tiles"), page.locator("line.would").count()
+    eyes.picture(folder, "observed-overview")
+    eyes.go("#/conversations")
+    told["list"] = page.inner_text("main table")
+    eyes.open_first()
+    eyes.picture(folder, "observed-conversation")
+    told["facts"], told["turn"] = page.inner_text(".facts"), page.inner_text(".turn")
+    told["requests"] = page.locator("line.would").count()
+    told["cleared"] = page.locator(".strip .block.cleared").count()
+    return {**told, **eyes.seen}
+
+
 def empty(browser, url, key, folder):
     """A proxy by which nothing has come yet."""
     eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
@@ -258,7 +276,7 @@ def empty(browser, url, key, folder):
     return {**told, **eyes.seen}
 
 
-SCENES = {scene.__name__: scene for scene in (tour, hostile, keyboard, work, trouble, finding, empty)}
+SCENES = {scene.__name__: scene for scene in (tour, hostile, keyboard, work, trouble, finding, observed, empty)}
 
 
 def main(url, key, scene, folder=""):

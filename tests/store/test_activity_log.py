@@ -229,3 +229,32 @@ def test_a_file_of_the_former_version_keeps_its_rows(opened, tmp_path, first):
     assert one.query("select name, team, many from minute_counts") == [
         {"name": "requests", "team": "red", "many": expected}
     ]
+
+
+SECOND = """
+create table turns (
+    id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
+    team text not null, key text not null, tag text not null, model text not null, upstream text not null,
+    policy text not null, policy_version text not null, action text not null, reason text not null,
+    messages integer not null, tokens_before integer not null, tokens_after integer not null,
+    prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
+    paid_dollars real, plain_dollars real);
+create table incidents (
+    id integer primary key, at real not null, severity text not null, name text not null, conversation text not null,
+    dollars real not null, details text not null);
+create table minute_counts (
+    minute integer not null, name text not null, team text not null, many integer not null,
+    primary key (minute, name, team)) without rowid;
+insert into turns values (1, 5.0, 'c', 't', 'l', 'red', 'k', 'g', 'm', 'u', 'default', 'v', 'created', 'stride',
+    3, 100, 40, 40, 30, 5, 0.1, 0.2);
+pragma user_version = 2;
+"""
+
+
+def test_a_file_without_the_columns_of_observe_mode_gets_them(opened, tmp_path):
+    with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
+        db.executescript(SECOND)
+    log = opened(clock=lambda: 60.0)
+    log.record(TURN)
+    log.close()
+    assert [(turn["tokens_after"], turn["tokens_would_be"]) for turn in turns(log)] == [(40, None), (40, 40)]

@@ -106,11 +106,13 @@ TURN = TurnEnded(
     messages=3,
     tokens_before=100,
     tokens_after=40,
+    tokens_would_be=40,
     prompt_tokens=40,
     cached_tokens=30,
     output_tokens=5,
     paid_dollars=0.1,
     plain_dollars=0.2,
+    would_be_dollars=0.1,
 )
 """A request, as the activity log records it."""
 

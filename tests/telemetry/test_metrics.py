@@ -24,6 +24,7 @@ COSTS = {
     "cached_tokens": 90,
     "paid_dollars": 0.01,
     "plain_dollars": 0.04,
+    "would_be_dollars": None,
 }
 
 

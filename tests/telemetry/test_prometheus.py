@@ -37,7 +37,14 @@ pytestmark = [
     pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason="there is no Prometheus here"),
 ]
 
-COSTS = {"team": "red", "prompt_tokens": 100, "cached_tokens": 90, "paid_dollars": 0.01, "plain_dollars": 0.04}
+COSTS = {
+    "team": "red",
+    "prompt_tokens": 100,
+    "cached_tokens": 90,
+    "paid_dollars": 0.01,
+    "plain_dollars": 0.04,
+    "would_be_dollars": 0.01,
+}
 
 
 def everything() -> Iterator[events.Event]:
@@ -45,7 +52,7 @@ def everything() -> Iterator[events.Event]:
     for outcome in ("completed", "failed"):
         yield events.RequestFinished(
             "r", "POST", "/v1/chat/completions", 200, outcome, "red", "openai", None, "applied",
-            100, 40, 9, 9, 0.2, 0.1, 0.01,
+            100, 40, 40, 9, 9, 0.2, 0.1, 0.01,
         )  # fmt: skip
     yield events.UpstreamRetried("openai", "503", 1)
     yield events.ConfigReloaded("no good")

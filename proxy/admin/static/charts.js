@@ -10,7 +10,8 @@ const ROUND = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 // On a phone a picture is drawn narrower, so that its words stay readable.
 const wide = () => (innerWidth < 720 ? 480 : 960);
 
-// rows: {label, tick, values: [[class, amount], …], mark}; the values of a row stand in one another's place.
+// rows: {label, tick, values: [[class, amount], …], would, mark}; the values of a row stand in one another's place, and
+// `would` is an amount that is drawn as a line over them.
 export function bars(rows, { height = 220, told, written, chosen, choose }) {
   const span = wide();
   const amounts = rows.flatMap((row) => row.values.map(([, amount]) => amount));
@@ -43,6 +44,9 @@ function bar(row, place, { x, step, width, y, height, chosen, choose }) {
     svg("title", null, row.label),
     svg("rect", { x: x - (step - width) / 2, y: 0, width: step, height: height - BOTTOM, class: "reach" }),
     row.values.map(piece),
+    row.would !== undefined && svg("line", {
+      x1: x - (step - width) / 2, x2: x + (step + width) / 2, y1: y(row.would), y2: y(row.would), class: "would",
+    }),
     row.mark && svg("path", { d: `M${x + width / 2 - 4} 1h8l-4 6z`, class: "mark-made" }));
 }
 

@@ -62,6 +62,7 @@ function page(told, at, path, choose, wanted) {
 function facts(told) {
   const sum = (of) => told.turns.reduce((total, each) => total + (of(each) ?? 0), 0);
   const raw = sum((each) => each.tokens_raw), sent = sum((each) => each.tokens_forwarded);
+  const would = sum((each) => each.tokens_would_be);
   const priced = told.turns.some((each) => each.saved !== null);
   const fact = (words, bold, ...rest) => h("span", null, words, h("b", null, bold), rest);
   return h("p", { class: "facts" },
@@ -70,6 +71,8 @@ function facts(told) {
     fact("model ", told.model),
     fact("", exact(told.turns.length), told.turns.length === 1 ? " request" : " requests"),
     fact(`${many(raw)} tokens sent, `, many(sent), ` forwarded (${less(raw, sent)} less)`),
+    would < sent ? fact("would be ", many(would), ` (${less(raw, would)} less)`,
+      priced ? `, ${dollars(sum((each) => each.would_save))} saved` : null) : null,
     priced ? fact("", dollars(sum((each) => each.saved) - told.spent), " saved") : null,
     priced ? fact("", dollars(sum((each) => each.paid) + told.spent), " spent",
       told.spent ? `, of it ${dollars(told.spent)} for summaries` : null) : null,
@@ -84,9 +87,10 @@ function requests(told, chosen, choose) {
       ["raw", each.tokens_raw], ["sent", each.tokens_forwarded],
       ["cached", Math.min(each.tokens_cached ?? 0, each.tokens_forwarded)],
     ],
+    would: observes(each) ? each.tokens_would_be : undefined,
     mark: each.action === "created",
-    label: `Request ${number(place)}: ${many(each.tokens_raw)} tokens sent, ${many(each.tokens_forwarded)} forwarded; `
-      + (ACTIONS[each.action] ?? each.action),
+    label: `Request ${number(place)}: ${many(each.tokens_raw)} tokens sent, ${many(each.tokens_forwarded)} forwarded`
+      + (observes(each) ? `, would be ${many(each.tokens_would_be)}; ` : "; ") + (ACTIONS[each.action] ?? each.action),
     tick: number(place) % 10 === 0 ? String(number(place)) : null,
   });
   const slider = h("input", {
@@ -95,7 +99,8 @@ function requests(told, chosen, choose) {
   });
   return part("Requests",
     h("p", { class: "legend" }, key("raw"), "as sent ", key("sent"), "as forwarded ", key("cached"), "of it cached ",
-      key("made"), "a block was made"),
+      key("made"), "a block was made",
+      told.turns.some(observes) ? [" ", key("would"), "as it would have been forwarded"] : null),
     bars(told.turns.slice(first, first + MOST_BARS).map(row), {
       height: 190, told: "Tokens of each request", written: many,
       chosen: chosen - first, choose: (place) => choose(first + place),
@@ -104,6 +109,8 @@ function requests(told, chosen, choose) {
       h("output", null, `request ${chosen + 1} of ${told.turns.length}`)) : null);
 }
 
+const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
+
 function turn(each) {
   const cached = each.tokens_cached === null ? "" : `, ${percent(each.tokens_cached / each.tokens_read)} of it cached`;
   const usage = `read ${exact(each.tokens_read)}${cached}, wrote ${exact(each.tokens_written)}`;
@@ -111,9 +118,11 @@ function turn(each) {
   const rows = [
     ["What was done", [badge(each.action, each.action), done]],
     ["Policy", toPolicy(each.policy.split("@")[0], h("code", null, each.policy))],
-    ["Tokens", `${exact(each.tokens_raw)} came, ${exact(each.tokens_forwarded)} went on`],
+    ["Tokens", `${exact(each.tokens_raw)} came, ${exact(each.tokens_forwarded)} went on`
+      + (observes(each) ? `, would be ${exact(each.tokens_would_be)}` : "")],
     ["Upstream", each.tokens_read ? usage : "did not tell its usage"],
-    ["Prompt", each.paid === null ? "its price is not known" : `${dollars(each.paid)}, saved ${dollars(each.saved)}`],
+    ["Prompt", each.paid === null ? "its price is not known" : `${dollars(each.paid)}, saved ${dollars(each.saved)}`
+      + (observes(each) ? `, would save ${dollars(each.would_save)}` : "")],
     ["When", moment(each.at)],
   ];
   return h("dl", { class: "turn asked" },

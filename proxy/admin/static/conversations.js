@@ -74,8 +74,8 @@ const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).
   h("span", { class: "when", title: moment(each.last) }, each.open ? badge("live", "live") : ago(each.last)),
 ]), "Conversations", true);
 
-function tokens({ tokens_raw: raw, tokens_forwarded: sent }) {
-  const told = `${less(raw, sent)} less`;
+function tokens({ tokens_raw: raw, tokens_forwarded: sent, tokens_would_be: would }) {
+  const told = `${less(raw, sent)} less${would < sent ? `; would be ${many(would)}, ${less(raw, would)} less` : ""}`;
   return h("span", { class: "flow" }, h("span", null, `${many(raw)} → ${many(sent)}`, h("small", null, told)),
     meter(`${many(raw)} tokens came, ${many(sent)} went on: ${told}`, [["raw", 1], ["sent", raw ? sent / raw : 0]]));
 }

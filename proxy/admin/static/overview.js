@@ -37,9 +37,12 @@ const picture = (told, hours, events) => [
   h("section", null,
     h("div", { class: "row-head" }, h("h2", null, "Tokens"), spans(hours)),
     h("p", { class: "legend" }, h("i", { class: "key raw" }), "as clients sent them ",
-      h("i", { class: "key sent" }), `as forwarded; each bar is ${lasting(told.every)}`),
+      h("i", { class: "key sent" }), `as forwarded; each bar is ${lasting(told.every)}`,
+      observes(told.all) ? [" ", h("i", { class: "key would" }), "as policies that only observe would have forwarded"]
+        : null),
     bars(rows(told, hours, (each) => [["raw", each.tokens_raw], ["sent", each.tokens_forwarded]],
-      (each) => `${tokens(each)}, ${exact(each.requests)} requests`),
+      (each) => `${tokens(each)}, ${exact(each.requests)} requests`,
+      (each) => (observes(each) ? each.tokens_would_be : undefined)),
       { told: "Tokens as sent and as forwarded, over time", written: many })),
   told.all.priced ? part("Money saved",
     note("Cost of the same histories without the proxy, less what prompts and summaries did cost."),
@@ -50,7 +53,9 @@ const picture = (told, hours, events) => [
   Object.keys(told.teams).length ? part("By team, 24 h", teamsTable(told.teams)) : null,
 ];
 
-const tokens = (each) => `${many(each.tokens_raw)} tokens came, ${many(each.tokens_forwarded)} went on`;
+const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
+const tokens = (each) => `${many(each.tokens_raw)} tokens came, ${many(each.tokens_forwarded)} went on`
+  + (observes(each) ? `, ${many(each.tokens_would_be)} if no policy only observed` : "");
 
 function tiles(day, open) {
   const summaries = day.spent ? `, ${dollars(day.spent)} for summaries` : "";
@@ -63,6 +68,10 @@ function tiles(day, open) {
       : tile("Saved in 24 h", "–", "prices or usage are not known"),
     tile("Tokens not sent", less(day.tokens_raw, day.tokens_forwarded), tokens(day),
       meter("Share that was forwarded", [["raw", 1], ["sent", sent]])),
+    observes(day)
+      ? tile("Not sent if nothing only observed", less(day.tokens_raw, day.tokens_would_be),
+        day.priced ? `${dollars(day.would_save)} more saved, before the cost of summaries` : tokens(day))
+      : null,
     tile("Read from the cache", cached, "of what was forwarded, by the upstreams' own usage",
       meter("Share that was cached", [["sent", 1], ["cached", day.cached_share ?? 0]])),
     tile("Open conversations", exact(open), `${exact(day.requests)} requests in 24 h`));
@@ -74,8 +83,9 @@ const tile = (name, value, words, drawn) => h("div", { class: "tile" },
 const spans = (hours) => h("nav", { class: "spans", "aria-label": "Span" },
   SPANS.map(([each, name]) => h("a", { href: `#/?hours=${each}`, "aria-current": each === hours && "true" }, name)));
 
-const rows = (told, hours, values, label) => told.moments.map((each) => ({
+const rows = (told, hours, values, label, would) => told.moments.map((each) => ({
   values: values(each),
+  would: would?.(each),
   label: `${hours > 48 ? `${clock(each.at, hours * 3600)}, ` : ""}${clock(each.at, 0)}: ${label(each)}`,
   tick: isRound(each.at, told.every, hours * 3600) ? clock(each.at, hours * 3600) : null,
 }));
