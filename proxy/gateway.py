@@ -52,6 +52,11 @@ class RequestRecord:
     headers_at: float | None = None
     first_byte_at: float | None = None
 
+    def note_departure(self) -> None:
+        """The client closed its connection; after the last event of a stream it had its whole answer."""
+        if self.outcome != "completed":
+            self.outcome = "client-left"
+
     def to_event(self, now: float) -> events.RequestFinished:
         """The event that ends the request. Its overhead is the time that the proxy added before the first byte."""
         overhead = None
@@ -93,9 +98,15 @@ class ResponseTap:
     """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
+    watch: sse.StreamWatch | None = None
     recording: Recording | None = None
     tail: Tail = field(default_factory=Tail)
-    is_whole: bool = False
+    has_ended: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """True where the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
+        return self.has_ended or (self.watch is not None and self.watch.is_done)
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         try:
@@ -105,7 +116,7 @@ class ResponseTap:
                     if self.recording is not None:
                         self.recording.feed(chunk)
                     yield chunk
-            self.is_whole = True
+            self.has_ended = True
         finally:
             # Before the client sees the end of its answer: its next request may need what is noted now.
             self.end()
@@ -330,7 +341,7 @@ class Gateway:
         if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
             return RelayedAnswer(reply, headers, watch)
         is_turn = outgoing.decision.plan is not None  # of a history below every threshold there is nothing to note
-        tap = ResponseTap(partial(self._start_note, outgoing, record) if is_turn else None)
+        tap = ResponseTap(partial(self._start_note, outgoing, record) if is_turn else None, watch)
         calls.owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves in the next await
         tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
         listens = tap.recording is not None or is_turn

@@ -310,7 +310,7 @@ class Delivery:
                     else self._send_stream(chunks, self._answer.watch)
                 )
         except ConnectionError:
-            self._record.outcome = "client-left"
+            self._record.note_departure()
         return self._response
 
     async def _send_body(self, chunks: AsyncGenerator[bytes]) -> None:
@@ -340,6 +340,9 @@ class Delivery:
                 record.first_byte_at = record.first_byte_at or self._last_at
                 record.bytes_out += len(chunk)
                 await write(chunk)
+                if self._answer.watch is not None and self._answer.watch.is_done:
+                    # Clients close after `[DONE]`, often before the upstream has ended its body.
+                    record.outcome = "completed"
             await self._response.write_eof()
             record.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):
@@ -440,7 +443,7 @@ class App:
         try:
             return await self._serve(request, record)
         except asyncio.CancelledError:
-            record.outcome = "client-left"
+            record.note_departure()
             raise
         except ProxyError as fault:
             record.status = fault.status

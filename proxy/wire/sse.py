@@ -31,13 +31,15 @@ ErrorObject = dict[str, Any]
 class StreamWatch:
     """Observer of one stream: `feed` returns the bytes that may leave now, up to the end of a line."""
 
-    __slots__ = ("_held", "_left", "_must_finish", "error", "finished")
+    __slots__ = ("_held", "_left", "_must_finish", "error", "finished", "is_done")
 
     def __init__(self, *, must_finish: bool) -> None:
         self._held = b""
         self._left = b"\n\n"  # the end of what has left; a stream begins between two events
         self._must_finish = must_finish
         self.finished = not must_finish
+        self.is_done = False
+        """`[DONE]` has left: nothing more follows, whatever the connection does then."""
         self.error: ErrorObject | None = None
 
     @property
@@ -72,7 +74,9 @@ class StreamWatch:
         if not ready:
             return ready
         if self._must_finish:
-            if not self.finished and _says_finished(self._left + ready):
+            if not self.is_done and b"[DONE]" in ready:
+                self.is_done = _DONE.search(self._left + ready) is not None
+            if not self.finished and (self.is_done or _FINISH_REASON.search(self._left + ready)):
                 self.finished = True
             if _SAYS_ERROR in ready:
                 ready = self._up_to_error(ready)
@@ -97,10 +101,6 @@ class StreamWatch:
 class _FoundError:
     error: ErrorObject
     bare: bool
-
-
-def _says_finished(said: bytes) -> bool:
-    return _FINISH_REASON.search(said) is not None or (b"[DONE]" in said and _DONE.search(said) is not None)
 
 
 def _last_line_end(data: bytes) -> int:

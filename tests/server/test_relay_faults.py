@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 import pytest
 import pytest_asyncio
 
+from tests.support.admin_client import Desk
+from tests.support.agent import reading
 from tests.support.proxy_client import ask, chat, connected, data_of, fault_of, log_of, request, streaming, until
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import (
     DONE,
     Upstream,
     answer,
+    chunk,
     close,
     comment,
     cut,
@@ -124,6 +127,40 @@ async def test_a_client_that_left_is_told_apart_in_the_log(up, proxy):
         await asked.end()
     (said,) = await until(lambda: log_of(proxy, "request", route="/v1/embeddings"))
     assert said["outcome"] == "client-left"
+
+
+@pytest.mark.parametrize("lag", [hang(), pause(0.3)], ids=["open", "late-end"])
+async def test_a_client_that_closes_after_done_has_had_its_whole_answer(up, proxy, lag):
+    """The openai client closes its connection when it reads `[DONE]`, often before the upstream has closed its own."""
+    up.script = stream(delta(content="Hi"), finish(), DONE, lag)
+    before = len(log_of(proxy, "request", route="/v1/chat/completions"))
+    async with streaming(proxy) as line:
+        asked = await up.received()
+        await line.until(b"[DONE]")
+        line.leave()
+        await asked.end()
+    said = await until(lambda: log_of(proxy, "request", route="/v1/chat/completions")[before:])
+    assert [each["outcome"] for each in said] == ["completed"]
+
+
+async def test_an_answer_that_the_client_closed_after_done_is_accounted_like_any_other(serve):
+    usage = {"prompt_tokens": 9_000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8_000}}
+    told = chunk(choices=[], usage=usage)
+    async with Upstream(stream(delta(content="Hi"), finish(), told, DONE, hang())) as up:
+        settings = {"policies": {"default": {"clear_at_least": 1_000}}, "upstreams": [{**QUIET, "base_url": up.url}]}
+        async with serve(None, config=settings) as proxy:
+            long = json.dumps({"model": "gpt-5.1", "stream": True, "messages": reading(8)}).encode()
+            async with connected(proxy) as line:
+                await line.says(request(body=long))
+                await line.until(b"[DONE]")
+                line.leave()
+            desk = Desk(proxy)
+            (listed,) = await desk.until("/conversations", lambda found: found["conversations"])
+            (turn,) = (await desk.told(f"/conversations/{listed['conversation']}"))["turns"]
+            assert (turn["tokens_read"], turn["tokens_cached"], turn["tokens_written"]) == (9_000, 8_000, 5)
+            assert turn["action"] == "created"
+            assert (await desk.told("/overview"))["day"]["left"] == 0
+            assert (await desk.told("/overview"))["day"]["tokens_read"] == 9_000
 
 
 # --- the upstream breaks ---------------------------------------------------------------------------------------------
