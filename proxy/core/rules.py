@@ -11,7 +11,6 @@ from proxy.core.agents import ASIDES, OBSERVATIONS
 from proxy.core.grouping import Pins
 from proxy.core.pipeline import Step
 from proxy.core.steps import (
-    ClearArguments,
     ClearObservations,
     ClearResults,
     ClipOutput,
@@ -42,7 +41,7 @@ class Rules:
     version: str = ""
     """Changes with any value of the policy."""
     always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
-    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations(), ClearArguments())
+    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations())
     fold: tuple[Step, ...] = (DropMiddle(),)
     """Steps that bring a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)

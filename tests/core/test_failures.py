@@ -225,7 +225,7 @@ def test_f8_what_stands_for_a_result_is_not_numbered_anew():
 
 THOUGHTS = st.builds(thinking, SMALL, st.booleans(), st.one_of(ONE, SEVERAL))
 THINKERS = st.builds(started, OPENING, SMALL, st.lists(st.one_of(THOUGHTS, SMALL.map(user)), min_size=6, max_size=12))
-STRIPPING = (ClearArguments(over=60, outline=0, names=0), StripReasoning())
+STRIPPING = (ClearArguments(over=60, tools=("*",)), StripReasoning())
 DEMANDED = st.sampled_from([STRIPPING, STRIPPING[::-1], (ToolHints(over=50), *STRIPPING)])
 TAKEN = st.sampled_from([(StripReasoning(with_calls=True, signed=True),), (StripReasoning(with_calls=True),)])
 REASONING = ("reasoning_content", "reasoning_details")

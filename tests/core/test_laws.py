@@ -44,7 +44,7 @@ SMALL = Rules(
     summary=Summaries(max_tokens=20, ledger=200, user_tokens=200),
 )
 HINTS = (("read", "keep", "strip"), ("bash", "remove", ""), ("edit", "strip", "keep"))
-CLEARING = (ClearResults(over=150), ClearObservations(over=150), ClearArguments(over=60, outline=0.2))
+CLEARING = (ClearResults(over=150), ClearObservations(over=150), ClearArguments(over=60, tools=("*",)))
 RULES = st.sampled_from(
     [
         SMALL,

@@ -11,6 +11,7 @@ from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import (
     STEPS,
+    ClearArguments,
     ClearResults,
     ClipOutput,
     DedupArrivals,
@@ -95,6 +96,27 @@ def test_an_observation_without_its_picture_is_no_word_of_a_user_when_it_is_read
     assert [(message.is_user, message.is_bulk) for message in again] == [
         (message.is_user, message.is_bulk) for message in body
     ]
+
+
+# --- the model's own words --------------------------------------------------------------------------------------------
+
+
+def test_text_and_calls_of_the_assistant_stay_to_the_byte_by_default():
+    written = call("Write", says="I write it. " * 300, path="a.py", content=BIG)
+    ran = call("Bash", command=f"cat > b.py <<'E'\n{BIG}\nE", out=BIG)
+    draft = draft_of(user("x"), written, ran, call("Edit", path="a.py", old=BIG, new=f"{BIG}\n#"))
+    left, reports = run(Rules().when_full, draft)
+    assert sum(report.messages for report in reports) == 1
+    assert [message for message in left.middle if message.calls] == [one for one in draft.middle if one.calls]
+
+
+def test_of_a_shortened_command_the_lines_stay_that_name_the_files_it_writes():
+    command = f"set -e\ncat > a.py <<'E'\n{BIG}\nE\ncat > b.py <<'E'\n{BIG}\nE\npython b.py"
+    draft = draft_of(user("x"), call("Bash", command=command))
+    (shorter,) = ClearArguments(tools=("bash",), lines=2)(draft).middle[1].calls
+    left = shorter.named["command"]
+    assert left.startswith("set -e\ncat > a.py <<'E'\ncat > b.py <<'E'\n… [")
+    assert left.endswith("by the context proxy; the tool received the full text] …\npython b.py")
 
 
 # --- said once, and pointed at ----------------------------------------------------------------------------------------

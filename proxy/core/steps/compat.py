@@ -193,8 +193,8 @@ class ToolHints:
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
         left = left.exchange(outline_results(answers, left, outlines, self.template, self.name) if answers else {})
         asking = [message for message in left.middle if self._request_goes(message, left)]
-        arguments = ClearArguments(self.over, (), self.outline, self.outline_bytes, self.names)
-        return left.exchange(arguments.shorten(asking, left, self._strips_request) if asking else {})
+        arguments = ClearArguments(self.over, lines=1)
+        return left.exchange(arguments.shorten(asking, self._strips_request))
 
     def _modes(self, call: ToolCall) -> tuple[str, str]:
         _, request, response = next((hint for hint in self.hints if matches_any(call.name, hint[:1])), ("", "", ""))

@@ -1,6 +1,7 @@
 """The steps that shorten a history in the default policy, each a frozen dataclass."""
 
 import json
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from proxy.core.agents import EXEMPT, matches_any
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments
-from proxy.core.outcome import find_outcome, is_read
+from proxy.core.outcome import cut_line, find_outcome, is_read
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import Outlines, rows, texts_of
 
@@ -234,51 +235,46 @@ class ClearObservations:
 
 
 # --- clear arguments --------------------------------------------------------------------------------------------------
-# Clear the large arguments of old calls: what was written into a file is in the file.
+# Shorten what old calls wrote into files: it is in the file. No shipped policy does so by itself: text and calls of the
+# assistant are its memory, and it may take a shortened call for a pattern to follow.
 #
-# Only long texts inside the arguments go, down to an outline; they stay valid JSON with the same keys, and short values
-# (paths, names, numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message
-# that carries a signature.
+# Only long texts inside the arguments go; they stay valid JSON with the same keys, and short values (paths, names,
+# numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message that carries a
+# signature.
+
+WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*")
+"""Tools that write whole files, in the agents' own spellings."""
+HEAD_LINES_CHARACTERS = 500
+# A line that writes a file from within a command or a patch names that file.
+_WRITING_LINE = re.compile(r"<<-?\s{0,4}[\"']?\w|^\*\*\* (?:Update|Add|Delete) File: ")
 
 
 @dataclass(frozen=True, slots=True)
 class ClearArguments:
-    """Replace long texts in the arguments of old calls by an outline."""
+    """Shorten long texts in the arguments of old calls that write files."""
 
     name: ClassVar[str] = "clear_arguments"
 
-    over: int = 200
+    over: int = 2_000
     """Texts up to this many characters stay."""
-    exempt: tuple[str, ...] = EXEMPT
-    """Tools whose arguments always stay (globs, case ignored)."""
-    outline: float = 0.2
-    """At most this share of a text stays as lines of its own."""
-    outline_bytes: int = 8_000
-    """At most this many bytes of them."""
-    names: int = 12
-    """How many names are listed for which no line had room."""
+    tools: tuple[str, ...] = WRITERS
+    """Tools with arguments that are shortened (globs, case ignored)."""
+    lines: int = 5
+    """This many of the first lines stay, and the last one."""
 
     def reach(self, draft: Draft) -> int:
-        return int(sum(draft.count(message.raw) for message in self._old(draft)) * (1 - self.outline))
+        return sum(draft.count(message.raw) for message in self._old(draft))
 
     def __call__(self, draft: Draft) -> Draft:
-        old = self._old(draft)
-        shorter = self.shorten(old, draft, self._may_clear) if old else {}
-        return draft.exchange(shorter)
+        return draft.exchange(self.shorten(self._old(draft), self._may_clear))
 
-    def shorten(self, old: list[Message], draft: Draft, meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
-        """These messages with long texts folded in the calls that `meant` selects; by the id() of the old ones."""
-        gone = {id(message) for message in old}
-        outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))
-        outlines.keep(message.text for message in old)
+    def shorten(self, old: list[Message], meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
+        """These messages with shorter texts in the calls that `meant` selects; by the id() of the old ones."""
         return {
             id(message): with_arguments(
-                message,
-                lambda call: self._outline_arguments(call, outlines) if meant(call) else call.arguments,
-                self.name,
+                message, lambda call: self._arguments(call) if meant(call) else call.arguments, self.name
             )
-            for message in reversed(old)
+            for message in old
         }
 
     def _old(self, draft: Draft) -> list[Message]:
@@ -292,33 +288,33 @@ class ClearArguments:
         ]
 
     def _may_clear(self, call: ToolCall) -> bool:
-        return len(call.arguments) > self.over and not matches_any(call.name, self.exempt)
+        return len(call.arguments) > self.over and matches_any(call.name, self.tools)
 
-    def _outline_arguments(self, call: ToolCall, outlines: Outlines) -> str:
+    def _arguments(self, call: ToolCall) -> str:
         if call.kind == "custom":
-            return self._text(call.arguments, outlines)
-        if not call.named:
-            return call.arguments
-        return json.dumps(self._value(call.named, outlines), ensure_ascii=False)
+            return self._text(call.arguments)
+        shorter = self._value(call.named)
+        return call.arguments if shorter == call.named else json.dumps(shorter, ensure_ascii=False)
 
-    def _value(self, value: Any, outlines: Outlines) -> Any:  # noqa: ANN401 - JSON
+    def _value(self, value: Any) -> Any:  # noqa: ANN401 - JSON
         if isinstance(value, str):
-            return self._text(value, outlines)
+            return self._text(value)
         if isinstance(value, list):
-            return [self._value(each, outlines) for each in value]
+            return [self._value(each) for each in value]
         if isinstance(value, dict):
-            return {key: self._value(each, outlines) for key, each in value.items()}
+            return {key: self._value(each) for key, each in value.items()}
         return value
 
-    def _text(self, text: str, outlines: Outlines) -> str:
+    def _text(self, text: str) -> str:
         if len(text) <= self.over:
-            outlines.keep((text,))
             return text
-        lines, names = outlines.of(text)
-        told = f" Names: {', '.join(names)}." if names else ""
-        rest = "".join(f"\n{line}" for line in lines)
-        folded = f"[Sent whole, cleared here: {rows(text)}, {len(text):,} characters.{told}]{rest}"
-        return min(text, folded, key=len)
+        rows = text.split("\n")
+        writing = [row for row in rows[self.lines : -1] if _WRITING_LINE.search(row)][: self.lines]
+        head = "\n".join([*rows[: self.lines], *writing])[:HEAD_LINES_CHARACTERS]
+        end = cut_line(rows[-1] or rows[-2]) if len(rows) > self.lines + 1 else ""
+        omitted = f"… [{len(text) - len(head) - len(end):,} characters omitted from this history by the context proxy;"
+        shorter = f"{head}\n{omitted} the tool received the full text] …" + (f"\n{end}" if end else "")
+        return min(text, shorter, key=len)
 
 
 # --- dedup ------------------------------------------------------------------------------------------------------------
