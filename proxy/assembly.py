@@ -18,10 +18,10 @@ from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, Store, StoreLimits
 from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore
 from proxy.store.memory import MemoryStore
-from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.writer import Originals, OriginalsSettings
 from proxy.wire.redaction import Redaction, redaction
 
 Warn = Callable[[str], None]

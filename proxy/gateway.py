@@ -19,7 +19,7 @@ from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal
 from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.lifetime import BackgroundTasks, Lease, Leases
-from proxy.store.originals import Recording
+from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import http, sse
 from proxy.wire.chat import answers, refusals

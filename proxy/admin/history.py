@@ -21,8 +21,8 @@ from proxy.core.messages import Message, Request, block_key
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
 from proxy.store.contract import Found, StoreUnavailable
-from proxy.store.transcripts.lines import MessageLine
-from proxy.store.transcripts.reading import Transcript, role_and_text
+from proxy.store.transcripts.archive import Transcript, role_and_text
+from proxy.store.transcripts.files import MessageLine
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 

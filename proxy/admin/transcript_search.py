@@ -8,10 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from proxy.config import Config
-from proxy.store.transcripts.archive import Archive, SavedConversation
-from proxy.store.transcripts.folder import file_name, list_files
-from proxy.store.transcripts.lines import MessageLine, parse
-from proxy.store.transcripts.reading import Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.archive import Archive, SavedConversation, Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
 
 SHORT_NAME_LETTERS = 16
 """So much of its name is what the activity log, headers and logs call a conversation."""

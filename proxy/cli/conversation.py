@@ -10,8 +10,8 @@ from proxy.admin.message_status import show_with_block
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules
-from proxy.store.transcripts.lines import AnswerLine, MessageLine
-from proxy.store.transcripts.reading import Transcript, role_and_text
+from proxy.store.transcripts.archive import Transcript, role_and_text
+from proxy.store.transcripts.files import AnswerLine, MessageLine
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 

@@ -7,8 +7,7 @@ from proxy import assembly
 from proxy.config import Config
 from proxy.core.messages import block_key
 from proxy.store.contract import StoreUnavailable
-from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.reading import Transcript, read_transcript
+from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 
 
 class NotFoundError(Exception):

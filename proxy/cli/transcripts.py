@@ -15,9 +15,8 @@ from proxy.cli.conversation import ForwardedView, TranscriptPrinter
 from proxy.cli.output import format_bytes, format_table
 from proxy.cli.transcript_source import NotFoundError, TranscriptSource, open_source
 from proxy.store.contract import MEBIBYTE
-from proxy.store.transcripts.archive import Retention
-from proxy.store.transcripts.lines import MessageLine
-from proxy.store.transcripts.reading import Transcript, Verification, read_transcript, verify
+from proxy.store.transcripts.archive import Retention, Transcript, Verification, read_transcript, verify
+from proxy.store.transcripts.files import MessageLine
 
 SHORT_LETTERS = 16
 

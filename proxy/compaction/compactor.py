@@ -62,7 +62,7 @@ from proxy.core.window import LEARNED_SECONDS, window_to_bytes
 from proxy.errors import Overloaded, ProxyError
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
-from proxy.store.originals import Recording, SubmittedHistory
+from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from proxy.core.memory import Identity
 from proxy.core.messages import Request, chain
 from proxy.errors import TranscriptsUnavailable
-from proxy.store.originals import History, Originals, Recording, SubmittedHistory
+from proxy.store.transcripts.files import History
+from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire import chat
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.http import Headers, find

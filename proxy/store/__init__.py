@@ -5,7 +5,6 @@ memory.py         one process, until its end
 sqlite.py         one machine, several workers
 redis.py          many machines; redis_client.py: connections and time-outs; redis_scripts.py: what the server does
 fallback.py       the store of a worker while a shared store is out
-originals.py      every message as it came and every answer, on disk
-transcripts/      how they are saved and read: one file per conversation, and an object store
+transcripts/      every message as it came and every answer, on disk and in an object store
 activity_log.py   what the admin pages show of the past
 """

@@ -10,7 +10,7 @@ from proxy.core.planning import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.state import ConversationState
 from proxy.core.summaries import Summaries
-from proxy.store.transcripts.reading import role_and_text
+from proxy.store.transcripts.archive import role_and_text
 from tests.support.messages import KEY, TENANT, call, request, says, system, user
 
 LONG = "a line of output\n" * 400

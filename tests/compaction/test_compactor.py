@@ -19,8 +19,8 @@ from proxy.core import planning
 from proxy.errors import BadRequest
 from proxy.gateway import render_decision
 from proxy.store.memory import MemoryStore
-from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
+from proxy.store.transcripts.writer import Originals
 from proxy.upstream import Call, Client
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import ANYBODY, Caller, find

@@ -9,8 +9,8 @@ from proxy.compaction import originals as module
 from proxy.compaction.originals import Keeper
 from proxy.core.memory import Identity
 from proxy.errors import TranscriptsUnavailable
-from proxy.store.originals import Originals
-from proxy.store.transcripts.folder import TranscriptFolder
+from proxy.store.transcripts.files import TranscriptFolder
+from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, TENANT, body, parsed, user
 from tests.support.proxy_client import until
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 
 from proxy.lab.replay.validity import find_breaches
-from proxy.store.transcripts.reading import verify
+from proxy.store.transcripts.archive import verify
 from tests.support import http_client
 from tests.support.agent import reading, turns
 from tests.support.messages import body

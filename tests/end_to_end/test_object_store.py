@@ -9,8 +9,7 @@ import signal
 
 import pytest
 
-from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.reading import read_transcript
+from proxy.store.transcripts.archive import Archive, read_transcript
 from tests.support.agent import Agent, compactions, reading
 from tests.support.messages import chat, user
 from tests.support.object_store.weather import clear, down, refusing, slow

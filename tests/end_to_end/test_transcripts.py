@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 import pytest_asyncio
 
-from proxy.store.transcripts.reading import verify
+from proxy.store.transcripts.archive import verify
 from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import metric
 from tests.support.messages import body, chat, says, system, user

@@ -8,8 +8,7 @@ import threading
 import time
 from functools import partial
 
-from proxy.store.transcripts.archive import Archive, StoreFault
-from proxy.store.transcripts.reading import read_transcript, verify
+from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript, verify
 from tests.support.completions import says as tells
 from tests.support.messages import KEY, chat, user
 from tests.support.object_store.weather import clear, down

@@ -8,10 +8,10 @@ from itertools import count
 import pytest
 
 from proxy.cli import main
-from proxy.store.originals import Originals
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.writer import Originals
 from tests.support.completions import says as tells
 from tests.support.messages import KEY, call, chat, says, system, user
 from tests.support.object_store.weather import refusing

@@ -13,10 +13,9 @@ import sys
 
 import pytest
 
-from proxy.store.originals import Originals
-from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.reading import read_transcript, verify
+from proxy.store.transcripts.archive import Archive, read_transcript, verify
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.writer import Originals
 from tests import ROOT
 from tests.support.messages import KEY
 from tests.support.object_store.weather import changing, clear, down, refusing, slow
@@ -30,7 +29,7 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from tests.support.messages import chat, says, user
 from tests.support.transcripts import history_of
-from proxy.store.originals import Originals, OriginalsSettings
+from proxy.store.transcripts.writer import Originals, OriginalsSettings
 from proxy.store.transcripts import uploads
 from proxy.store.transcripts.bucket import Bucket, BucketSettings
 from proxy.store.transcripts.uploads import Uploads, UploadSettings

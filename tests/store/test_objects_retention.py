@@ -7,11 +7,10 @@ import time
 
 import pytest
 
-from proxy.store.originals import Originals
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention
-from proxy.store.transcripts.reading import read_transcript, verify
+from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention, read_transcript, verify
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, chat, says, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, keep

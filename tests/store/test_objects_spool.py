@@ -7,10 +7,8 @@ import time
 import pytest
 
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.folder import SENT, TranscriptFolder, close_file, is_closed, list_files, open_locked
-from proxy.store.transcripts.lines import ids_in
-from proxy.store.transcripts.reading import read_transcript
+from proxy.store.transcripts.archive import Archive, read_transcript
+from proxy.store.transcripts.files import SENT, TranscriptFolder, close_file, ids_in, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
 from tests.support.messages import chat, says, user
 from tests.support.transcripts import history_of, originals

@@ -17,10 +17,10 @@ from collections import Counter
 
 import pytest
 
-from proxy.store import originals as originals_module
-from proxy.store.originals import History, Originals, OriginalsSettings
-from proxy.store.transcripts import folder as module
-from proxy.store.transcripts.folder import TranscriptFolder
+from proxy.store.transcripts import files
+from proxy.store.transcripts import writer as writer_module
+from proxy.store.transcripts.files import History, TranscriptFolder
+from proxy.store.transcripts.writer import Originals, OriginalsSettings
 from tests.support.proxy_client import until
 
 
@@ -169,7 +169,7 @@ def test_tenants_have_folders_of_their_own(tmp_path, writer):
 
 
 def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED_IDS", 10)
+    monkeypatch.setattr(files, "REMEMBERED_IDS", 10)
     originals = writer()
     many = [history(f"conversation {number}", "two", "three") for number in range(20)]
     keep(originals, *many, *many)
@@ -275,7 +275,7 @@ def test_a_conversation_removed_while_its_client_was_away_is_whole_after_the_tur
 
 
 async def test_what_is_wrong_is_told_until_the_disk_is_back(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(originals_module, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(writer_module, "PROBE_SECONDS", 0.02)
     originals = writer()
     assert originals.problem == ""
     place = tmp_path / "team-a"
@@ -332,7 +332,8 @@ async def test_a_client_that_stops_waiting_does_not_undo_the_writing(tmp_path, w
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from proxy.store.originals import History, Originals
+from proxy.store.transcripts.files import History
+from proxy.store.transcripts.writer import Originals
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
@@ -354,7 +355,8 @@ def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_pat
 ENDLESS = """
 import sys
 from pathlib import Path
-from proxy.store.originals import History, Originals
+from proxy.store.transcripts.files import History
+from proxy.store.transcripts.writer import Originals
 
 originals, messages, chain = Originals(Path(sys.argv[1])), [], []
 for number in range(100_000):

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from proxy.store.originals import Retention
-from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.folder import open_locked
+from proxy.store.transcripts.archive import Archive, Retention
+from proxy.store.transcripts.files import open_locked
 from tests.support.messages import chat, says, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, keep, only, originals, texts, transcripts

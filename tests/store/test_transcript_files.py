@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.transcripts.folder import TranscriptFolder
-from proxy.store.transcripts.reading import verify
+from proxy.store.transcripts.archive import verify
+from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import redaction
 from tests.support.completions import calls, delta, finish

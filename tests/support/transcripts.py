@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.core.messages import chain
-from proxy.store.originals import History, Originals, OriginalsSettings
-from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.reading import Transcript, read_transcript
+from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
+from proxy.store.transcripts.files import History
+from proxy.store.transcripts.writer import Originals, OriginalsSettings
 from proxy.wire.chat.answers import Assembly
 from tests.support.completions import Turn
 from tests.support.messages import KEY, TENANT, parsed

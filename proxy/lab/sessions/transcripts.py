@@ -1,4 +1,4 @@
-"""Our own originals: one message a line, linked by the chain (see `proxy.store.transcripts.lines`).
+"""Our own originals: one message a line, linked by the chain (see `proxy.store.transcripts.files`).
 
 A conversation lies in a folder of its own, in a file for each process that wrote; they are read together. Forks share
 their trunk, so the lines are a tree. What the model answered stands beside the chain: its usage belongs to the echo

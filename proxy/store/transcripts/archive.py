@@ -1,15 +1,18 @@
-"""Saved conversations: found, read line by line, and removed, in a folder or in an object store with its spool.
+"""Saved conversations: found, read, checked and removed, in a folder or in an object store with its spool.
 
 Every name begins with its tenant, then its conversation, in both places: so one conversation is found, read or removed
-without a look at any other. What several processes wrote stands beside one another; readers take each message once.
+without a look at any other. What several processes wrote stands beside one another: the first line of a message counts.
+A line whose newline is missing was torn and does not count. What cannot be read is counted and left out: a transcript
+with a hole in it is still of use.
 """
 
 import builtins
 import io
+import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +20,20 @@ from itertools import chain, groupby, takewhile
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
-from proxy.store.transcripts.folder import CURRENT, SENT_SECONDS, SUFFIX, file_name, list_files, open_locked
+from proxy.core.messages import follow, read_message
+from proxy.store.transcripts.files import (
+    CURRENT,
+    SENT_SECONDS,
+    SUFFIX,
+    AnswerLine,
+    HeadLine,
+    MessageLine,
+    file_name,
+    hash_head,
+    list_files,
+    open_locked,
+    parse,
+)
 
 DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * SENT_SECONDS
@@ -166,7 +182,7 @@ class Archive:
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Those that are too old or beyond the size, the one that was silent longest first."""
-        # In an object store, a process may count on what was written within this time (see folder.py).
+        # In an object store, a process may count on what was written within this time (see files.py).
         settled = SETTLED_SECONDS if self.store else 0.0
         expired, total = [], 0
         for conversation in self.newest_first():
@@ -236,3 +252,155 @@ def _stat(path: Path) -> os.stat_result | None:
 
 def _last_written(place: Path) -> float:
     return max((stat.st_mtime for path in list_files(place) if (stat := _stat(path)) and stat.st_size), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """All messages of a conversation, forks included, and the answers to them."""
+
+    saved: SavedConversation
+    messages: Mapping[str, MessageLine]
+    heads: Mapping[str, HeadLine]
+    answers: Sequence[AnswerLine]
+    duplicates: int = 0
+    torn: int = 0
+    unreadable: int = 0
+
+    @property
+    def tenant(self) -> str:
+        return next((line.tenant for line in self.messages.values() if line.tenant), self.saved.tenant)
+
+    @property
+    def first_seen(self) -> str:
+        return min(self._times(), default="")
+
+    @property
+    def last_seen(self) -> str:
+        return max(self._times(), default="")
+
+    def leaves(self) -> list[str]:
+        """The messages that nothing follows, the newest first."""
+        followed = {line.after for line in self.messages.values()}
+        leaves = [line for line in self.messages.values() if line.at not in followed]
+        return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
+
+    def path(self, leaf: str) -> list[MessageLine]:
+        """From the first message to this one, as far back as the lines reach."""
+        path, seen, at = [], set(), leaf
+        while at in self.messages and at not in seen:
+            seen.add(at)
+            path.append(self.messages[at])
+            at = self.messages[at].after
+        return path[::-1]
+
+    def head_of(self, line: MessageLine) -> list[HeadLine]:
+        """The system prompts of the request that first carried this message."""
+        return [self.heads[name] for name in line.under if name in self.heads]
+
+    def answers_to(self, at: str) -> list[AnswerLine]:
+        return [answer for answer in self.answers if answer.to == at]
+
+    def texts(self) -> Iterator[tuple[str, str, str, str]]:
+        """Everything in it: at which link, by which role, when, and the text. System prompts have no link."""
+        for head in self.heads.values():
+            role, text = role_and_text(head.message)
+            yield "", role, head.seen, text
+        for line in self.messages.values():
+            role, text = role_and_text(line.message)
+            yield line.at, role, line.seen, text
+        for answer in self.answers:
+            yield answer.to, "answer", answer.seen, role_and_text(answer.message)[1]
+
+    def _times(self) -> Iterator[str]:
+        for lines in (self.messages.values(), self.heads.values(), self.answers):
+            yield from (line.seen for line in lines)
+
+
+def read_transcript(saved: SavedConversation) -> Transcript:
+    messages: dict[str, MessageLine] = {}
+    heads: dict[str, HeadLine] = {}
+    answers: list[AnswerLine] = []
+    duplicates = torn = unreadable = 0
+    for raw in saved.lines():
+        if not raw.endswith(b"\n"):
+            torn += 1
+            continue
+        match parse(raw):
+            case MessageLine() as line:
+                duplicates += line.at in messages
+                messages.setdefault(line.at, line)
+            case HeadLine() as head:
+                duplicates += head.name in heads
+                heads.setdefault(head.name, head)
+            case AnswerLine() as answer:
+                answers.append(answer)
+            case None:
+                unreadable += 1
+    return Transcript(saved, messages, heads, answers, duplicates, torn, unreadable)
+
+
+def role_and_text(raw: bytes) -> tuple[str, str]:
+    """The role of a message, and its text with its calls. What cannot be read is shown as it stands."""
+    try:
+        message = read_message(json.loads(raw), raw)
+        calls = [f"{call.name}({call.arguments})" for call in message.calls]
+        return message.role, "\n".join(filter(None, [message.text, *calls]))
+    except (ValueError, RecursionError):
+        return "?", raw.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Result of checking a transcript. Only `faults` are wrong; the rest is worth knowing."""
+
+    transcript: Transcript
+    derived: int = 0
+    """Links that were computed again from their message, and are right."""
+    altered: int = 0
+    """Lines that were changed before they were written (secrets): their links stand for the original."""
+    other_key: bool = False
+    """Not one link could be derived: the store that held their key is gone."""
+    faults: tuple[str, ...] = ()
+
+
+def verify(transcript: Transcript, key: bytes | None) -> Verification:
+    """Check that every message follows the one before, and with the key of the chain that none was changed."""
+    unaltered = [line for line in transcript.messages.values() if not line.altered]
+    altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
+    changed = [line for line in unaltered if key and _derive_link(line, key) != line.at]
+    derived = len(unaltered) - len(changed) if key else 0
+    other_key = bool(changed) and not derived
+    faults = [*_find_holes(transcript)]
+    if not other_key:
+        faults += [f"message {line.at[:16]} is not what it was" for line in changed]
+    return Verification(transcript, derived, altered, other_key, tuple(faults))
+
+
+def _find_holes(transcript: Transcript) -> Iterator[str]:
+    if transcript.unreadable:
+        yield f"{transcript.unreadable} lines cannot be read"
+    for line in transcript.messages.values():
+        if not _is_json(line.message):
+            yield f"message {line.at[:16]} cannot be read"
+        if line.after not in transcript.messages and not line.tenant:
+            yield f"message {line.at[:16]} follows {line.after[:16]}, which is in no file"
+        if any(name not in transcript.heads for name in line.under):
+            yield f"message {line.at[:16]} came under a system prompt that is in no file"
+    for head in transcript.heads.values():
+        if not head.altered and hash_head(head.message) != head.name:
+            yield f"system prompt {head.name[:16]} is not what it was"
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _derive_link(line: MessageLine, key: bytes) -> str:
+    try:
+        return follow(bytes.fromhex(line.after), read_message(json.loads(line.message), line.message), key).hex()
+    except (ValueError, RecursionError):
+        return ""

@@ -1,6 +1,6 @@
 """Uploads of closed transcript files to an object store, by a thread that no request waits for.
 
-Once a second it looks at the spool (folder.py): it closes files that are old or large enough and sends the closed ones,
+Once a second it looks at the spool (files.py): it closes files that are old or large enough and sends the closed ones,
 several conversations at a time, each in the order of its files. Of all processes that share a spool one does so at a
 time, under a lock, for the others too and for those that died. The name of a file in the spool is also its name in the
 store, so that sending it again changes nothing.
@@ -21,19 +21,19 @@ from itertools import groupby
 from pathlib import Path
 
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
-from proxy.store.transcripts.folder import (
+from proxy.store.transcripts.files import (
     MEBIBYTE,
     SENT,
     SENT_SECONDS,
     SUFFIX,
     Sync,
     close_file,
+    ids_in,
     is_closed,
     make_folder,
     open_locked,
     whole_lines_end,
 )
-from proxy.store.transcripts.lines import ids_in
 
 LOCK = "sending.lock"
 LOOK_SECONDS = 1.0

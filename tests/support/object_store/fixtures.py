@@ -7,12 +7,11 @@ from itertools import count
 
 import pytest
 
-from proxy.store.originals import Originals, OriginalsSettings
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.bucket import Bucket
-from proxy.store.transcripts.reading import read_transcript
 from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.writer import Originals, OriginalsSettings
 from tests.support.object_store.server import MISSING, S3, s3_server
 from tests.support.object_store.weather import Sky, weather
 

@@ -1,6 +1,6 @@
 """Originals: every message as the client sent it and every answer, kept once, before anything of it is folded away.
 
-A request only hands over; a thread writes (transcripts/folder.py). A disk that is slow, full or gone delays no request
+A request only hands over; a thread writes (files.py). A disk that is slow, full or gone delays no request
 that does not wait for it. What could not be written is counted, and since the client sends its history again, the next
 turn writes what this one missed. A request that must know that its history is written waits for `kept.done`.
 
@@ -23,13 +23,18 @@ from functools import partial
 from pathlib import Path
 
 from proxy.store.transcripts.archive import Archive, Retention
-from proxy.store.transcripts.folder import MEBIBYTE, MakeLines, Sync, TranscriptFolder
-from proxy.store.transcripts.lines import History, HistoryPart, answer_lines
+from proxy.store.transcripts.files import (
+    MEBIBYTE,
+    History,
+    HistoryPart,
+    MakeLines,
+    Sync,
+    TranscriptFolder,
+    answer_lines,
+)
 from proxy.store.transcripts.uploads import Uploads, ignore
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import Redaction
-
-__all__ = ["History", "Originals", "OriginalsSettings", "Recording", "Retention", "SubmittedHistory"]
 
 QUEUE_BYTES = 64 * MEBIBYTE
 JOB_BYTES = 500  # of a history that has nothing new
