@@ -9,7 +9,7 @@ from time import perf_counter, time
 from typing import Any, Protocol, TypeVar
 
 from proxy import events
-from proxy.access.authenticator import Admitted, Authenticator
+from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor, OutgoingRequest
 from proxy.compaction.context import PolicySelector

@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 
 from proxy import errors
-from proxy.access import admin_key
+from proxy.access.authentication import read_admin_key
 from proxy.access.records import RegistryUnreadable
 from proxy.admin import activity, conversations, guard, overview, policies, teams, what_if
 from proxy.admin.context import AdminContext, AdminRequest, Route
@@ -128,7 +128,7 @@ class Admin:
         config = self._context.config()
         self._guard.check_origin(request, config, by_session=False)
         shown = parse_qs((await _read_body(request)).decode("utf-8", "replace")).get("key", [""])[-1].strip()
-        key, address = admin_key.read_key(config), request.remote or ""
+        key, address = read_admin_key(config), request.remote or ""
         try:
             await self._guard.try_key(key, shown, address)
         except ProxyError as fault:

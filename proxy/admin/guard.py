@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.access import admin_key
-from proxy.access.pages import host_of
-from proxy.access.registry import Registry
+from proxy.access.authentication import host_of, is_admin_key, read_admin_key
+from proxy.access.records import Registry
 from proxy.admin.errors import NeedsAdminKey, TooManyTries
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed
@@ -85,7 +84,7 @@ class Guard:
 
     async def admit(self, request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
         """The caller, by key or session. NeedsAdminKey: neither is valid."""
-        key, address = admin_key.read_key(config), request.remote or ""
+        key, address = read_admin_key(config), request.remote or ""
         shown = request.headers.get("Authorization", "")
         if shown.lower().startswith(_BEARER):
             await self.try_key(key, shown[len(_BEARER) :].strip(), address)
@@ -100,7 +99,7 @@ class Guard:
     async def try_key(self, key: str | None, shown: str, address: str) -> None:
         # The key comes before the limit: behind a balancer all callers have one address, and a stranger's wrong keys
         # must not keep the operators out. The keys are too long to be guessed, however many are looked at.
-        if admin_key.is_key(key, shown):
+        if is_admin_key(key, shown):
             self._wrong.pop(address)
             return
         if self._waiting[address] >= WAITING_LIMIT:

@@ -7,9 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from proxy.access import keys as team_keys
-from proxy.access.keys import TeamKey
-from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.records import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route, write_audit
 from proxy.admin.errors import Flaw, Invalid
 from proxy.config import Config
@@ -63,7 +61,7 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     if wanted.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
     expires = now + wanted.days * DAY_SECONDS if wanted.days else 0.0
-    text, key = team_keys.create_key(wanted.team, now, expires=expires, label=wanted.label)
+    text, key = create_team_key(wanted.team, now, expires=expires, label=wanted.label)
     await asyncio.to_thread(context.records.change, lambda registry: registry.with_key(key))
     write_audit(context, request, "create key", key.id, team=key.team, days=wanted.days)
     return {"key": text, "told": _describe_key(key, now)}

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 
-from proxy.access.keys import public_id_or_text
+from proxy.access.records import public_id_or_text
 from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, find_origins

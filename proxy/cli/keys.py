@@ -6,9 +6,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from proxy.access import keys
-from proxy.access.keys import TeamKey
-from proxy.access.registry import Registry
+from proxy.access.records import Registry, TeamKey, create_team_key, public_id_or_text
 from proxy.cli import options, registry
 from proxy.cli.output import format_table, print_error
 from proxy.cli.registry import AuditEntry
@@ -44,7 +42,7 @@ def _create(args: argparse.Namespace) -> int:
         return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
     now = time.time()
     expires = now + args.days * DAY_SECONDS if args.days else 0.0
-    text, key = keys.create_key(args.team, now, expires=expires, label=args.label)
+    text, key = create_team_key(args.team, now, expires=expires, label=args.label)
     act = AuditEntry("create key", key.id, (("team", key.team), ("days", args.days)))
     registry.change_registry(config, act, lambda known: known.with_key(key))
     print(text)  # noqa: T201
@@ -63,7 +61,7 @@ def _list(args: argparse.Namespace) -> int:
 def _revoke(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, options.state_option(args)).config
 
-    public = keys.public_id_or_text(args.id)
+    public = public_id_or_text(args.id)
 
     def revoke(known: Registry) -> Registry:
         return known.with_key_revoked(public, time.time())

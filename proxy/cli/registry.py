@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import assembly, events
-from proxy.access.records import Change, Records, RegistryUnreadable, synchronize
-from proxy.access.registry import Registry
+from proxy.access.records import Change, Records, Registry, RegistryUnreadable, synchronize
 from proxy.cli import options
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable

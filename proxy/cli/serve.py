@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from proxy import assembly
-from proxy.access import admin_key
+from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.output import print_error
 from proxy.config import Config, Loaded
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         # Blocks, originals and keys in it are for this user only.
         Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
         supervisor.clear_snapshots(config)
-        fresh_key = admin_key.create_key(config)
+        fresh_key = create_admin_key(config)
     except OSError as fault:
         sock.close()
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
@@ -78,6 +78,6 @@ def _welcome(config: Config, url: str, fresh_key: str | None) -> None:
         return
     text = _WELCOME.format(url=url, upstream=config.upstreams[0].base_url)
     if fresh_key is not None:
-        text += _ADMIN.format(url=url, key=fresh_key, where=Path(config.state.dir) / admin_key.FILE)
+        text += _ADMIN.format(url=url, key=fresh_key, where=Path(config.state.dir) / ADMIN_KEY_FILE)
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
     log.write_notice(text)

@@ -6,7 +6,7 @@ Off: no new blocks. Existing blocks stay, because the full history may no longer
 import argparse
 import time
 
-from proxy.access.registry import EVERYBODY
+from proxy.access.records import EVERYBODY
 from proxy.cli import options, registry
 from proxy.cli.output import print_error
 from proxy.cli.registry import AuditEntry

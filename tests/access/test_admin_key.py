@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from proxy.access.admin_key import FILE, create_key, is_key, read_key
+from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key, is_admin_key, read_admin_key
 from proxy.config import Config, Secret
 
 OWN = Secret("env:KEY", "v9Qw3kZr7LpX2mTb")
@@ -20,39 +20,39 @@ def config(tmp_path):
 
 
 def test_without_one_a_key_is_made_that_is_told_once_and_lies_there_for_its_owner_alone(config, tmp_path):
-    text = create_key(config())
+    text = create_admin_key(config())
     assert text.startswith("cpa-")
-    assert create_key(config()) is None
-    assert read_key(config()) == text
-    assert stat.S_IMODE((tmp_path / "state" / FILE).stat().st_mode) == 0o600
+    assert create_admin_key(config()) is None
+    assert read_admin_key(config()) == text
+    assert stat.S_IMODE((tmp_path / "state" / ADMIN_KEY_FILE).stat().st_mode) == 0o600
 
 
 def test_of_two_that_start_at_once_one_makes_it(config):
     told = []
-    starts = [threading.Thread(target=lambda: told.append(create_key(config()))) for _ in range(8)]
+    starts = [threading.Thread(target=lambda: told.append(create_admin_key(config()))) for _ in range(8)]
     for start in starts:
         start.start()
     for start in starts:
         start.join()
-    assert [text for text in told if text is not None] == [read_key(config())]
+    assert [text for text in told if text is not None] == [read_admin_key(config())]
 
 
 def test_where_the_operator_names_one_or_wants_no_pages_none_is_made(config, tmp_path):
-    assert create_key(config(key=OWN)) is create_key(config(enabled=False)) is None
+    assert create_admin_key(config(key=OWN)) is create_admin_key(config(enabled=False)) is None
     assert not (tmp_path / "state").exists()
-    assert read_key(config(key=OWN)) == OWN.value
-    assert read_key(config(enabled=False)) is None
+    assert read_admin_key(config(key=OWN)) == OWN.value
+    assert read_admin_key(config(enabled=False)) is None
 
 
 @pytest.mark.parametrize("shown", [None, "", "x", OWN.value[:-1], OWN.value + "x", OWN.value.upper(), "ü\udcff"])
 def test_only_the_key_opens(shown):
-    assert is_key(OWN.value, OWN.value)
-    assert not is_key(OWN.value, shown)
-    assert not is_key(None, shown)
+    assert is_admin_key(OWN.value, OWN.value)
+    assert not is_admin_key(OWN.value, shown)
+    assert not is_admin_key(None, shown)
 
 
 def test_an_empty_file_is_no_key(config, tmp_path):
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / FILE).write_text("\n")
-    assert read_key(config()) is None
-    assert not is_key(read_key(config()), "")
+    (tmp_path / "state" / ADMIN_KEY_FILE).write_text("\n")
+    assert read_admin_key(config()) is None
+    assert not is_admin_key(read_admin_key(config()), "")

@@ -2,16 +2,15 @@
 
 import pytest
 
-from proxy.access.authenticator import Authenticator
-from proxy.access.keys import create_key
-from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.authentication import Authenticator
+from proxy.access.records import EVERYBODY, Registry, create_team_key
 from proxy.config import Access, Team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http import ANYBODY, Caller
 
 NOW = 1_800_000_000.0
 HERE, AWAY = "127.0.0.1", "203.0.113.9"
-TEXT, KEY = create_key("red", NOW)
+TEXT, KEY = create_team_key("red", NOW)
 KNOWN = Registry().with_key(KEY)
 TEAMS = {"red": Team(), "blue": Team()}
 OPEN, KEYED = Authenticator(Access()), Authenticator(Access(), TEAMS)
@@ -72,7 +71,7 @@ def test_a_key_of_the_right_id_with_another_secret_does_not_open():
 def test_a_revoked_key_and_one_that_has_run_out_say_so():
     with pytest.raises(Unauthorized, match=f"{KEY.id} is revoked"):
         admit(KEYED, bearer(TEXT), KNOWN.with_key_revoked(KEY.id, NOW))
-    text, key = create_key("red", NOW, expires=NOW + 5)
+    text, key = create_team_key("red", NOW, expires=NOW + 5)
     known = Registry().with_key(key)
     assert admit(KEYED, bearer(text), known).caller.team == "red"
     with pytest.raises(Unauthorized, match="expired"):
@@ -121,7 +120,7 @@ def test_a_team_key_of_ours_never_reaches_an_upstream_though_the_teams_are_gone(
         admit(OPEN, bearer(TEXT), known)
     with pytest.raises(Unauthorized):
         admit(OPEN, (*bearer("sk-provider"), ("api-key", TEXT)), known)
-    _, elsewhere = create_key("red", NOW)
+    _, elsewhere = create_team_key("red", NOW)
     assert admit(OPEN, bearer(TEXT), Registry().with_key(elsewhere)).headers == bearer(TEXT), "another proxy's"
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from proxy.access.keys import TeamKey, create_key, digest, public_id
+from proxy.access.records import TeamKey, create_team_key, digest, public_id
 
 NOW = 1_800_000_000.0
 
 
 def test_a_key_is_known_by_its_public_id_and_by_nothing_else():
-    text, key = create_key("red", NOW)
+    text, key = create_team_key("red", NOW)
     assert public_id(text) == key.id
     assert key.matches(text)
     assert text.split("-", 2)[2] not in repr(key)
@@ -16,7 +16,7 @@ def test_a_key_is_known_by_its_public_id_and_by_nothing_else():
 
 
 def test_no_two_keys_are_alike():
-    made = [create_key("red", NOW) for _ in range(100)]
+    made = [create_team_key("red", NOW) for _ in range(100)]
     assert len({text for text, _ in made}) == len({key.id for _, key in made}) == 100
 
 
@@ -24,7 +24,7 @@ def test_no_two_keys_are_alike():
     "change", [str.upper, lambda text: text[:-1], lambda text: text + "a", lambda text: text[:-1] + "_"]
 )
 def test_another_text_is_another_key(change):
-    text, key = create_key("red", NOW)
+    text, key = create_team_key("red", NOW)
     assert change(text) == text or not key.matches(change(text))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.access.pages import check_page, lower_case
+from proxy.access.authentication import check_page, lower_case
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
 
 HOSTS = lower_case(("ai.example.com", "UI.example.com"))

@@ -7,9 +7,7 @@ import threading
 
 import pytest
 
-from proxy.access.keys import create_key
-from proxy.access.records import SHARED, Records, RegistryUnreadable, synchronize
-from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.records import EVERYBODY, SHARED, Records, Registry, RegistryUnreadable, create_team_key, synchronize
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 
@@ -42,7 +40,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
 def test_of_many_who_write_at_once_nobodys_word_is_lost(tmp_path):
     def add():
         for _ in range(10):
-            _, key = create_key("red", 1.0)
+            _, key = create_team_key("red", 1.0)
             Records(tmp_path).change(lambda known, key=key: known.with_key(key))
 
     threads = [threading.Thread(target=add) for _ in range(4)]
@@ -97,7 +95,7 @@ def test_of_two_who_look_at_once_the_slower_does_not_undo_what_the_faster_has_re
                 revoking.join(0.1)  # it has written by now, and would have looked
             return found
 
-    text, key = create_key("red", 1.0)
+    text, key = create_team_key("red", 1.0)
     records = Slow(tmp_path)
     Records(tmp_path).change(lambda known: known.with_key(key))
     revoking = records.meanwhile = threading.Thread(
@@ -122,7 +120,7 @@ def test_what_root_writes_belongs_to_whoever_the_proxy_runs_as(tmp_path):
 async def test_replicas_come_to_know_the_same(tmp_path):
     store = MemoryStore()
     one, other = Records(tmp_path / "a"), Records(tmp_path / "b")
-    text, key = create_key("red", 1.0)
+    text, key = create_team_key("red", 1.0)
     one.change(lambda known: known.with_key(key))
     other.change(off)
     for records in (one, other, one):
@@ -154,7 +152,7 @@ async def test_many_replicas_at_once_agree(tmp_path):
     store = MemoryStore()
     all_of_them = [Records(tmp_path / str(place)) for place in range(5)]
     for records in all_of_them:
-        _, key = create_key("red", 1.0)
+        _, key = create_team_key("red", 1.0)
         records.change(lambda known, key=key: known.with_key(key))
     for _ in range(2):
         await asyncio.gather(*(synchronize(records, store) for records in all_of_them))

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.access.keys import TeamKey
-from proxy.access.registry import ENDED_SESSIONS_MAX, EVERYBODY, Registry
+from proxy.access.records import ENDED_SESSIONS_MAX, EVERYBODY, Registry, TeamKey
 
 TIMES = st.integers(0, 5).map(float)
 KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), st.just(1.0), st.just(0.0), TIMES)

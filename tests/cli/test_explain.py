@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.access.keys import create_key
-from proxy.access.records import Records
+from proxy.access.records import Records, create_team_key
 from proxy.cli import main
 
 FILE = """\
@@ -82,7 +81,7 @@ def test_while_a_policy_is_rolled_out_each_one_is_shown_with_how_many_it_gets(ex
 
 def test_a_key_stands_for_its_team_and_for_no_other(explain, tmp_path):
     state = ("--state", str(tmp_path / "state"))
-    text, key = create_key("red", 1.0)
+    text, key = create_team_key("red", 1.0)
     Records(tmp_path / "state").change(lambda known: known.with_key(key))
     for shown in (key.id, text):
         assert explain("--key", shown, *state)[1]["applies"][1] == "proxy.yaml:9 (teams.red.policy)"

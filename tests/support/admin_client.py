@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from proxy.access import keys
-from proxy.access.records import Records
+from proxy.access.records import Records, create_team_key
 from proxy.events import TurnEnded
 from tests.support import http_client
 from tests.support.proxy_client import request
@@ -74,7 +73,7 @@ class Desk:
 
 
 def team_key(proxy: Proxy, team: str) -> str:
-    text, key = keys.create_key(team, time.time(), label=f"{team}'s")
+    text, key = create_team_key(team, time.time(), label=f"{team}'s")
     Records(proxy.state).change(lambda registry: registry.with_key(key))
     return text
 

@@ -12,8 +12,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from proxy.access.keys import create_key
-from proxy.access.records import Records
+from proxy.access.records import Records, create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
@@ -141,7 +140,7 @@ async def test_a_revoked_key_closes_within_a_second_and_a_fresh_one_opens_as_fas
 
 async def test_a_key_that_runs_out_opens_no_more(house):
     up, proxy, _ = house
-    text, key = create_key("red", time.time(), expires=time.time() + 0.5)
+    text, key = create_team_key("red", time.time(), expires=time.time() + 0.5)
     Records(proxy.state).change(lambda known: known.with_key(key))
     agent = Agent(proxy, up, text)
     await sending(agent, opened)

@@ -1,21 +1,30 @@
-"""Authentication of callers: a request gets a `Caller`, or is refused before its body is read.
+"""Authentication: a request gets a `Caller`, or is refused before its body is read; and the key of the admin pages.
 
 Without teams every request passes with a credential of its own, which the upstream judges. With teams a request needs a
 team key, or comes through a trusted gateway that names the team. A team key is never forwarded, in whatever header it
 is sent: it is no credential of any upstream.
+
+Where the proxy holds the upstream's key and asks its callers for none, all who reach its port can spend that key, and
+every page that a person visits reaches the ports of that person's machine. A browser sends such a request without
+asking (`text/plain` needs no preflight), or believes that a name of the attacker's, pointed here by DNS, is the page's
+own site. So sites whose pages may call, and public names of the proxy, must be listed. Programs send no Origin, and
+call the proxy by an address or a local name: for them nothing changes.
 """
 
+import hmac
 import ipaddress
-from collections.abc import Iterator
+import os
+import secrets
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from proxy.access import keys
-from proxy.access.pages import check_page, lower_case
-from proxy.access.registry import Registry
+from proxy.access.records import Registry, public_id
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
-from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
+from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http import ANYBODY, CREDENTIALS, Caller, Headers, find
 
 TAG = "x-compaction-tag"
@@ -95,7 +104,7 @@ class Authenticator:
 
     def _identify_by_key(self, headers: Headers, registry: Registry, now: float) -> Caller:
         text = next(_keys_in(headers), None)
-        public = keys.public_id(text) if text else None
+        public = public_id(text) if text else None
         if text is None or public is None:
             raise Unauthorized(f"missing team key: send `Authorization: Bearer cp-...`; {HOW_TO_GET_A_KEY}")
         key = registry.keys.get(public)
@@ -120,7 +129,7 @@ def _keys_in(headers: Headers) -> Iterator[str]:
 
 def _holds_team_key(headers: Headers, registry: Registry) -> bool:
     """True for requests that carry a team key of this registry."""
-    return bool(registry.keys) and any(keys.public_id(text) in registry.keys for text in _keys_in(headers))
+    return bool(registry.keys) and any(public_id(text) in registry.keys for text in _keys_in(headers))
 
 
 def _without(headers: Headers, names: frozenset[str]) -> Headers:
@@ -136,3 +145,105 @@ def _is_within(peer: str, networks: tuple[str, ...]) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:  # as a socket for both tells it
         address = address.ipv4_mapped
     return any(address in ipaddress.ip_network(network) for network in networks)
+
+
+# Below these no public DNS holds a name, so no attacker can own one.
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
+# With these a form, or a script without a preflight, can send any text. Files come as multipart/form-data.
+_SENT_BY_ANY_FORM = frozenset({"text/plain", "application/x-www-form-urlencoded"})
+_OF_WEB_SITES = frozenset({"http", "https", ""})
+
+
+def check_page(headers: Headers, hosts: frozenset[str]) -> None:
+    """Raise a ProxyError for a request that a page of another site may have caused.
+
+    `hosts`: names of the proxy, and of sites whose pages may call it.
+    """
+    host = host_of(find(headers, "host") or "")
+    if not (is_private(host) or host in hosts):
+        raise HostNotAllowed(
+            "the proxy spends a key of its own and does not know this name of itself: add it to `access.hosts`, or "
+            "set up `teams`, so that callers show a key"
+        )
+    if _is_foreign(headers, hosts):
+        raise ForeignOrigin(
+            "the proxy spends a key of its own, and this request comes from a page of another site: add the site's "
+            "name to `access.hosts`, or set up `teams`, so that callers show a key"
+        )
+    kind = (find(headers, "content-type") or "").partition(";")[0].strip().lower()
+    if kind in _SENT_BY_ANY_FORM:
+        raise NotJson("send the body as `content-type: application/json`: the proxy spends a key of its own")
+
+
+def host_of(netloc: str) -> str:
+    """The name without the port, in lower case; `[::1]:8800` is `::1`."""
+    name = netloc.strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return (name.rpartition(":")[0] if name.count(":") == 1 else name).removesuffix(".")
+
+
+def lower_case(hosts: Iterable[str]) -> frozenset[str]:
+    """Names of hosts, as `host_of` gives them."""
+    return frozenset(host.lower() for host in hosts)
+
+
+def is_private(host: str) -> bool:
+    """True for hosts that an attacker's DNS cannot point here: addresses, names without dots, private zones."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(_PRIVATE_SUFFIXES)
+    return True
+
+
+def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
+    """True for requests sent by a page of another site; apps and browser extensions have other schemes."""
+    origin = find(headers, "origin")
+    if origin is None:
+        return (find(headers, "sec-fetch-site") or "").lower() == "cross-site"
+    try:
+        page = urlsplit(origin)
+    except ValueError:
+        return True
+    if page.scheme.lower() not in _OF_WEB_SITES:
+        return False
+    own = (find(headers, "host") or "").strip().lower()
+    return not page.netloc or not (page.netloc.lower() == own or host_of(page.netloc) in hosts)
+
+
+ADMIN_KEY_FILE = "admin.key"
+ADMIN_KEY_PREFIX = "cpa-"
+
+
+def create_admin_key(config: Config) -> str | None:
+    """Create the key if none is configured and none is kept; the new key, which is shown this once, or None."""
+    if config.admin.key is not None or not config.admin.enabled:
+        return None
+    path, text = Path(config.state.dir) / ADMIN_KEY_FILE, ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+    except FileExistsError:  # from an earlier start, or from another one at this moment
+        return None
+    return text
+
+
+def read_admin_key(config: Config) -> str | None:
+    """The key of the admin pages; None: they cannot be opened."""
+    if not config.admin.enabled:
+        return None
+    if config.admin.key is not None:
+        return config.admin.key.value
+    try:
+        return (Path(config.state.dir) / ADMIN_KEY_FILE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def is_admin_key(key: str | None, shown: str | None) -> bool:
+    """True for the admin key, compared in constant time."""
+    if key is None or shown is None:
+        return False
+    return hmac.compare_digest(key.encode("utf-8", "surrogatepass"), shown.encode("utf-8", "surrogatepass"))
