@@ -22,23 +22,24 @@ from aiohttp import web
 from proxy import errors
 from proxy.access.authentication import read_admin_key
 from proxy.access.records import RegistryUnreadable
-from proxy.admin import activity, conversations, guard, overview, policies, teams, what_if
-from proxy.admin.context import AdminContext, AdminRequest, Route
-from proxy.admin.errors import Flaw, Invalid, NeedsAdminKey, TooManyTries, Unreadable
+from proxy.admin import activity, conversations, guard, policies, teams
+from proxy.admin.context import (
+    AdminContext,
+    AdminRequest,
+    Flaw,
+    Invalid,
+    NeedsAdminKey,
+    Route,
+    TooManyTries,
+    Unreadable,
+)
 from proxy.admin.guard import Guard, Visitor
 from proxy.config import Config
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
 
-ROUTES = (
-    *overview.ROUTES,
-    *conversations.ROUTES,
-    *policies.ROUTES,
-    *what_if.ROUTES,
-    *teams.ROUTES,
-    *activity.ROUTES,
-)
+ROUTES = (*activity.ROUTES, *conversations.ROUTES, *policies.ROUTES, *teams.ROUTES)
 PREFIX = "/admin/api"
 BODY_BYTES = 1024 * 1024
 JSON = "application/json"

@@ -4,8 +4,9 @@ A route is a function from an `AdminContext` and an `AdminRequest` to a JSON val
 the types that its `Route` names before it is called.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 from proxy.access.records import Records
 from proxy.admin.guard import Visitor
 from proxy.config import Config, Loaded
+from proxy.errors import ProxyError
 from proxy.events import AdminActed, Listener
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store
@@ -74,3 +76,35 @@ def write_audit(
     """Write into the audit log that something was done."""
     visitor = request.visitor
     context.emit(AdminActed(visitor.who, visitor.address, act, subject, "done", tuple(details.items())))
+
+
+class NeedsAdminKey(ProxyError):
+    status, code = 401, "admin_key_needed"
+
+
+class Unreadable(ProxyError):
+    """A disk or store that cannot be read or written."""
+
+    status, code = 503, "unreadable"
+
+
+class TooManyTries(ProxyError):
+    status, code = 429, "too_many_tries"
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that is wrong, and where."""
+
+    path: str
+    message: str
+
+
+class Invalid(ProxyError):
+    """A query or body that cannot be used, with everything that is wrong with it. Nothing was changed."""
+
+    status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"
+
+    def __init__(self, message: str, flaws: Iterable[Flaw] = ()) -> None:
+        super().__init__(message)
+        self.flaws = tuple(flaws)

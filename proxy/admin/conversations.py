@@ -5,21 +5,24 @@ The queries name their columns as the API does, so a row of the activity databas
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from proxy.admin import transcript_search
-from proxy.admin.activity import event_of
+from proxy.admin.activity import OPEN_SECONDS, event_of
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.admin.history import ConversationBranch, open_history
-from proxy.admin.overview import OPEN_SECONDS
+from proxy.admin.history import ConversationBranch, open_history, shorten
+from proxy.config import Config
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import Archive
+from proxy.store.transcripts.archive import Archive, SavedConversation, read_transcript, role_and_text
+from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
@@ -89,7 +92,7 @@ async def list_conversations(context: AdminContext, request: AdminRequest) -> Js
 def _list(context: AdminContext, query: ConversationsQuery) -> Json:
     rows = context.activity_log.query(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
-    titles = transcript_search.find_titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
+    titles = find_titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
     return {
         "conversations": [
             {
@@ -187,7 +190,7 @@ def _search(archive: Archive, query: SearchQuery) -> Json:
     """Hits, and whether everything was looked through: a search ends after some hits, and after some seconds."""
     if not query.text:
         return {"hits": [], "whole": True}
-    hits, whole = transcript_search.search(
+    hits, whole = search_transcripts(
         archive, query.text, case=query.case, tenant=query.tenant, most=query.limit, seconds=SEARCH_SECONDS
     )
     shown = [{name: value for name, value in asdict(hit).items() if name != "tenant"} for hit in hits]
@@ -200,3 +203,74 @@ ROUTES = (
     Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery),
     Route("GET", "/search", search, SearchQuery),
 )
+
+SHORT_NAME_LETTERS = 16
+"""So much of its name is what the activity log, headers and logs call a conversation."""
+TITLE_LINES = 40
+"""Lines at the beginning in which the first words of the user are looked for."""
+CONTEXT_LETTERS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A place where a text was found."""
+
+    conversation: str
+    title: str
+    tenant: str
+    at: str
+    role: str
+    seen: str
+    before: str
+    found: str
+    after: str
+
+
+def find_titles(config: Config, wanted: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The first words of the user in each of these (tenant, conversation), where they are kept on this disk."""
+    pairs = list(wanted)
+    places = {tenant: _places_by_name(config.originals / file_name(tenant)) for tenant in {pair[0] for pair in pairs}}
+    found = ((name, places[tenant].get(name)) for tenant, name in pairs)
+    return {name: _read_title(place) for name, place in found if place is not None}
+
+
+def search_transcripts(
+    archive: Archive, text: str, *, case: bool, tenant: str, most: int, seconds: float
+) -> tuple[list[Hit], bool]:
+    """Hits of a text, newest conversations first, and whether all were searched."""
+    end, hits = time.monotonic() + seconds, list[Hit]()
+    for saved in archive.newest_first(tenant):
+        for hit in _find_hits(saved, text, case=case):
+            if len(hits) >= most:
+                return hits, False
+            hits.append(hit)
+        if time.monotonic() > end:
+            return hits, False
+    return hits, True
+
+
+def _find_hits(saved: SavedConversation, text: str, *, case: bool) -> Iterator[Hit]:
+    wanted, transcript = text if case else text.lower(), read_transcript(saved)
+    title = next((words for _, role, _, words in transcript.texts() if role == "user"), "")
+    for at, role, seen, words in transcript.texts():
+        start = (words if case else words.lower()).find(wanted)
+        if start >= 0:
+            stop = start + len(text)
+            before, after = words[max(0, start - CONTEXT_LETTERS) : start], words[stop : stop + CONTEXT_LETTERS]
+            name = saved.name[:SHORT_NAME_LETTERS]
+            yield Hit(name, shorten(title), saved.tenant, at, role, seen, before, words[start:stop], after)
+
+
+def _places_by_name(folder: Path) -> dict[str, Path]:
+    return {place.name[:SHORT_NAME_LETTERS]: place for place in folder.iterdir()} if folder.is_dir() else {}
+
+
+def _read_title(place: Path) -> str:
+    for path in list_files(place)[:1]:
+        with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
+            for raw in islice(lines, TITLE_LINES):
+                line = parse(raw)
+                role, words = role_and_text(line.message) if isinstance(line, MessageLine) else ("", "")
+                if role == "user":
+                    return shorten(words)
+    return ""

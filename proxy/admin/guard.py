@@ -21,7 +21,7 @@ from aiohttp import web
 
 from proxy.access.authentication import host_of, is_admin_key, read_admin_key
 from proxy.access.records import Registry
-from proxy.admin.errors import NeedsAdminKey, TooManyTries
+from proxy.admin.context import NeedsAdminKey, TooManyTries
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed
 from proxy.lru import ByteBoundedCache

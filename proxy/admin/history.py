@@ -1,36 +1,111 @@
-"""The messages of a conversation as of one request, from the saved originals, and the block that stood for them then,
-from the store.
+"""The messages of a conversation as of one request, and what became of each: kept, shortened, folded or summarised.
 
-The store knows blocks by what they cover, not by when they were made. A later one may cover what an earlier request
-held already; so one is looked for only among those that could have been there by then.
+The messages come from the saved originals, the block that stood for them then from the store. The store knows blocks by
+what they cover, not by when they were made. A later one may cover what an earlier request held already; so one is
+looked for only among those that could have been there by then. From both follows the view, as it did then.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from proxy import assembly
 from proxy.admin.context import AdminContext, Json
-from proxy.admin.message_status import MessageStatus, View, show_with_block, show_without_block
-from proxy.admin.transcript_search import find_transcript, shorten
 from proxy.config import Config
+from proxy.core.fold import is_of_summary
 from proxy.core.grouping import last_assistant
-from proxy.core.messages import Message, Request, block_key
+from proxy.core.messages import NOTE, Message, Request, block_key
 from proxy.core.overlay import Block
-from proxy.core.rules import Rules
+from proxy.core.pipeline import quarter
+from proxy.core.rules import Facts, Rules
+from proxy.core.state import ConversationState
 from proxy.store.contract import Found, StoreUnavailable
-from proxy.store.transcripts.archive import Transcript, role_and_text
+from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
 from proxy.wire import chat
 from proxy.wire.redaction import Redaction
+
+KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
+FATES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStatus:
+    """Status of one message."""
+
+    fate: str
+    step: str = ""
+    """Which step wrote what stands there instead."""
+    instead: tuple[Message, ...] = ()
+    """What stands there; of several messages that one note tells, each has it."""
+
+    @property
+    def is_gone(self) -> bool:
+        """It does not stand there any more, neither as it was nor shortened."""
+        return self.fate in (FOLDED, SUMMARISED)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A history as the model saw it."""
+
+    statuses: tuple[MessageStatus, ...]
+    """One for each message of the body."""
+    messages: tuple[Message, ...]
+    block: Block | None
+
+    @property
+    def summary(self) -> str:
+        """The newest, as the model wrote it."""
+        told = self.block.summary if self.block is not None else None
+        return told.text if told is not None else ""
+
+
+def show_without_block(request: Request) -> View:
+    """The view of a history without a block."""
+    return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
+
+
+def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
+    """`rules`: those of the policy that made the block, for what it pins."""
+    facts = Facts(usable_tokens=block.window)
+    scene = ConversationState.of(request, links, (block,), replace(rules, new_blocks=False), count=quarter, facts=facts)
+    if not scene.has_block:
+        return show_without_block(request)
+    passages = scene.pinned_passages
+    statuses = [_status(scene, place, message, passages) for place, message in enumerate(scene.body)]
+    return View(tuple(statuses), scene.view, block)
+
+
+def _status(scene: ConversationState, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
+    there = [each for each in scene.view if each.start <= place < max(each.stop, each.start + 1)]
+    if any(not each.literal and each.start == place for each in there):
+        return MessageStatus(PINNED if _is_pinned(message, passages) else KEPT)
+    steps = [each for each in there if each.literal and each.made != NOTE]
+    if steps:
+        return MessageStatus(CLEARED, steps[0].made, tuple(steps))
+    notes = tuple(each for each in there if each.literal)
+    summary = scene.block.summary
+    told = any(map(is_of_summary, notes)) or (summary is not None and place < summary.covers)
+    return MessageStatus(SUMMARISED if told else FOLDED, NOTE if notes else "", notes)
+
+
+def _is_pinned(message: Message, passages: Sequence[str]) -> bool:
+    return (
+        bool(passages)
+        and (message.is_user or message.role == "system")
+        and any(passage in message.text for passage in passages)
+    )
+
 
 Turn = Mapping[str, Any]
 """A request, as a row of the activity log."""
 CREATED, OBSERVED = "created", "observed"
 PREVIEW_CHARACTERS = 200
 FORKS_LIMIT = 50
+TITLE_LETTERS = 140
 
 
 @dataclass(frozen=True)
@@ -185,3 +260,15 @@ def _build_view(config: Config, request: Request, path: list[MessageLine], block
 def _rules(config: Config, policy: str) -> Rules:
     """By which the block was made, as they are now: what it pins, what it takes for an environment's words."""
     return config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
+
+
+def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcript | None:
+    """The conversation whose name begins like this."""
+    found = next(archive.find(conversation, tenant), None)
+    return read_transcript(found) if found is not None else None
+
+
+def shorten(words: str, most: int = TITLE_LETTERS) -> str:
+    """The beginning of a text on one line, cut between two words."""
+    line = " ".join(words[: 4 * most].split())
+    return line if len(line) <= most else line[:most].rpartition(" ")[0] + " …"

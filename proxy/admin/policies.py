@@ -1,14 +1,33 @@
-"""Policies in force, the origin of each of their values, and where they apply. Changes are made in the file."""
+"""Policies in force, where they apply, and trials of a policy (what-if). Changes are made in the file.
+
+A trial replays kept conversations through a policy and through another one, in a process of its own
+(`proxy.lab.what_if`): it is pure Python and would hold up every other request of this worker. Here the request is
+checked, the conversations are handed over, and the process is ended when its time is over. One trial at a time, within
+bounds: how many conversations, how large, how long, how much memory.
+"""
 
 import asyncio
+import contextlib
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from proxy import windows
-from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.config import InvalidConfig, Loaded, find_origins
+from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route
+from proxy.config import Config, InvalidConfig, Loaded, find_origins
 from proxy.config.attachments import find_unreachable, sort_by_priority
-from proxy.config.policies import DEFAULT, shipped_policies
+from proxy.config.loading import with_policy
+from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, shipped_policies
 from proxy.config.warnings import find_warnings
-from proxy.errors import NotFound
+from proxy.errors import NotFound, Overloaded
+from proxy.store.transcripts.archive import Archive, SavedConversation
+from proxy.wire.http import Caller
 
 
 async def list_policies(context: AdminContext, _: AdminRequest) -> Json:
@@ -66,7 +85,127 @@ def _kind(loaded: Loaded, name: str) -> str:
     return "shipped" if name in shipped_policies() else "default"
 
 
+DAY_SECONDS = 24 * 3600.0
+CONVERSATION_BYTES = 8 * 1024 * 1024
+"""Larger conversations are left out."""
+MEMORY_BYTES = 2 * 1024 * 1024 * 1024
+"""Address space of the process."""
+GRACE_SECONDS = 15.0
+"""For its start and its answer; the process keeps to its own seconds."""
+_COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
+
+
+class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /what-if`."""
+
+    policy: str = "default"
+    values: Json | None = None
+    """Values to try under this name, as in the configuration file; without them the policy as it is."""
+    against: str = "default"
+    """The policy to compare with, as it is."""
+    team: Annotated[str, Meta(max_length=200)] = ""
+    """Whose conversations; empty: of all."""
+    days: Annotated[float, Meta(gt=0, le=366)] = 7.0
+    conversations: Annotated[int, Meta(ge=1, le=200)] = 25
+    seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
+    window: Annotated[int, Meta(ge=1_000, le=100_000_000)] | None = None
+
+
+_RUNNING = asyncio.Lock()
+
+
+async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
+    wanted: NewTrial = request.body
+    policies = await asyncio.to_thread(_policies, context.config(), wanted)
+    if _RUNNING.locked():
+        raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
+    async with _RUNNING:
+        found = await asyncio.to_thread(_newest, context.archive, wanted)
+        job = {"policies": policies, "window": wanted.window, "seconds": wanted.seconds, "memory_bytes": MEMORY_BYTES}
+        answer = await _run(job, found[: wanted.conversations], wanted.seconds + GRACE_SECONDS)
+    tried, today = answer["outcomes"]
+    done = answer["conversations"]
+    return {"conversations": done, "left_out": len(found) - done, "tried": tried, "today": today}
+
+
+def _policies(today: Config, wanted: NewTrial) -> list[Json]:
+    """The policy to try and the one to compare it with, with everything they inherit."""
+    tried = today
+    if wanted.values is not None:
+        if flaws := _out_of_reach(wanted.values):
+            raise Invalid("a trial can use neither files nor other upstreams", flaws)
+        try:
+            tried = with_policy(today, wanted.policy, wanted.values)
+        except InvalidConfig as refused:
+            raise Invalid("invalid policy", [Flaw(fault.path, fault.message) for fault in refused.faults]) from None
+    both = (("policy", wanted.policy, tried), ("against", wanted.against, today))
+    for field, name, config in both:
+        if name not in config.all_policies:
+            raise NotFound(f"`{field}` names an unknown policy: GET /policies lists all")
+    return [{"name": name, "policy": config.policy(name).model_dump(mode="json")} for _, name, config in both]
+
+
+def _out_of_reach(values: Json) -> list[Flaw]:
+    """Settings that would read a file of this machine, or name who else reads conversations."""
+    summary = values.get("summary")
+    given = summary if isinstance(summary, dict) else {}
+    flaws = []
+    if given.get("prompt", SHIPPED_PROMPTS[0]) not in SHIPPED_PROMPTS:
+        flaws.append(Flaw("summary.prompt", f"only {' or '.join(SHIPPED_PROMPTS)} can be tried, no file"))
+    if given.get("upstream"):
+        flaws.append(Flaw("summary.upstream", "can be set in the configuration file only"))
+    return flaws
+
+
+def _newest(archive: Archive, wanted: NewTrial) -> list[SavedConversation]:
+    since = time.time() - wanted.days * DAY_SECONDS
+    return [one for one in archive.newest_first(Caller(wanted.team).tenant) if one.written >= since]
+
+
+async def _run(job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:
+    """The answer of the process. It gets nothing of this one's environment: there may be credentials in it."""
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
+    try:
+        async with asyncio.timeout(seconds):
+            answer, _ = await asyncio.gather(_read(process), _hand_over(process, job, conversations))
+    except TimeoutError:
+        raise Overloaded("the trial took too long: ask for fewer conversations") from None
+    finally:
+        if process.returncode is None:  # also when the client has left
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise Overloaded("the trial failed: ask for fewer conversations")
+    return msgspec.json.decode(answer, type=Json)
+
+
+async def _read(process: Process) -> bytes:
+    assert process.stdout is not None  # noqa: S101 (it was asked for)
+    answer = await process.stdout.read()
+    await process.wait()
+    return answer
+
+
+async def _hand_over(process: Process, job: Mapping[str, Any], conversations: Sequence[SavedConversation]) -> None:
+    """Write the job and the conversations. The process stops reading when its seconds are over."""
+    assert process.stdin is not None  # noqa: S101 (it was asked for)
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(msgspec.json.encode(job) + b"\n")
+        for one in conversations:
+            if one.bytes <= CONVERSATION_BYTES:
+                process.stdin.write(await asyncio.to_thread(_lines, one))
+                await process.stdin.drain()
+    process.stdin.close()
+
+
+def _lines(one: SavedConversation) -> bytes:
+    """The originals of a conversation, followed by an empty line."""
+    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in one.lines()) + b"\n"
+
+
 ROUTES = (
     Route("GET", "/policies", list_policies),
     Route("GET", "/policies/{policy}", show_policy),
+    Route("POST", "/what-if", try_policy, body=NewTrial),
 )

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from proxy.access.records import EVERYBODY, Registry, TeamKey, create_team_key
-from proxy.admin.context import AdminContext, AdminRequest, Json, Route, write_audit
-from proxy.admin.errors import Flaw, Invalid
+from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound

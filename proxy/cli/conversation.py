@@ -6,7 +6,7 @@ What was forwarded follows from the history and its block, computed by the same 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from proxy.admin.message_status import show_with_block
+from proxy.admin.history import show_with_block
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.rules import Rules

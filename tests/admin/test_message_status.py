@@ -2,7 +2,7 @@
 
 import json
 
-from proxy.admin.message_status import show_with_block, show_without_block
+from proxy.admin.history import show_with_block, show_without_block
 from proxy.core.grouping import Pins
 from proxy.core.messages import chain
 from proxy.core.overlay import Block, Part

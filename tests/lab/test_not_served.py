@@ -23,5 +23,5 @@ async def test_a_worker_does_not_load_the_lab(tmp_path, workers):
         await Desk(proxy).told("/overview")
         await Desk(proxy).told("/what-if", method="POST", body={})
     loaded = set(IMPORTED.findall(proxy.output))
-    assert {"proxy.server.worker", "proxy.admin.what_if"} <= loaded
+    assert {"proxy.server.worker", "proxy.admin.policies"} <= loaded
     assert sorted(module for module in loaded if module.startswith("proxy.lab")) == []
