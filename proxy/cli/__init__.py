@@ -15,7 +15,7 @@ from typing import TextIO, cast
 
 from proxy import __version__
 from proxy.config import InvalidConfig
-from proxy.telemetry.safe_text import EscapedOutput
+from proxy.telemetry.output import EscapedOutput
 
 COMMANDS = {
     "serve": "proxy.cli.serve",

@@ -4,8 +4,7 @@ log          lines on standard output            metrics      numbers for Promet
 hooks        other programs, by command or URL   audit        acts of operators, in a file
 activity     rows and counts for the admin pages (proxy/store/activity_log.py)
 
-background   the thread and bounded queue that log and audit write through
-safe_text    JSON and terminal output of odd values
+output       a queue and a thread in front of slow files; JSON and terminal text of odd values
 
 `events.Dispatcher` isolates them from one another and from whoever emits. Each has a schema of its own.
 """

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from proxy import events
-from proxy.telemetry.background import BackgroundWriter
+from proxy.telemetry.output import BackgroundWriter
 
 FILE = "audit.jsonl"
 FILE_LIMIT_BYTES = 16 * 1024 * 1024

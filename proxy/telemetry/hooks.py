@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from proxy import events
-from proxy.telemetry.safe_text import encode_json
+from proxy.telemetry.output import encode_json
 
 QUEUE_LIMIT_EVENTS = 1_000
 WARNING_INTERVAL_SECONDS = 60.0

@@ -17,8 +17,7 @@ import msgspec
 import structlog
 
 from proxy import events
-from proxy.telemetry.background import BackgroundWriter
-from proxy.telemetry.safe_text import encode_json, escape_controls
+from proxy.telemetry.output import BackgroundWriter, encode_json, escape_controls
 
 FLUSH_SECONDS = 2.0
 """At its end the process waits so long for the reader of the log."""

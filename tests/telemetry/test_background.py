@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.telemetry.background import BackgroundWriter
+from proxy.telemetry.output import BackgroundWriter
 
 
 class Sink:
