@@ -1,8 +1,7 @@
 """The command line: one command, one file. The only part that reads the environment.
 
-Only the module of the command that was asked for is imported: `serve` does not load the lab. Several commands share
-`options`, `registry` (keys and switches) and `output`. `server_detection` belongs to `doctor`, `transcript_source` and
-`conversation` to `transcripts`. Commands that judge or work on saved files stand in `proxy/lab/commands`.
+Only the module of the command that was asked for is imported: `serve` does not load the lab. `options` holds what
+several commands share; commands that judge or work on saved files stand in `proxy/lab/commands`.
 """
 
 import argparse

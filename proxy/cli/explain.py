@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.access.records import public_id_or_text
 from proxy.cli import options
-from proxy.cli.output import print_error
+from proxy.cli.options import print_error
 from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, find_origins
 from proxy.config.attachments import ALL_PERCENT
 from proxy.config.values import ConfigModel

@@ -1,15 +1,36 @@
-"""`keys`: create, list and revoke team keys. A key is shown once; only its hash is stored, under a public id."""
+"""`keys`: create, list and revoke team keys; and how commands change what operators have decided.
+
+A change goes into this machine's file, into the copy that replicas share, and into the audit log.
+"""
 
 import argparse
+import asyncio
+import os
+import pwd
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
-from proxy.access.records import Registry, TeamKey, create_team_key, public_id_or_text
-from proxy.cli import options, registry
-from proxy.cli.output import format_table, print_error
-from proxy.cli.registry import AuditEntry
+from proxy import assembly, events
+from proxy.access.records import (
+    Change,
+    Records,
+    Registry,
+    RegistryUnreadable,
+    TeamKey,
+    create_team_key,
+    public_id_or_text,
+    synchronize,
+)
+from proxy.cli import options
+from proxy.cli.options import format_table, print_error
+from proxy.config import Config
+from proxy.store.contract import StoreUnavailable
+from proxy.telemetry import audit
 
 DAY_SECONDS = 24 * 3600
 MOST_DAYS = 36_500
@@ -44,14 +65,14 @@ def _create(args: argparse.Namespace) -> int:
     expires = now + args.days * DAY_SECONDS if args.days else 0.0
     text, key = create_team_key(args.team, now, expires=expires, label=args.label)
     act = AuditEntry("create key", key.id, (("team", key.team), ("days", args.days)))
-    registry.change_registry(config, act, lambda known: known.with_key(key))
+    change_registry(config, act, lambda known: known.with_key(key))
     print(text)  # noqa: T201
     print(f"Shown once. Its id is {key.id}; {_describe_validity(key)}.", file=sys.stderr)  # noqa: T201
     return 0
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = registry.read_registry(options.load_configuration(args, options.state_option(args)).config).keys.values()
+    found = read_registry(options.load_configuration(args, options.state_option(args)).config).keys.values()
     if not found:
         return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
     print(format_table(("id", "team", "state", "created", "expires", "label"), _rows(sorted(found, key=_sort_key))))  # noqa: T201
@@ -67,7 +88,7 @@ def _revoke(args: argparse.Namespace) -> int:
         return known.with_key_revoked(public, time.time())
 
     try:
-        registry.change_registry(config, AuditEntry("revoke key", public), revoke)
+        change_registry(config, AuditEntry("revoke key", public), revoke)
     except KeyError:  # not repeated: the argument may be part of a key
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
     print(f"Revoked key {public}.")  # noqa: T201
@@ -106,3 +127,63 @@ def _describe_validity(key: TeamKey) -> str:
 
 def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "never"
+
+
+def read_registry(config: Config) -> Registry:
+    """The registry, synchronized with the shared state where that is reachable."""
+    records = options.read_records(config)
+    if why := _synchronize(config, records):
+        _warn(f"shared state not reachable, showing what this machine knows: {why}")
+    return records.current
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One operator act for the audit log."""
+
+    act: str
+    subject: str
+    details: tuple[tuple[str, str | float], ...] = ()
+
+
+def change_registry(config: Config, act: AuditEntry, change: Change) -> Registry:
+    """Change the registry: in force here at once, on other replicas within a second."""
+    records = options.read_records(config)
+    why = _synchronize(config, records)
+    with options.report_registry_faults(records):
+        records.change(change)
+    done = events.AdminActed(_user_name(), "command line", act.act, act.subject, "done", act.details)
+    audit.AuditLog(Path(config.state.dir), _warn)(done)
+    if why := why or _synchronize(config, records):
+        _warn(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
+    return records.current
+
+
+def _synchronize(config: Config, records: Records) -> str:
+    """Merge with the shared state. Returns why that failed; empty on success, or where there is none."""
+    if not config.state.url:
+        return ""
+    try:
+        asyncio.run(_synchronize_once(config, records))
+    except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+        return str(fault)
+    return ""
+
+
+async def _synchronize_once(config: Config, records: Records) -> None:
+    store = assembly.open_store(config, lambda _: None)  # the exception says why
+    try:
+        await synchronize(records, store)
+    finally:
+        await store.close()
+
+
+def _user_name() -> str:
+    """Name of the user; their number where it has no name, as in some containers."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    return str(os.getuid())
+
+
+def _warn(why: str) -> None:
+    print(why, file=sys.stderr)  # noqa: T201

@@ -6,7 +6,7 @@ from pathlib import Path
 from proxy import assembly
 from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
-from proxy.cli.output import print_error
+from proxy.cli.options import print_error
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
 from proxy.server.config_watch import ConfigSource

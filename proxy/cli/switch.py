@@ -7,9 +7,9 @@ import argparse
 import time
 
 from proxy.access.records import EVERYBODY
-from proxy.cli import options, registry
-from proxy.cli.output import print_error
-from proxy.cli.registry import AuditEntry
+from proxy.cli import keys, options
+from proxy.cli.keys import AuditEntry
+from proxy.cli.options import print_error
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -29,10 +29,10 @@ def run(args: argparse.Namespace) -> int:
         return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
     if args.to != "show":
         act = AuditEntry(f"switch {args.to}", args.team or "everybody")
-        registry.change_registry(
+        keys.change_registry(
             config, act, lambda known: known.with_switch(args.team, on=args.to == "on", now=time.time())
         )
-    said = registry.read_registry(config)
+    said = keys.read_registry(config)
     for team in dict.fromkeys((EVERYBODY, *config.teams, *said.switches)):
         print(f"{team or 'everybody'}: {'off' if said.is_halted(team) else 'on'}")  # noqa: T201
     return 0

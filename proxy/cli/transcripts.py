@@ -1,4 +1,8 @@
-"""`transcripts`: list, show, search, export, verify and prune saved conversations; only `prune --yes` changes them."""
+"""`transcripts`: list, show, search, export, verify and prune saved conversations; only `prune --yes` changes them.
+
+What was forwarded in place of a message follows from the history and its block, computed by the same functions as when
+it was forwarded.
+"""
 
 import argparse
 import json
@@ -6,17 +10,154 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from proxy import assembly
+from proxy.admin.history import show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.conversation import ForwardedView, TranscriptPrinter
-from proxy.cli.output import format_bytes, format_table
-from proxy.cli.transcript_source import NotFoundError, TranscriptSource, open_source
-from proxy.store.contract import MEBIBYTE
-from proxy.store.transcripts.archive import Retention, Transcript, Verification, read_transcript, verify
-from proxy.store.transcripts.files import MessageLine
+from proxy.cli.options import format_bytes, format_table
+from proxy.config import Config
+from proxy.core.messages import Message, block_key
+from proxy.core.overlay import Block
+from proxy.core.rules import Rules
+from proxy.store.contract import MEBIBYTE, StoreUnavailable
+from proxy.store.transcripts.archive import (
+    Archive,
+    Retention,
+    Transcript,
+    Verification,
+    read_transcript,
+    role_and_text,
+    verify,
+)
+from proxy.store.transcripts.files import AnswerLine, MessageLine
+from proxy.wire import chat
+from proxy.wire.redaction import Redaction
+
+
+class NotFoundError(Exception):
+    """No such conversation; the text says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSource:
+    config: Config
+    archive: Archive
+
+    def find_one(self, asked: str) -> Transcript:
+        """The conversation of this id, or the only one that begins like it; `TENANT/ID` picks a tenant."""
+        tenant, _, name = asked.rpartition("/")
+        found = list(self.archive.find(name, tenant))
+        if len({saved.name for saved in found}) > 1 or not found:
+            what = f"{len(found)} conversations begin with" if found else "there is no conversation"
+            raise NotFoundError(f"{what} {name!r} in {self.archive.location}; `transcripts list` shows all")
+        if len(found) > 1:
+            tenants = ", ".join(saved.tenant for saved in found)
+            raise NotFoundError(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
+        return read_transcript(found[0])
+
+    def read_state(self, tenant: str = "", links: tuple[str, ...] = ()) -> tuple[bytes | None, dict[str, bytes]]:
+        """The key of the chain, and the blocks stored for these links."""
+        keys = {block_key(tenant, bytes.fromhex(link)): link for link in links}
+        try:
+            key, found = assembly.read_blocks(self.config, list(keys))
+        except StoreUnavailable as fault:
+            print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
+            return None, {}
+        return key, {keys[promise]: block for promise, block in found.items()}
+
+
+def open_source(config: Config) -> TranscriptSource:
+    return TranscriptSource(config, assembly.open_archive(config))
+
+
+_WIDTH_CHARACTERS = 120
+_MARGIN_CHARACTERS = 17
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedView:
+    """A block, and the messages that are forwarded with it."""
+
+    block: Block
+    view: tuple[Message, ...]
+
+    @classmethod
+    def of(cls, path: list[MessageLine], stored: bytes) -> "ForwardedView | None":
+        """None where the block cannot be read, or is not of this history."""
+        request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
+        block = Block.from_bytes(stored)
+        if request is None or block is None:
+            return None
+        links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
+        view = show_with_block(request, links, block, Rules())
+        return cls(block, view.messages) if view.block is not None else None
+
+    def instead_of(self, place: int, said: MessageLine) -> Iterator[tuple[str, bytes]]:
+        """Forwarded messages in place of one message, each with a label; none: the message itself."""
+        for message in self.view:
+            if message.start == place and message.raw != said.message:
+                many = message.stop - place
+                yield "seen" if many <= 1 else f"seen for {many}", message.raw
+        if not any(message.start <= place < message.stop for message in self.view):
+            yield "left out", b""
+
+    def after(self, place: int) -> Iterator[tuple[str, bytes]]:
+        """Forwarded messages after the last one of the conversation."""
+        yield from (("seen", message.raw) for message in self.view if message.start >= place)
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPrinter:
+    """Prints a conversation on a terminal."""
+
+    redaction: Redaction
+    full: bool = False
+
+    def lines(self, found: Transcript, path: list[MessageLine], beside: ForwardedView | None) -> Iterator[str]:
+        for head in found.head_of(path[-1]):
+            yield self._line("", *role_and_text(head.message))
+        for place, said in enumerate(path):
+            yield self._line(f"{place + 1}", *role_and_text(said.message))
+            if beside is None:
+                yield from map(self._answer, found.answers_to(said.at))
+            else:
+                yield from self._lines_of_view(beside.instead_of(place, said))
+        if beside is not None:
+            yield from self._lines_of_view(beside.after(len(path)))
+            yield from _sum(path, beside)
+
+    def _lines_of_view(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+        for word, raw in instead:
+            yield self._line("", f"> {word}", role_and_text(raw)[1])
+
+    def _answer(self, answer: AnswerLine) -> str:
+        usage = answer.usage
+        about = [answer.model, answer.finish, "cut off" if answer.cut else ""]
+        about += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
+        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {role_and_text(answer.message)[1]}")
+
+    def _line(self, number: str, who: str, text: str) -> str:
+        clean, _ = self.redaction.of_text(text)
+        return f"{number:>5} {who:10} {self._fit_line(clean)}".rstrip()
+
+    def _fit_line(self, text: str) -> str:
+        if self.full:
+            return text.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
+        line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
+        return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
+
+
+def _sum(path: list[MessageLine], beside: ForwardedView) -> Iterator[str]:
+    block, sent = beside.block, sum(len(said.message) for said in path)
+    seen = sum(len(message.raw) for message in beside.view)
+    yield ""
+    yield f"sent: {len(path)} messages, {sent:,} bytes; seen: {len(beside.view)} messages, {seen:,} bytes"
+    yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
+
 
 SHORT_LETTERS = 16
 

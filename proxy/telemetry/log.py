@@ -1,7 +1,7 @@
 """The log: lines on standard output, one per request and one per incident. JSON on a pipe, text on a terminal.
 
 Warnings and errors are what an operator should act on; `debug` adds what helps to follow one connection. Lines are
-rendered where the event is emitted and written by a thread (background.py): standard output may be a full disk, a pipe
+rendered where the event is emitted and written by a thread (output.py): standard output may be a full disk, a pipe
 that nobody empties, or closed.
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.server_detection import KINDS, MODELS, PAGES, ServerEvidence, detect_server, read_window
+from proxy.cli.doctor import KINDS, MODELS, PAGES, ServerEvidence, detect_server, read_window
 
 
 def listing(*models):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.output import format_bytes, format_table
+from proxy.cli.options import format_bytes, format_table
 
 
 def test_columns_are_as_wide_as_they_must_be_and_figures_stand_to_the_right():

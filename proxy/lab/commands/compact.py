@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.cli.output import print_error
+from proxy.cli.options import print_error
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, StepReport, run
 from proxy.core.planning import decide, without_model

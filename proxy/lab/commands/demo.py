@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TextIO
 
-from proxy.cli.output import print_error
+from proxy.cli.options import print_error
 from proxy.config import Loaded, load
 from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture

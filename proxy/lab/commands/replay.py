@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.cli.output import format_table, print_error
+from proxy.cli.options import format_table, print_error
 from proxy.config import Config
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions

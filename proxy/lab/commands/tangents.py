@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from proxy.assembly import build_redaction
-from proxy.cli.output import format_table, print_error
+from proxy.cli.options import format_table, print_error
 from proxy.compaction.summaries import fetch_whole_answer
 from proxy.config import Config, Upstream
 from proxy.core.messages import read_message
