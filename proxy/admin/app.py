@@ -28,12 +28,10 @@ from proxy.admin.context import (
     AdminRequest,
     Flaw,
     Invalid,
-    NeedsAdminKey,
     Route,
-    TooManyTries,
     Unreadable,
 )
-from proxy.admin.guard import Guard, Visitor
+from proxy.admin.guard import Guard, NeedsAdminKey, TooManyTries, Visitor
 from proxy.config import Config
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed

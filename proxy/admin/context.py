@@ -78,18 +78,10 @@ def write_audit(
     context.emit(AdminActed(visitor.who, visitor.address, act, subject, "done", tuple(details.items())))
 
 
-class NeedsAdminKey(ProxyError):
-    status, code = 401, "admin_key_needed"
-
-
 class Unreadable(ProxyError):
     """A disk or store that cannot be read or written."""
 
     status, code = 503, "unreadable"
-
-
-class TooManyTries(ProxyError):
-    status, code = 429, "too_many_tries"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,8 @@ from aiohttp import web
 
 from proxy.access.authentication import host_of, is_admin_key, read_admin_key
 from proxy.access.records import Registry
-from proxy.admin.context import NeedsAdminKey, TooManyTries
 from proxy.config import Config
-from proxy.errors import ForeignOrigin, HostNotAllowed
+from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
 from proxy.lru import ByteBoundedCache
 
 COOKIE = "compaction-admin"
@@ -42,6 +41,14 @@ HOW = (
     "the admin key opens these pages: what `admin.key` of the configuration names, or else what stands in `admin.key` "
     "in the directory of the proxy's state"
 )
+
+
+class NeedsAdminKey(ProxyError):
+    status, code = 401, "admin_key_needed"
+
+
+class TooManyTries(ProxyError):
+    status, code = 429, "too_many_tries"
 
 
 @dataclass(frozen=True, slots=True)

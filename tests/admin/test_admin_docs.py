@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.admin import context
+from proxy.admin import context, guard
 from proxy.admin.app import ROUTES
 from proxy.errors import ProxyError
 from tests import ROOT
@@ -18,7 +18,11 @@ def test_the_documents_have_a_row_for_each(route):
 
 
 def refusals():
-    kinds = [kind for kind in vars(context).values() if isinstance(kind, type) and issubclass(kind, ProxyError)]
+    kinds = [
+        kind
+        for kind in {**vars(context), **vars(guard)}.values()
+        if isinstance(kind, type) and issubclass(kind, ProxyError)
+    ]
     return [kind for kind in kinds if kind is not ProxyError]
 
 
