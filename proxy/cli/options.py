@@ -1,4 +1,4 @@
-"""What commands share: options, the configuration they read, and text output."""
+"""Shared parts of commands: options, the configuration they read, and text output."""
 
 import argparse
 import os
