@@ -1,6 +1,6 @@
 """What every test may ask for: a scripted upstream, and the real proxy in front of it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.process_template import close_template
 from tests.support.running_proxy import Proxy, serving
 from tests.support.scripted_upstream import Upstream
 
@@ -36,6 +37,13 @@ def serve(proxy_files: Path) -> Serve:
         return serving(upstream, *arguments, place=place, **more)
 
     return start
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _process_template() -> Iterator[None]:
+    """What proxies were forked from ends with the tests."""
+    yield
+    close_template()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Houses:
 async def replicas(serve, redis, up, number=REPLICAS, **config):
     told = {**(config or settings()), "state": {"url": redis.url}}
     async with AsyncExitStack() as houses:
-        proxies = [await houses.enter_async_context(serve(up.url, config=told)) for _ in range(number)]
+        proxies = [await houses.enter_async_context(serve(up.url, config=told, fresh=True)) for _ in range(number)]
         yield Houses(proxies, redis, up)
 
 
@@ -129,7 +129,7 @@ async def in_turn(houses, messages, key="sk-a"):
 
 async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of_one_process(serve, houses):
     """Each needs what another one noted: the upstream's count, how it counts, the block."""
-    async with serve(houses.up.url, config=settings()) as alone:
+    async with serve(houses.up.url, config=settings(), fresh=True) as alone:
         plain = await Agent(alone, houses.up, "sk-turn").works(WORK)
     steps = await in_turn(houses, WORK, "sk-turn")
     assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
@@ -148,7 +148,7 @@ async def grows(agents, up):
 
 async def test_what_one_replica_has_summarised_all_forward_as_one_process_does(serve, told):
     told.up.script = model()
-    async with serve(told.up.url, config=TELLING) as alone:
+    async with serve(told.up.url, config=TELLING, fresh=True) as alone:
         plain = await grows([Agent(alone, told.up, "sk-grows")], told.up)
     calls = len(summary_calls(told.up))
     told.up.forget()

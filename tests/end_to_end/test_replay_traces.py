@@ -185,7 +185,7 @@ def is_observation(content):
 
 async def one_worker(serve, recordings, every):
     """All of it through one worker, judged; and nothing failed on the way."""
-    async with Upstream(counted) as up, serve(None, config=settings(up)) as proxy:
+    async with Upstream(counted) as up, serve(None, config=settings(up), fresh=True) as proxy:
         replay, line = Replay(proxy, up, every=every), asyncio.Semaphore(AT_ONCE)
 
         async def play(recording):
@@ -210,7 +210,7 @@ async def two_workers(serve, recordings, sent, place):
     for half in (0, 1):
         async with (
             Upstream(counted) as up,
-            serve(None, "--workers", "2", "--state", str(place), config=settings(up)) as proxy,
+            serve(None, "--workers", "2", "--state", str(place), config=settings(up), fresh=True) as proxy,
         ):
             replay = Replay(proxy, up, place, noticed=noticed)
             for each in recordings:

@@ -19,19 +19,21 @@ from typing import Any
 
 import yaml
 
-from tests.support import http_client
+from tests.support import http_client, process_template
+from tests.support.process_template import ForkedProcess
 
 READY = http_client.request_bytes("GET", "/health/ready", ((b"host", b"localhost"), (b"connection", b"close")), b"")
 # Generous: how fast it starts is measured by a benchmark, and a busy machine must fail no test.
 PATIENCE = 60.0
 # An upstream whose window is known is not asked for it: it hears from clients only.
 QUIET = {"window": 1_000_000}
+AS_INSTALLED = ("-m", "proxy")
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
     origin: str
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | ForkedProcess
     place: Path
 
     @property
@@ -67,24 +69,31 @@ async def serving(
     environment: Mapping[str, str] | None = None,
     standard_output: Path | None = None,
     prefix: Sequence[str] = (),
-    program: Sequence[str] = ("-m", "proxy"),
+    program: Sequence[str] = AS_INSTALLED,
+    fresh: bool = False,
 ) -> AsyncIterator[Proxy]:
     """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0.
 
     `standard_output` replaces the file that `output` reads. `prefix` stands before the command line. `program` is what
-    Python runs: a test may plant a fault there.
+    Python runs: a test may plant a fault there. Unless `fresh`, the process is forked from one that has imported the
+    proxy already.
     """
     if config is not None:
         arguments += ("--config", _written(config, place))
     port = free_port()
-    command = [*prefix, sys.executable, *program, "serve", "--port", str(port), "--state", str(place / "state")]
+    command = ["serve", "--port", str(port), "--state", str(place / "state")]
     if upstream is not None:
         command += ["--upstream", upstream]
+    command += arguments
+    own = dict(environment or {})
+    is_special = bool(prefix) or program != AS_INSTALLED or any(name.startswith("PYTHON") for name in own)
     (place / "stdout").touch()
     with (standard_output or place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *command, *arguments, cwd=place, env=dict(environment or {}), stdout=stdout, stderr=stderr
-        )
+        if fresh or is_special or not process_template.IS_SUPPORTED:
+            command = [*prefix, sys.executable, *program, *command]
+            process = await asyncio.create_subprocess_exec(*command, cwd=place, env=own, stdout=stdout, stderr=stderr)
+        else:
+            process = process_template.template().start(command, place, own, stdout, stderr)
     proxy = Proxy(f"http://127.0.0.1:{port}", process, place)
     try:
         await _ready(proxy)
@@ -120,7 +129,7 @@ async def _is_ready(proxy: Proxy) -> bool:
         return False
 
 
-async def _stopped(process: asyncio.subprocess.Process) -> int:
+async def _stopped(process: asyncio.subprocess.Process | ForkedProcess) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
     try:

@@ -46,7 +46,7 @@ async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
     fresh.script = COUNTED
     forwarded, requests = [], [*turns(WORK)]
     for part in (requests[:9], requests[9:]):
-        async with serve(fresh.url, "--state", str(tmp_path), config=settings()) as proxy:
+        async with serve(fresh.url, "--state", str(tmp_path), config=settings(), fresh=True) as proxy:
             forwarded += [(await Agent(proxy, fresh, "sk-a").sends(messages)).forwarded for messages in part]
     assert forwarded == plain
 
@@ -60,7 +60,8 @@ async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain)
 @pytest.mark.slow
 async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, fresh, plain, tmp_path):
     fresh.script, shared = COUNTED, ("--state", str(tmp_path))
-    async with serve(fresh.url, *shared, config=settings()) as one, serve(fresh.url, *shared, config=settings()) as two:
+    how = {"config": settings(), "fresh": True}
+    async with serve(fresh.url, *shared, **how) as one, serve(fresh.url, *shared, **how) as two:
         assert await alternating(fresh, [one, two], tmp_path) == plain
 
 
