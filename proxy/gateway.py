@@ -1,4 +1,8 @@
-"""The record of one request: times, sizes, outcome. It becomes one event, which log, metrics and pages read."""
+"""The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
+
+The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
+API. What lies between the two is decided here, by calls in a row.
+"""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
@@ -11,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
-from proxy.compaction.compactor import Compactor, OutgoingRequest
+from proxy.compaction.compactor import Compactor, OutgoingRequest, Session
 from proxy.compaction.context import PolicySelector
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.config import Config, Listen, Occasion, Upstream
@@ -84,10 +88,6 @@ class RequestRecord:
 
 
 # --- gateway ----------------------------------------------------------------------------------------------------------
-# The path of a request: admit, read, route, prepare, send, deliver (`Gateway.serve`). The one place that fails open.
-#
-# The server owns the client's socket and lends it as an `IncomingRequest`; `upstream` owns the connections to a model's
-# API. What lies between the two is decided here, by calls in a row.
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -225,6 +225,7 @@ class Gateway:
             or not _serves_all_alike(config.upstreams[0])
             or any(attachment.model != "*" for attachment in config.attachments)
         )
+        self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
         self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
         shared = ExitStack()
         for client in self.clients.values():
@@ -279,7 +280,7 @@ class Gateway:
     def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
         model = http.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
-        settings = self.config.upstream_for(model, call.caller.team)
+        settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
         if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
@@ -333,11 +334,11 @@ class Gateway:
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
         if outgoing.session is not None:
-            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
+            outgoing, reply = await self._retry_refused(outgoing, outgoing.session, reply, calls, record)
         _note(outgoing.decision, record)
         headers, watch = render_decision(outgoing.decision), _watch_for(outgoing.call, reply)
-        if not reply.is_good:
-            await self._fail_open(self._compactor.on_rejected(outgoing, reply.status), None, record)
+        if not reply.is_good and outgoing.session is not None:
+            await self._fail_open(outgoing.session.reject(reply.status), None, record)
         if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
             return RelayedAnswer(reply, headers, watch)
         is_turn = outgoing.decision.plan is not None  # of a history below every threshold there is nothing to note
@@ -350,7 +351,7 @@ class Gateway:
         )
 
     async def _retry_refused(
-        self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
+        self, first: OutgoingRequest, session: Session, refused: Reply, calls: UpstreamCalls, record: RequestRecord
     ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
         refusal = await _read_refusal(refused)
@@ -358,7 +359,7 @@ class Gateway:
             return first, refused
         again, reply = None, None
         with suppress(ProxyError):
-            again = await self._fail_open(self._compactor.recover(first, refusal), None, record)
+            again = await self._fail_open(session.recover(first, refusal), None, record)
             reply = await _send_again(calls, again.call) if again is not None else None
         helped = reply is not None
         upstream = calls.route.client.settings.name
@@ -367,8 +368,7 @@ class Gateway:
         elif helped:
             self._emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
         if again is None or reply is None:
-            if first.session is not None:
-                first.session.withdraw()
+            session.withdraw()
             return first, refused
         record.headers_at = perf_counter()
         refused.close()  # its connection is of no more use, and the answer may take minutes
@@ -391,13 +391,12 @@ class Gateway:
         """
         if outgoing.session is None:
             return
-        work = partial(self._note_turn, outgoing, record, tap)
+        work = partial(self._note_turn, outgoing.session, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
-        after = self._compactor.on_completed if tap.is_whole else self._compactor.on_aborted
-        await self._fail_open(after(outgoing, tap.tail), None, record)
+    async def _note_turn(self, session: Session, record: RequestRecord, tap: ResponseTap) -> None:
+        await self._fail_open((session.complete if tap.is_whole else session.abort)(tap.tail), None, record)
 
 
 async def _read_refusal(reply: Reply) -> Refusal | None:
@@ -458,8 +457,9 @@ def _note(decision: Decision | None, record: RequestRecord) -> None:
         return
     record.compaction = decision.outcome
     record.reason = decision.reason or None
-    record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
-    record.tokens_would_be = decision.tokens_would_be
+    if decision.plan is not None:
+        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
+        record.tokens_would_be = decision.tokens_would_be
 
 
 def _is_chat(method: str, path: str) -> bool:

@@ -64,10 +64,6 @@ _VISITOR = web.RequestKey("visitor", Visitor)
 _NAMES = web.RequestKey("names", dict[str, str])
 
 
-def is_admin(path: str) -> bool:
-    return path == "/admin" or path.startswith("/admin/")
-
-
 class Admin:
     """The admin API and pages of one worker."""
 

@@ -152,6 +152,7 @@ WARNED_MAX_BYTES = 2 * 1024 * 1024
 RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 MODEL_MAX_CHARS = 128
+INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,24 @@ class Session:
         self._tokenizer = self._profile.tokenizer
         self._body: bytes = request.source
         self._work = estimate_work(request.source)
-        self.exchange = Exchange(self._context(options))
+        self._options = options
+        self._exchange: Exchange | None = None
+
+    @property
+    def exchange(self) -> Exchange:
+        """Made when it is needed: a small request that the upstream accepts is decided without one."""
+        if self._exchange is None:
+            self._exchange = Exchange(self._context(self._options))
+        return self._exchange
+
+    @property
+    def is_identified(self) -> bool:
+        """True where something was decided about the conversation, and is to be remembered."""
+        return self._exchange is not None and self._exchange.identity is not None
+
+    def force(self, focus: str) -> None:
+        """The client has asked to compact now."""
+        self._options = self._options.with_force(focus)
 
     def _context(self, options: RequestOptions) -> Context:
         services, policy, profile = self._services, self.policy.policy, self._profile
@@ -344,6 +362,15 @@ class Session:
         self._announce(decision)
         return await self._render(outgoing, decision)
 
+    def is_small(self) -> bool:
+        """True where nothing is to be decided: titles, probes, the first words of a conversation."""
+        is_plain = self._options.mode == "auto" and self.policy.rules.new_blocks and not self._call.caller.halted
+        return (
+            is_plain
+            and self.policy.leaves_alone(self._request, self._profile.window)
+            and self._services.learned.find_hint(self._scope) is None
+        )
+
     async def compact(self, *, store: bool) -> Decision:
         decision = await self.run(self.exchange.compact(store=store))
         self._announce(decision)
@@ -374,6 +401,26 @@ class Session:
     def withdraw(self) -> None:
         """The second try was refused, too."""
         self.exchange.withdraw()
+
+    async def reject(self, status: int) -> None:
+        """The upstream calls the request invalid: a new summary may be the cause."""
+        if self.is_identified and status in INVALID_STATUSES:
+            await self.run(self.exchange.reject())
+
+    async def accept(self) -> None:
+        """Remember what the upstream has accepted."""
+        self._services.accepted.add(self._call)
+        if self.is_identified:
+            await self.run(self.exchange.accept())
+
+    async def complete(self, tail: answers.Tail) -> None:
+        """The answer is through: what it says is for the next request of the conversation."""
+        answer = AnswerReport(answers.read(tail.usage()), answers.says_truncated(tail.end))
+        await self.run(self.exchange.complete(answer, time.time()))
+
+    async def abort(self, tail: answers.Tail) -> None:
+        """The answer did not come to its end."""
+        await self.run(self.exchange.abort(answers.read(tail.usage()), time.time()))
 
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
         """The request with what was decided in place of its history."""
@@ -591,7 +638,6 @@ def _advance(steps: Steps[Any], result: object) -> Action | _Finished:
 # raises what it raises: the gateway is the one place that fails open.
 
 NOTHING_REDACTED = Redaction()
-INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 class Compactor:
@@ -633,6 +679,9 @@ class Compactor:
         request = await run_apart(estimate_work(body), partial(chat.parse, body))
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
+        session = Session(self._services, call, request, options=options, policy=policy, client=client)
+        if session.is_small():
+            return replace(outgoing, session=session)  # the client's own bytes
         may_act = policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         if may_act and policy.policy.compact_command:
             if (focus := agents.find_command(request, policy.rules.observations)) is not None:
@@ -640,9 +689,8 @@ class Compactor:
                     replace(outgoing, options=options.with_force(focus)), request, policy, client
                 )
             if (focus := agents.find_compact_call(request)) is not None:
-                options = options.with_force(focus)
-        session = Session(self._services, call, request, options=options, policy=policy, client=client)
-        return await session.prepare(replace(outgoing, options=options, session=session))
+                session.force(focus)
+        return await session.prepare(replace(outgoing, session=session))
 
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
@@ -656,43 +704,21 @@ class Compactor:
 
     # After the upstream has answered
 
-    async def recover(self, outgoing: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
-        """The request to send once more after this refusal; None where nothing would help."""
-        return None if outgoing.session is None else await outgoing.session.recover(outgoing, refusal)
-
     async def on_accepted(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         """Remember what the upstream has accepted. Where the history is kept, the answer that begins is recorded."""
         kept: SubmittedHistory | None = None
         if outgoing.session is not None:
-            self._services.accepted.add(outgoing.call)
-            await outgoing.session.run(outgoing.session.exchange.accept())
+            await outgoing.session.accept()
             kept = outgoing.session.kept
-        return self._services.keeper.record_answer(kept or await self._keep_unchanged(outgoing), answer)
-
-    async def on_rejected(self, outgoing: OutgoingRequest, status: int) -> None:
-        if outgoing.session is not None and status in INVALID_STATUSES:
-            await outgoing.session.run(outgoing.session.exchange.reject())
-
-    async def on_completed(self, outgoing: OutgoingRequest, tail: answers.Tail) -> None:
-        """The answer is through: what it says is for the next request of the conversation."""
-        if outgoing.session is not None:
-            session, answer = (
-                outgoing.session,
-                AnswerReport(answers.read(tail.usage()), answers.says_truncated(tail.end)),
-            )
-            await session.run(session.exchange.complete(answer, time.time()))
-
-    async def on_aborted(self, outgoing: OutgoingRequest, tail: answers.Tail) -> None:
-        if outgoing.session is not None:
-            session = outgoing.session
-            await session.run(session.exchange.abort(answers.read(tail.usage()), time.time()))
+        kept = kept or await self._keep_unchanged(outgoing)
+        return None if kept is None else self._services.keeper.record_answer(kept, answer)
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away, where every original is kept."""
         body = outgoing.call.body
         if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
             return None
-        if outgoing.session is not None and outgoing.session.exchange.identity is not None:
+        if outgoing.session is not None and outgoing.session.is_identified:
             return outgoing.session.keep_unchanged()
         secret = await self._services.secret.get()
         tenant, name = tenant_of(outgoing.call, secret), outgoing.options.conversation

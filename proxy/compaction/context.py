@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.attachments import ALL_PERCENT
+from proxy.core.conversation import LOOK_UP_MIN_TOKENS, smallest_bytes
 from proxy.core.messages import Request, beginning
 from proxy.core.rules import Rules
 from proxy.core.window import Calibration, Prices, Window, relative_prices
@@ -100,6 +101,8 @@ def _encode_text(text: str) -> bytes:
 # A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
 # out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
 
+ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
+"""With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
 CACHED_SELECTIONS_MAX = 1_000
 CACHED_CHARS_MAX = 256
 """Model and tag are the client's own words: long ones are not remembered."""
@@ -114,11 +117,23 @@ class CompiledPolicy:
     rules: Rules
     summary_client: Client | None = None
     """The upstream that makes the summaries, where it is not the one of the request."""
+    acts_from_bytes: int = 0
+    """A shorter body needs no decision."""
 
     @classmethod
     def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NO_CLIENTS) -> "CompiledPolicy":
         rules = replace(policy.rules(name), version=policy.version)
-        return cls(policy, rules, clients.get(policy.summary.upstream))
+        return cls(policy, rules, clients.get(policy.summary.upstream), smallest_bytes(rules))
+
+    def leaves_alone(self, request: Request, window: Window) -> bool:
+        """True for a request so small that nothing is looked up for it and nothing can become of it.
+
+        Not in a small window, nor where the request asks for compaction by whatever word.
+        """
+        if len(request.source) >= self.acts_from_bytes or b"compact" in request.source.lower():
+            return False
+        limit = window.input or window.total
+        return limit is None or limit - (request.max_output or 0) >= ROOMY_WINDOW_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,9 @@ class Keeper:
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, kept: SubmittedHistory | None, answer: Headers) -> Recording | None:
+    def record_answer(self, kept: SubmittedHistory, answer: Headers) -> Recording | None:
         """A recording of the answer that now begins."""
-        if self.originals is None or kept is None:
+        if self.originals is None:
             return None
         kind, encoding = find(answer, "content-type") or "", find(answer, "content-encoding") or ""
         return self.originals.record(kept, Assembly(kind, encoding))

@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -213,7 +214,7 @@ class Upstream(ConfigModel):
     client_cert: IdentityFile = None
     """Path of a client certificate (PEM, with its key) to present, for upstreams that ask for one."""
 
-    @property
+    @cached_property
     def holds_secret(self) -> bool:
         """True where every request carries a credential of the configuration, independent of the client."""
         return self.key is not None or any(isinstance(value, Secret) for value in self.headers.values())

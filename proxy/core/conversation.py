@@ -828,6 +828,13 @@ class Exchange:
         return lambda piece: calibration.calibrate(count(piece))
 
 
+def smallest_bytes(rules: Rules) -> int:
+    """The size of the smallest request body about which anything is to be decided, in a window with some room."""
+    least = [LOOK_UP_MIN_TOKENS, rules.clear_at_least]
+    least += [tokens for tokens in (rules.trigger_tokens, rules.always and rules.always_at_least) if tokens]
+    return BYTES_PER_TOKEN * min(least)
+
+
 def forwarded_pieces(found: Ready) -> list[bytes]:
     """The pieces of a forwarded history that are counted: its messages and its tools."""
     return [message.raw for message in found.view] + [found.tools or b""]

@@ -90,7 +90,7 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
 # Identifiers that an agent may need again: URLs, commits, tickets, orders.
 #
 # They are looked for in what was said and called, and in short results: a short result is an answer, a long one is
-# material, and its names are kept elsewhere (`outline.py`).
+# material, and its names are kept elsewhere (`placeholder.py`).
 
 _RESULT_CHARACTERS = 400
 """A result up to this many characters is an answer."""

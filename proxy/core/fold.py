@@ -1,10 +1,7 @@
-"""Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
+"""Take stretches out of a history and leave notes in their place: what every way of folding has in common.
 
-Strict chat templates want user and assistant to alternate, and the assistant to speak after a tool; they pass over
-instructions in the midst, which count as no turn. A note that stands where messages were left out must not break that:
-where one message would, a short one of the other role stands before or after it. What the note tells is never in the
-assistant's voice: it may quote a tool's output, and a model takes for its own thought what it finds in its own voice.
-It does not speak for the user either: it says what it is.
+The user's own words are a few per cent of any history, and the part that must not be lost. So they stay as they were
+sent, up to a budget; each stretch between them goes. What is told in its place is up to the step that folds.
 """
 
 import json
@@ -18,6 +15,13 @@ from proxy.core.messages import HEAD, NOTE, RESULTS, Message, literal
 from proxy.core.pipeline import Draft
 
 # --- notes ------------------------------------------------------------------------------------------------------------
+# Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
+#
+# Strict chat templates want user and assistant to alternate, and the assistant to speak after a tool; they pass over
+# instructions in the midst, which count as no turn. A note that stands where messages were left out must not break
+# that: where one message would, a short one of the other role stands before or after it. What it tells is never in the
+# assistant's voice: it may quote a tool's output, and a model takes for its own thought what it finds in its own voice.
+# It does not speak for the user either: it says what it is.
 
 OPENING = "[Background, not an instruction: earlier messages of this conversation were folded to save space."
 CLOSING = "End of background. What is listed as done is done; the newest message of the user counts.]"
@@ -92,10 +96,6 @@ def note(role: str, text: str, start: int, stop: int) -> Message:
 
 
 # --- fold -------------------------------------------------------------------------------------------------------------
-# Take stretches out of a history and leave notes in their place: what every way of folding has in common.
-#
-# The user's own words are a few per cent of any history, and the part that must not be lost. So they stay as they were
-# sent, up to a budget; each stretch between them goes. What is told in its place is up to the step that folds.
 
 HEADING = "Summary of the conversation so far, written by a model:"
 TOLD_BELOW = "What was done here is told in the summary further down."

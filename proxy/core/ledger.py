@@ -1,7 +1,12 @@
-"""The book of a ledger: deeds are entered once each, and rendered within a budget.
+"""The ledger: a list of what was done in a stretch of history, made without a model.
 
-The newest stay. Sections share the room fairly: one that needs less than its share leaves the rest to the others.
-What was left out is counted in the heading.
+What the user said, the state of the plan, what still runs, files changed and read with their lines, commands with how
+they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
+own messages, never from an earlier ledger, so it does not decay however often a history is compacted.
+
+Which call does what is declared in `tools.py`. Here, `calls` and `prose` find the deeds of agents that call tools and
+of those that speak in text, `shell` and `plans` look into command lines and todo lists, and the `book` puts them in
+order.
 """
 
 import re
@@ -28,6 +33,10 @@ from proxy.core.grouping import callers
 from proxy.core.messages import Message
 
 # --- book -------------------------------------------------------------------------------------------------------------
+# The book of a ledger: deeds are entered once each, and rendered within a budget.
+#
+# The newest stay. Sections share the room fairly: one that needs less than its share leaves the rest to the others.
+# What was left out is counted in the heading.
 
 _SPANS_MAX = 6
 Clean = Callable[[str], str]
@@ -141,15 +150,6 @@ def _size(text: str) -> int:
 
 
 # --- ledger -----------------------------------------------------------------------------------------------------------
-# The ledger: a list of what was done in a stretch of history, made without a model.
-#
-# What the user said, the state of the plan, what still runs, files changed and read with their lines, commands with how
-# they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
-# own messages, never from an earlier ledger, so it does not decay however often a history is compacted.
-#
-# Which call does what is declared in `tools.py`. Here, `calls` and `prose` find the deeds of agents that call tools and
-# of those that speak in text, `shell` and `plans` look into command lines and todo lists, and the `book` puts them in
-# order.
 
 
 _TEXT_CHARACTERS = 4_000

@@ -1,10 +1,8 @@
-"""The digest of a head: what a model-written summary is bound to.
+"""Memory of a conversation between two requests: the values, their keys, and the bytes that a store keeps.
 
-A model that writes a summary has read the head (the leading system and developer messages) and may repeat any of it.
-So a summary serves only requests with the same head, even where all messages after it are equal. Agents write some
-things into their heads that change while a conversation goes on: the date and the time, counters of tokens and steps,
-a checksum in a billing line, the state of a repository when a session is resumed. These are left out, or each turn
-would lose its summary. Everything else counts, numbers and ids too: they may be all that tells two customers apart.
+Keys begin with the tenant. Everything here may be lost: a value that is missing or unreadable means "unknown", never
+an error, and is written again by the next request. Nothing is known beside it: what one worker knew alone, another
+would not, and the two would forward different bytes.
 """
 
 import json
@@ -21,6 +19,13 @@ from proxy.core.rules import Anchor
 from proxy.core.window import UNCALIBRATED, Calibration, Window, window_from_bytes
 
 # --- head -------------------------------------------------------------------------------------------------------------
+# The digest of a head: what a model-written summary is bound to.
+#
+# A model that writes a summary has read the head (the leading system and developer messages) and may repeat any of it.
+# So a summary serves only requests with the same head, even where all messages after it are equal. Agents write some
+# things into their heads that change while a conversation goes on: the date and the time, counters of tokens and steps,
+# a checksum in a billing line, the state of a repository when a session is resumed. These are left out, or each turn
+# would lose its summary. Everything else counts, numbers and ids too: they may be all that tells two customers apart.
 
 DIGEST_BYTES = 8
 _SPACE = r"(?:[ \t]{1,3})"
@@ -125,11 +130,6 @@ def _text(message: Message) -> str:
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
-# Memory of a conversation between two requests: the values, their keys, and the bytes that a store keeps.
-#
-# Keys begin with the tenant. Everything here may be lost: a value that is missing or unreadable means "unknown", never
-# an error, and is written again by the next request. Nothing is known beside it: what one worker knew alone, another
-# would not, and the two would forward different bytes.
 
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS

@@ -230,7 +230,7 @@ def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
 #
 # - The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
 #   can ever match.
-# - The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`head.py`).
+# - The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`memory.py`).
 # - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
 # - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
 # - It begins with a version, which must change with the canonical form below.

@@ -1,8 +1,13 @@
-"""The question that asks a model for a summary of the old part of a history, and ways to make it fit.
+"""Planning: `decide()` says what to forward for one request, and whether a new block is made.
 
-The best way is to ask the conversation itself: model, tools and messages as they were last forwarded, which the
-upstream has cached, and one more instruction. Where that does not fit, or was not answered, the old part is retold in
-one message, then with long results clipped, then with the oldest groups left out. No two tries have the same body.
+1. The state already shows what stands: the block in place of the messages it covers, the always-steps over the tail.
+2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
+   cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
+3. The when-full steps then shorten what is old. Near the window, what clearing cannot reach is folded. A block that
+   would not free enough, or not pay for itself, is not made, and the view stays as it is.
+
+All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
+twice changes nothing. Read `state` first, then `ladder`.
 """
 
 import json
@@ -23,6 +28,11 @@ from proxy.core.state import DEEPEST, WINDOW_REASONS, ConversationState, Rung, c
 from proxy.core.summaries import NOTED, Said, Summaries, Verdict, judge_answer, standing
 
 # --- question ---------------------------------------------------------------------------------------------------------
+# The question that asks a model for a summary of the old part of a history, and ways to make it fit.
+#
+# The best way is to ask the conversation itself: model, tools and messages as they were last forwarded, which the
+# upstream has cached, and one more instruction. Where that does not fit, or was not answered, the old part is retold in
+# one message, then with long results clipped, then with the oldest groups left out. No two tries have the same body.
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
@@ -168,16 +178,6 @@ def _user(text: str) -> Message:
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
-# Planning: `decide()` says what to forward for one request, and whether a new block is made.
-#
-# 1. The state already shows what stands: the block in place of the messages it covers, the always-steps over the tail.
-# 2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
-#    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
-# 3. The when-full steps then shorten what is old. Near the window, what clearing cannot reach is folded. A block that
-#    would not free enough, or not pay for itself, is not made, and the view stays as it is.
-#
-# All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
-# twice changes nothing. Read `state` first, then `ladder`.
 
 # How far over its limit a view may grow until a summary is there, where the window is not known.
 SUMMARY_OVERSHOOT_RATIO = 1.1

@@ -13,7 +13,6 @@ from aiohttp import HttpVersion11, StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy import errors, events
-from proxy.admin.app import is_admin
 from proxy.config import Listen
 from proxy.errors import (
     BadRequest,
@@ -422,7 +421,7 @@ class App:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
-        if is_admin(path):
+        if path == "/admin" or path.startswith("/admin/"):
             return await self._admin(request)
         own = self._pages.get(path)
         return await (self._answer_api(request) if own is None else self._show_page(own, request))

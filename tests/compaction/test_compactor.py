@@ -89,7 +89,8 @@ class House:
     async def sends(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
         await self.compactor.on_accepted(prepared, ANSWER)
-        await self.compactor.on_completed(prepared, tail_of(usage))
+        if prepared.session is not None:
+            await prepared.session.complete(tail_of(usage))
         return prepared
 
     async def leave(self):
