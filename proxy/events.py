@@ -42,6 +42,14 @@ class UpstreamRetried(msgspec.Struct, frozen=True):
     attempt: int
 
 
+class WindowUnknown(msgspec.Struct, frozen=True):
+    """A model of unknown window, under a policy that compacts by the window. Once for each model and worker."""
+
+    upstream: str
+    model: str
+    policy: str
+
+
 class PathNotCompacted(msgspec.Struct, frozen=True):
     """First use of an API path that is relayed but not compacted. Once for each path."""
 
@@ -211,6 +219,7 @@ class LoopLagged(msgspec.Struct, frozen=True):
 Event = (
     RequestFinished
     | UpstreamRetried
+    | WindowUnknown
     | PathNotCompacted
     | InternalFault
     | TurnEnded

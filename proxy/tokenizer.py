@@ -102,8 +102,18 @@ class Tokenizer:
     def _count(self, message: bytes) -> int:
         weight = weigh(message, self._vision)
         if self._encoding is None:
-            return max(0, len(message) - weight.unread) // 4 + weight.media
+            return round((count_characters(message) + SEPARATOR_CHARACTERS - weight.unread) / 4) + weight.media
         return sum(_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media
+
+
+_ESCAPED = re.compile(rb"\\u[0-9a-fA-F]{4}")
+_ESCAPE_CHARACTERS = 6
+SEPARATOR_CHARACTERS = 2
+
+
+def count_characters(raw: bytes) -> int:
+    """Characters of JSON, the same whether the client writes them as they are or escapes them."""
+    return len(raw.decode("utf-8", "replace")) - (_ESCAPE_CHARACTERS - 1) * len(_ESCAPED.findall(raw))
 
 
 class CountCache:

@@ -166,9 +166,12 @@ def test_f20_a_two_megabyte_picture_never_counts_as_text(tokenizers):
     assert tokenizers.of("gpt-5", "chars").count(message) < 2_000
 
 
-def test_the_estimator_chars_is_a_quarter_of_the_json(tokenizers):
-    message = user("x" * 4_000)
-    assert tokenizers.of("gpt-5", "chars").count(message) == len(message) // 4
+@pytest.mark.parametrize("text", ["x" * 4_000, "文" * 4_000])
+def test_the_estimator_chars_is_a_quarter_of_the_characters_of_the_json(tokenizers, text):
+    count = tokenizers.of("gpt-5", "chars").count
+    plain = json.dumps({"role": "user", "content": text}, ensure_ascii=False)
+    assert count(plain.encode()) == round((len(plain) + len(", ")) / 4)
+    assert count(json.dumps({"role": "user", "content": text}).encode()) == count(plain.encode())
 
 
 # --- what the upstream reports ---

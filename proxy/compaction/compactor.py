@@ -30,6 +30,7 @@ from proxy.compaction.originals import Keeper, read_history
 from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, UsageRefusals, fetch_whole_answer
 from proxy.core import agents
 from proxy.core.conversation import (
+    WINDOW_UNKNOWN,
     Action,
     AnswerReport,
     AwaitSummary,
@@ -149,6 +150,7 @@ CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
 BLOCK_BYTES_PER_STORED_BYTE = 4
 """A block in memory is about four times as large as in the store: stored, as bytes of messages, and parsed."""
 WARNED_MAX_BYTES = 2 * 1024 * 1024
+UNKNOWN_WINDOW_REQUESTS = 2
 RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 MODEL_MAX_CHARS = 128
@@ -194,16 +196,17 @@ class StoreSecret:
         return self._value
 
 
-class SilentCutWarnings:
-    """Conversations whose prompts an upstream cuts silently, as far as a warning was given for them."""
+class Occasions:
+    """Occasions for a warning, and how often each came: a warning is given at one of them only."""
 
     def __init__(self) -> None:
-        self._warned = ByteBoundedCache[str, bool](WARNED_MAX_BYTES)
+        self._seen = ByteBoundedCache[str, int](WARNED_MAX_BYTES)
 
-    def is_first(self, conversation: str) -> bool:
-        is_first = not self._warned.get(conversation)
-        self._warned[conversation] = True
-        return is_first
+    def count(self, occasion: str) -> int:
+        """How often this has come, this time included."""
+        number = (self._seen.get(occasion) or 0) + 1
+        self._seen[occasion] = number
+        return number
 
 
 class BlockCache:
@@ -249,7 +252,7 @@ class Services:
     tokenizers: Tokenizers
     blocks: BlockCache
     profiles: ModelProfiles
-    warnings: SilentCutWarnings = field(default_factory=SilentCutWarnings)
+    occasions: Occasions = field(default_factory=Occasions)
     usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 
     @classmethod
@@ -359,6 +362,8 @@ class Session:
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         decision = await self.run(self.exchange.prepare())
+        if decision.reason == WINDOW_UNKNOWN:
+            self._warn_of_unknown_window()
         self._announce(decision)
         return await self._render(outgoing, decision)
 
@@ -370,6 +375,12 @@ class Session:
             and self.policy.leaves_alone(self._request, self._profile.window)
             and self._services.learned.find_hint(self._scope) is None
         )
+
+    def _warn_of_unknown_window(self) -> None:
+        """Warn at the second request: the first one has only started the probe that may find the window."""
+        upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
+        if self._services.occasions.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
+            self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     async def compact(self, *, store: bool) -> Decision:
         decision = await self.run(self.exchange.compact(store=store))
@@ -575,7 +586,7 @@ class Session:
         emit = self._services.emit
         if turn.silently_cut is not None:
             sent, read = turn.silently_cut
-            is_repeated = not self._services.warnings.is_first(decision.conversation)
+            is_repeated = self._services.occasions.count(decision.conversation) > 1
             emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
         if turn.breaker_opened:
             emit(events.BreakerOpened(decision.conversation, decision.policy))

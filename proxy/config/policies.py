@@ -171,8 +171,8 @@ class Policy(ConfigModel):
     mode: Literal["auto", "observe", "off"] = "auto"
     """`auto` compacts, `observe` only reports what it would do, `off` makes no new changes to a conversation."""
     estimator: Literal["tokens", "chars"] = "tokens"
-    """How text is counted: `tokens` by the model's tokenizer, `chars` as characters / 4, which is faster and less
-    exact."""
+    """How a history is measured: `tokens` by the model's tokenizer and what the upstream reports, `chars` as the
+    characters of its JSON / 4, whatever the upstream reports."""
     headers: bool = True
     """Let clients change the mode for a request by the header x-compaction."""
     compact_command: bool = True
@@ -204,16 +204,23 @@ class Policy(ConfigModel):
     horizon: float = Field(_R.horizon, ge=0)
     """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
     trigger: float = Field(_R.trigger, ge=0, le=1)
-    """Share of the context window, less the answer, above which the history is compacted whatever it costs; 0 is never.
-    """
+    """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs; 0 is
+    never."""
     trigger_tokens: int = Field(_R.trigger_tokens, ge=0)
     """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
     target: float = Field(_R.target, gt=0, lt=1)
     """Share of the trigger to bring the history down to. Lower it to compact harder and less often."""
     min_progress: float = Field(_R.min_progress, ge=0, lt=1)
     """Least share of the history that a compaction must free, unless only that makes the request fit."""
+    trigger_of: Literal["usable", "window"] = _R.trigger_of
+    """What `trigger` is a share of: the `usable` window (less the answer and a margin), or all of the `window`."""
+    headroom: float = Field(_R.headroom, ge=0, lt=1)
+    """Share of the window that must stay free below `trigger`: a history is compacted over `trigger` less this."""
     min_groups: int = Field(_R.min_groups, ge=0)
     """Leave conversations of fewer groups alone, unless they do not fit."""
+    min_turns: int = Field(_R.min_turns, ge=0)
+    """Leave conversations of up to this many turns alone, unless they do not fit. A turn is a user's message with
+    everything up to the next; 0 sets no bound."""
     keep: KeepConfig = KeepConfig()
     """The newest messages, which are never shortened."""
     always: StepList = _to_settings(_R.always)
@@ -244,6 +251,7 @@ class Policy(ConfigModel):
         values |= {steps: tuple(map(_build_step, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
         values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": grouping.Pins(**self.pins.model_dump())}
         values |= {"policy": name, "summary": self.summary.rules(), "new_blocks": self.mode != "off"}
+        values["trusts_usage"] = self.estimator == "tokens"
         return rules.Rules(**values)
 
 

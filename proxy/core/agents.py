@@ -15,8 +15,12 @@ from proxy.core.messages import Message, Request, ToolCall
 # --- tools ------------------------------------------------------------------------------------------------------------
 # Tools by name: globs that select them, the kinds of their calls, and the definitions that a request offers.
 
-EXEMPT = ("*skill*", "*todo*", "task", "ask*", "*memory*", "update_plan", "*plan_mode", "exitplanmode", "compact")
-"""Skills carry instructions, todos and plans carry state, questions carry a person's answer."""
+STATEFUL = (
+    *("*skill*", "*todo*", "task", "taskcreate", "taskupdate", "tasklist", "taskget", "task_tracker", "new_task"),
+    *("update_plan", "ask*", "*ask_user*", "request_user_input", "question"),
+)
+"""Tools of skills, tasks, todos and questions: instructions, state, and a person's answers."""
+EXEMPT = (*STATEFUL, "*memory*", "*plan_mode", "exitplanmode", "compact")
 
 PATHS = (
     *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
@@ -96,18 +100,24 @@ def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
 @lru_cache(maxsize=4_096)
 def _patterns_of(tool: str) -> tuple[Pattern, ...]:
     """The patterns that match this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
-    name = re.split(r"__|[./:]", tool)[-1]
+    name = name_without_server(tool)
     return tuple(pattern for pattern in PATTERNS if matches_any(name, tuple(pattern.tools.split())))
 
 
+def name_without_server(tool: str) -> str:
+    """The tool's own name: `read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
+    return re.split(r"__|[./:]", tool)[-1]
+
+
 def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
-    """True where one of the globs matches this tool."""
+    """True where one of the globs matches this tool, with or without the server that it comes from."""
     return _is_listed(tool[:_NAME_CHARACTERS], globs)
 
 
 @lru_cache(maxsize=4_096)
 def _is_listed(tool: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(tool.lower(), glob.lower()) for glob in globs)
+    names = {tool.lower(), name_without_server(tool).lower()}
+    return any(fnmatchcase(name, glob.lower()) for name in names for glob in globs)
 
 
 def without_pruned(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:

@@ -38,7 +38,7 @@ from proxy.core.memory import (
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
-from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
+from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState
 from proxy.core.summaries import Summary
@@ -64,8 +64,6 @@ BYTES_PER_TOKEN = 3
 SMALLEST_WINDOW_TOKENS = 2_048
 LOOK_UP_MIN_TOKENS = 1_024
 """Above, a history is looked up even below every threshold: a block may stand from before a reload."""
-COUNT_ERROR_RATIO = 2
-"""An upstream may count twice as many tokens as our tokenizer does."""
 LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""
 SILENT_CUT_MIN_TOKENS = 2_000
@@ -357,8 +355,8 @@ class Exchange:
 
     @property
     def count(self) -> Count:
-        """Tokens as this upstream counts them, as far as it has told."""
-        return self._count(self.memory.calibration)
+        """Tokens as the policy counts them: as this upstream does, as far as it has told, or by the estimate alone."""
+        return self._count(self._choose_calibration(self.memory.calibration))
 
     def is_near_limit(self, size: int) -> bool:
         """True where a history of this size is so near its limit that a summary may be needed soon."""
@@ -379,7 +377,7 @@ class Exchange:
             yield from self._recall(guess)
         if size is None and self.memory.block is None:
             self.identity = None  # nothing is remembered of a history that is left alone
-            self.decision = self._describe(None)
+            self.decision = self._describe(None, is_large=guess > SMALLEST_WINDOW_TOKENS)
             return self.decision
         yield from self._decide(self.context.wait_seconds)
         if self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
@@ -617,7 +615,8 @@ class Exchange:
             reported = yield RecountByProbe()
         cut = is_silently_cut(counted, answer)
         read = reported if is_plausible(counted, reported) and not self._is_observed else 0
-        useless, since = self._rate_block(read or found.after)
+        size = read if self.rules.trusts_usage else 0
+        useless, since = self._rate_block(size or found.after)
         calibration = memory.calibration.learn(counted, read)
         anchor = Anchor(identity.links[-1], read, found.view_id)
         last = LastRequest(anchor, now, identity.counter, calibration, useless, since)
@@ -629,7 +628,7 @@ class Exchange:
         turn = self._account(answer.usage, now)
         yield Report(replace(turn, silently_cut=(counted, reported) if cut else None, breaker_opened=breaker))
         if not self.observes:
-            yield from self._ask_ahead(last, read)
+            yield from self._ask_ahead(last, size)
 
     def abort(self, usage: Usage, now: float) -> Steps[None]:
         """Report a turn whose answer did not come to its end."""
@@ -647,9 +646,13 @@ class Exchange:
         candidate = None if found is None else read_candidate(found[1], keys)
         self.memory = replace(self.memory, block=self._plan.block or self.memory.block, candidate=candidate)
         facts = replace(
-            self._facts(can_summarize=can_summarize), anchor=last.anchor, useless_blocks=last.useless_blocks
+            self._facts(can_summarize=can_summarize),
+            anchor=last.anchor if self.rules.trusts_usage else None,
+            useless_blocks=last.useless_blocks,
         )
-        question = planning.plan_next_summary(self._state(facts, last.calibration, self.rules))
+        question = planning.plan_next_summary(
+            self._state(facts, self._choose_calibration(last.calibration), self.rules)
+        )
         if question is not None:
             yield StartSummary(question)
 
@@ -663,7 +666,7 @@ class Exchange:
         if last is not None:
             useless, since = last.useless_blocks, last.requests_since_block + 1
         facts = self._request_facts(self.window)
-        limits = rules.limits(facts.usable_tokens, facts.prices)
+        limits = rules.limits(facts)
         if not limits or size <= limits[0][0] * rules.target:
             useless = 0
         if found.action != "created" or found.reason not in WINDOW_REASONS or not limits:
@@ -714,7 +717,7 @@ class Exchange:
             return 0
         is_here = last is not None and last.anchor.link in links
         known = links.index(last.anchor.link) if last is not None and is_here else last_assistant(body) or 0
-        count = self._count(self.memory.calibration)
+        count = self.count
         return self._plan.before - sum(count(message.raw) for message in body[known:])
 
     # What the decisions are made from
@@ -744,7 +747,7 @@ class Exchange:
         is_summarized = block is not None and block.summary is not None
         return self.context.is_known or memory.last is not None or memory.block_bytes is not None or is_summarized
 
-    def _describe(self, found: Ready | None) -> Decision:
+    def _describe(self, found: Ready | None, *, is_large: bool = True) -> Decision:
         """The decision as the client is told of it."""
         rules = self.rules
         outcome: Outcome = "none"
@@ -753,7 +756,9 @@ class Exchange:
         if outcome == "none" and not rules.new_blocks:
             outcome = "off"
         if found is None:
-            return Decision(outcome, SWITCHED_OFF if self.context.is_halted else "")
+            is_blind = rules.new_blocks and rules.trigger > 0 and not self.window.is_known
+            reason = SWITCHED_OFF if self.context.is_halted else WINDOW_UNKNOWN if is_blind and is_large else ""
+            return Decision(outcome, reason)
         reason = found.reason
         if outcome == "off" and self.context.is_halted:
             reason = SWITCHED_OFF
@@ -782,9 +787,18 @@ class Exchange:
 
     def _request_facts(self, window: Window) -> Facts:
         """The facts that follow from the request alone."""
-        usable = window.usable_tokens(self.context.request.max_output)
-        force = self.context.mode == "force"
-        return Facts(usable_tokens=usable, prices=self.context.prices, force=force, focus=self.context.focus)
+        usable, rules = window.usable_tokens(self.context.request.max_output), self.rules
+        base = window.tokens if rules.trigger_of == "window" else usable
+        if usable is not None and not rules.trusts_usage:
+            # What fits is known in the upstream's tokens; the estimate is in others.
+            usable = int(usable / self.memory.calibration.ratio)
+        return Facts(
+            usable_tokens=usable,
+            trigger_base_tokens=base,
+            prices=self.context.prices,
+            force=self.context.mode == "force",
+            focus=self.context.focus,
+        )
 
     def _facts(self, *, can_summarize: bool) -> Facts:
         """The facts that `planning.decide` needs beside the history itself."""
@@ -805,7 +819,8 @@ class Exchange:
         )
         if last is None:
             return facts
-        anchor = last.anchor if last.counter == self.identified.counter else None
+        is_known = self.rules.trusts_usage and last.counter == self.identified.counter
+        anchor = last.anchor if is_known else None
         return replace(facts, anchor=anchor, idle_seconds=max(0.0, self.context.now - last.forwarded_at))
 
     def _state(
@@ -817,10 +832,14 @@ class Exchange:
             is_in_force = memory.block is not None and not memory.observed
             rules = replace(self.rules, new_blocks=False) if self.observes and is_in_force else self.rules
         blocks = () if memory.block is None else (memory.block,)
-        count = self._count(calibration or memory.calibration)
+        count = self._count(calibration or self._choose_calibration(memory.calibration))
         return ConversationState.of(
             self.context.request, self.identified.links, blocks, rules, count=count, facts=facts
         )
+
+    def _choose_calibration(self, learned: Calibration) -> Calibration:
+        """The calibration that the policy counts by: what was learned, or none."""
+        return learned if self.rules.trusts_usage else UNCALIBRATED
 
     def _count(self, calibration: Calibration) -> Count:
         """Tokens as this upstream counts them, as far as it has told."""

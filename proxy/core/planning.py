@@ -19,7 +19,7 @@ from typing import Literal
 from proxy.core import summaries, window
 from proxy.core.agents import is_aside
 from proxy.core.fold import GO_ON, is_of_summary
-from proxy.core.grouping import groups
+from proxy.core.grouping import groups, turns
 from proxy.core.messages import NOTE, Message
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count, StepReport
@@ -179,6 +179,8 @@ def _user(text: str) -> Message:
 
 # --- planning ---------------------------------------------------------------------------------------------------------
 
+COUNT_ERROR_RATIO = 2
+"""An upstream may count twice as many tokens as our tokenizer does."""
 # How far over its limit a view may grow until a summary is there, where the window is not known.
 SUMMARY_OVERSHOOT_RATIO = 1.1
 # A model is asked only about a prefix that was forwarded before, so a history must be looked at one request earlier:
@@ -233,9 +235,11 @@ def without_model(plan: Ready | NeedSummary) -> Ready:
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
     """True where a history of about this size is too small to act on: its bytes go out without a look-up."""
-    limits = rules.limits(facts.usable_tokens, facts.prices)
+    limits = rules.limits(facts)
     soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
-    least = [rules.clear_at_least, *(limit * soon for limit, _ in limits)]
+    # Only a history that is followed has a count by the upstream, and that may be far over ours.
+    error = COUNT_ERROR_RATIO if rules.trusts_usage else 1
+    least = [rules.clear_at_least, *(limit * soon / error for limit, _ in limits)]
     if rules.always and rules.always_at_least:
         least.append(rules.always_at_least)
     return not facts.force and size < min(least)
@@ -243,7 +247,7 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     """True where a view of about this size is so near its limit that a summary may be needed soon."""
-    limits = rules.limits(facts.usable_tokens, facts.prices)
+    limits = rules.limits(facts)
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
 
@@ -266,7 +270,7 @@ def plan_next_summary(state: ConversationState) -> Question | None:
         return None
     if not is_near_limit(size, rules, facts):
         return None
-    limit, reason = rules.limits(facts.usable_tokens, facts.prices)[0]
+    limit, reason = rules.limits(facts)[0]
     rung = clear_old(state, state.draft(rules.keep), reason)
     return find_question(state, size, limit) if size - rung.freed > limit * rules.target else None
 
@@ -282,8 +286,7 @@ def _plan_stride(state: ConversationState, size: int) -> Ready:
     cold = window.cold(facts.idle_seconds, facts.prices)
     least = rules.clear_cold_at_least if cold else rules.clear_at_least
     draft = state.draft(rules.keep)
-    few = len(groups(state.body)) < rules.min_groups
-    if few or sum(step.reach(draft) for step in rules.when_full) < least:
+    if _is_short(state) or sum(step.reach(draft) for step in rules.when_full) < least:
         return _keep_view(state, size)
     rung = clear_old(state, draft, "cold" if cold else "stride")
     if rung.freed < least or (not cold and _payback(state, rung) > rules.horizon):
@@ -319,7 +322,13 @@ def _find_objection(state: ConversationState, size: int, reason: str) -> str | N
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return "breaker-open"
-    return "floor" if len(groups(state.body)) < state.rules.min_groups else None
+    return "floor" if _is_short(state) else None
+
+
+def _is_short(state: ConversationState) -> bool:
+    """True where the conversation has too few groups or turns to be compacted by choice."""
+    rules, body = state.rules, state.body
+    return len(groups(body)) < rules.min_groups or (rules.min_turns > 0 and len(turns(body)) <= rules.min_turns)
 
 
 def _ask_model_first(state: ConversationState, rung: Rung, size: int, limit: int) -> Ready | NeedSummary:

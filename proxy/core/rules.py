@@ -6,6 +6,7 @@ in `Facts`. Figures are in tokens unless they say otherwise. The defaults did be
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from proxy.core.agents import ASIDES, OBSERVATIONS
 from proxy.core.grouping import Pins
@@ -55,6 +56,10 @@ class Rules:
     """The number of requests within which a rewrite must have paid for itself."""
     trigger: float = 0.8
     """Above this share of the usable window a block is made (0: never)."""
+    trigger_of: Literal["usable", "window"] = "usable"
+    """What the trigger is a share of: the window less the answer and a margin, or all of it."""
+    headroom: float = 0.0
+    """The share of it that must stay free below the trigger."""
     trigger_tokens: int = 0
     """The same as a number of tokens, whichever comes first (0: none)."""
     target: float = 0.5
@@ -63,6 +68,10 @@ class Rules:
     """A block that frees less than this share of the view is not made, unless the view would not fit without it."""
     min_groups: int = 4
     """Shorter conversations are left alone unless they do not fit."""
+    min_turns: int = 0
+    """Conversations of no more turns are left alone unless they do not fit."""
+    trusts_usage: bool = True
+    """Sizes are what the upstream has reported, as far as it has; off: the estimate alone."""
     repair: bool = False
     """In what a block covers, fill in missing results and leave out results without a call."""
     summary: Summaries = field(default_factory=Summaries)
@@ -82,11 +91,13 @@ class Rules:
         """The policy and its version, as written into blocks and transcripts."""
         return f"{self.policy}@{self.version}" if self.version else self.policy
 
-    def limits(self, usable: int | None, prices: Prices) -> list[tuple[int, str]]:
+    def limits(self, facts: "Facts") -> list[tuple[int, str]]:
         """The sizes over which a block is made, lowest first, each with the reason it gives."""
-        found = [(edge, "cliff") for edge in prices.cliffs]
-        if usable is not None and self.trigger > 0:
-            found.append((int(usable * self.trigger), "window"))
+        found = [(edge, "cliff") for edge in facts.prices.cliffs]
+        usable, whole = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
+        if usable is not None and whole is not None and self.trigger > 0:
+            # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
+            found.append((min(usable, int(whole * (self.trigger - self.headroom))), "window"))
         if self.trigger_tokens > 0:
             found.append((self.trigger_tokens, "window"))
         return sorted(found)
@@ -116,6 +127,8 @@ class Facts:
 
     usable_tokens: int | None = None
     """Window minus reserved output minus margin; None when the window is unknown."""
+    trigger_base_tokens: int | None = None
+    """What `Rules.trigger` is a share of, where that is not `usable_tokens`."""
     anchor: Anchor | None = None
     idle_seconds: float | None = None
     """Seconds since the conversation was last forwarded, if known."""

@@ -139,7 +139,7 @@ class ConversationState:
 
     def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
         """The lowest limit that a view of this size exceeds, with the reason it gives for a block; None for none."""
-        limits = self.rules.limits(self.facts.usable_tokens, self.facts.prices)
+        limits = self.rules.limits(self.facts)
         return limits[0] if limits and size > limits[0][0] else None
 
     def needs_block(self, block: Block) -> bool:

@@ -115,6 +115,11 @@ class Window:
     def is_known(self) -> bool:
         return self.total is not None or self.input is not None
 
+    @property
+    def tokens(self) -> int | None:
+        """The whole window, or what it takes of a prompt where only that is known."""
+        return self.total or self.input
+
     def usable_tokens(self, wanted: int | None = None) -> int | None:
         """Tokens a request may hold when the client asks for up to `wanted` tokens of answer. None: unknown."""
         limits = [self.input] if self.input else []

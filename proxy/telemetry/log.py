@@ -269,6 +269,11 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.PathNotCompacted: _plain(
         "warning", "path-not-compacted", "path", effect="relayed without compaction; reported once"
     ),
+    events.WindowUnknown: _plain(
+        "warning", "window-unknown", "upstream", "model", "policy",
+        effect="no history is compacted by its size until the upstream refuses one; set `upstreams.window`; "
+        "reported once",
+    ),
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
     events.CompactionStarted: _plain(

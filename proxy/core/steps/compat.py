@@ -11,7 +11,7 @@ from proxy.core.grouping import callers, turns
 from proxy.core.messages import Message, ToolCall, kind_of, without
 from proxy.core.pipeline import Draft
 from proxy.core.placeholder import Outlines
-from proxy.core.steps.standard import TEMPLATE, ClearArguments, foldable, outline_results
+from proxy.core.steps.standard import TEMPLATE, ClearArguments, foldable, outline_results, without_newest
 
 # --- one liners -------------------------------------------------------------------------------------------------------
 # One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
@@ -114,7 +114,7 @@ class StripAttachments:
 
     def _old(self, draft: Draft) -> list[Message]:
         attached = [message for message in draft.middle + draft.after if message.attached]
-        old = attached[: len(attached) - self.keep_recent]
+        old = without_newest(attached, self.keep_recent)
         middle = {id(message) for message in draft.middle}
         return [message for message in old if id(message) in middle and draft.free(message) and not message.literal]
 

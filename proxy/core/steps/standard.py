@@ -3,9 +3,9 @@
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, matches_any
@@ -111,7 +111,11 @@ class ClipOutput:
 TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes{outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"
 
+LONGEST_ESCAPE_BYTES = 6
+"""Bytes in JSON of a character that is one byte of text: `\\u0001`."""
+
 Answer = tuple[Message, ToolCall | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +125,9 @@ class ClearResults:
     name: ClassVar[str] = "clear_results"
 
     over: int = 200
-    """Results up to this many bytes stay."""
+    """Results of up to this many bytes of text stay."""
     keep_recent: int = 0
-    """How many of the newest results stay, besides what the policy keeps anyway."""
+    """How many of the newest results stay, counting those that the policy keeps anyway."""
     keep_failed: int = 0
     """How many of the newest failures stay whole. When one goes later, what was cached behind it is written anew."""
     exempt: tuple[str, ...] = EXEMPT
@@ -155,9 +159,10 @@ class ClearResults:
 
     def _old(self, draft: Draft) -> list[Answer]:
         results = [pair for pair in draft.pair_with_calls() if pair[0].is_result]
+        newest = sum(message.is_result for message in draft.after)
         return [
             (message, call)
-            for message, call in results[: len(results) - self.keep_recent]
+            for message, call in without_newest(results, self.keep_recent - newest)
             if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
         ]
 
@@ -174,7 +179,21 @@ def part(call: ToolCall | None) -> float:
 
 def foldable(message: Message, draft: Draft, over: int) -> bool:
     """True where a message is large enough, and was not folded before."""
-    return message.made in ("", "clip_output") and len(message.content) > over and draft.free(message)
+    return message.made in ("", "clip_output") and has_text_over(message, over) and draft.free(message)
+
+
+def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
+    """The items without so many of the newest."""
+    return items[: max(0, len(items) - max(0, newest))]
+
+
+def has_text_over(message: Message, limit: int) -> bool:
+    """True where its text has more than this many bytes. Quotes and escapes of its JSON do not count; media do."""
+    if len(message.content) <= limit or message.attached:
+        return len(message.content) > limit
+    if len(message.content) > LONGEST_ESCAPE_BYTES * limit + 2 and message.content[:1] == b'"':
+        return True  # it need not be read: no character takes more than this in JSON
+    return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
 
 def outline_results(
@@ -206,9 +225,9 @@ class ClearObservations:
     name: ClassVar[str] = "clear_observations"
 
     over: int = 200
-    """Observations up to this many bytes stay."""
+    """Observations of up to this many bytes of text stay."""
     keep_recent: int = 0
-    """How many of the newest observations stay, besides what the policy keeps anyway."""
+    """How many of the newest observations stay, counting those that the policy keeps anyway."""
     outline: float = 0.2
     """At most this share of an observation stays as lines of its own."""
     outline_bytes: int = 8_000
@@ -230,7 +249,8 @@ class ClearObservations:
 
     def _old(self, draft: Draft) -> list[Answer]:
         seen = [message for message in draft.middle if message.observed]
-        old = seen[: len(seen) - self.keep_recent]
+        newest = sum(message.observed for message in draft.after)
+        old = without_newest(seen, self.keep_recent - newest)
         return [(message, None) for message in old if foldable(message, draft, self.over)]
 
 

@@ -1,0 +1,46 @@
+"""One proxy in front of a scripted upstream, with a model for each of the policies that follow an earlier design.
+
+The name of the model says by which policy, and before which window. Each test has a key of its own, and so
+conversations of its own.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from tests.support.agent import Agent
+from tests.support.running_proxy import Proxy
+from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import says as tells
+
+WINDOWS = {"j-cli": 400_000, "middleware": 400_000, "jp": 40_000, "blocks": 40_000, "default": 128_000}
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    up: Upstream
+    proxy: Proxy
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    async with Upstream() as up:
+        named = [
+            {"name": name, "models": [name], "policy": name, "base_url": up.url, "window": window, "retries": 0}
+            for name, window in WINDOWS.items()
+        ]
+        async with serve(None, config={"upstreams": named, "log": {"format": "json"}}) as proxy:
+            yield House(up, proxy)
+
+
+@pytest.fixture
+def up(house):
+    house.up.forget()
+    house.up.script = tells("Go on.")
+    return house.up
+
+
+@pytest.fixture
+def agent(house, up, request):
+    return Agent(house.proxy, up, f"sk-{request.node.name}")

@@ -1,0 +1,34 @@
+"""Histories of a size, and the size at which one of them is first shortened."""
+
+import json
+
+from tests.support.messages import call, history, says, system, user
+
+SYSTEM = system("You are a coding agent.")
+TEXT = "one word after the other " * 16  # four hundred characters
+
+
+def chatting(number, text=TEXT, task="Build it."):
+    """A history without tools, of so many answers."""
+    talk = [piece for place in range(number) for piece in (says(f"{place} {text}"), user("And then?"))]
+    return history(SYSTEM, user(task), *talk)
+
+
+def working(number, text=TEXT, task="Build it.", name="Bash"):
+    """A history of one task and so many calls."""
+    calls = (call(name, out=f"{place} {text}", command=f"make {place}") for place in range(number))
+    return history(SYSTEM, user(task), *calls)
+
+
+def characters(messages):
+    return len(json.dumps(messages, ensure_ascii=False))
+
+
+async def first_shortened(agent, make, sizes, **more):
+    """The first history of these sizes from which something is left out; None where none is."""
+    for size in sizes:
+        sent = make(size)
+        step = await agent.sends(sent, **more)
+        if step.compaction == "created":
+            return sent
+    return None

@@ -1,0 +1,115 @@
+"""Rows 1 to 3: which old results become placeholders, which never do, and how a history is measured."""
+
+import json
+
+import pytest
+
+from tests.support.agent import Agent
+from tests.support.messages import call, history, says, system, user
+from tests.support.scripted_upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LARGE = "x" * 1_000
+
+
+def working(*calls):
+    return history(system("You are a coding agent."), user("Build it."), *calls)
+
+
+def results(messages):
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+def bashes(number, out=LARGE):
+    return [call("Bash", out=out, command=f"make {place}") for place in range(number)]
+
+
+@pytest.mark.parametrize(("there", "cleared"), [(7, 0), (9, 0), (10, 0), (11, 1), (13, 3), (30, 20)])
+async def test_row_1_all_results_but_the_newest_ten_become_placeholders(agent, there, cleared):
+    step = await agent.sends(working(*bashes(there)), model="j-cli")
+    assert results(step.messages) == ["[Previous: used Bash]"] * cleared + [LARGE] * (there - cleared)
+
+
+async def test_row_1_a_growing_history_keeps_ten_results_in_every_turn(agent):
+    for there in range(7, 15):
+        step = await agent.sends(working(*bashes(there)), model="j-cli")
+        cleared = max(0, there - 10)
+        assert results(step.messages) == ["[Previous: used Bash]"] * cleared + [LARGE] * (there - cleared)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cleared"),
+    [("x" * 800, False), ("x" * 801, True), (("y" * 6 + "\n") * 100, False), ("文" * 266, False), ("文" * 267, True)],
+)
+async def test_row_1_size_is_that_of_the_text_and_not_of_its_json(agent, text, is_cleared):
+    step = await agent.sends(working(*bashes(1, out=text), *bashes(10)), model="j-cli")
+    assert (results(step.messages)[0] != text) is is_cleared
+
+
+@pytest.mark.parametrize(("keep_recent", "cleared"), [(3, 1), (6, 0)])
+@pytest.mark.parametrize("step", ["clear_results", "clear_observations", "strip_attachments"])
+async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(serve, up, step, keep_recent, cleared):
+    picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4_000}}]
+    made = {
+        "clear_results": [call("Read", out=LARGE, path=f"{place}.py") for place in range(4)],
+        "clear_observations": [
+            piece for place in range(4) for piece in (says("ls"), user(f"Observation: {place}\n{LARGE}"))
+        ],
+        "strip_attachments": [piece for place in range(4) for piece in (user(picture), says(f"Seen {place}."))],
+    }[step]
+    policy = {
+        "when_full": [{step: {"keep_recent": keep_recent}}],
+        "always": [],
+        "clear_at_least": 1,
+        "clear_cold_at_least": 1,
+        "horizon": 1e9,
+        "min_groups": 0,
+        "keep": {"tokens": 0, "groups": 1},
+    }
+    upstream = {"base_url": up.url, "window": 1_000_000, "policy": "few"}
+    async with serve(None, config={"upstreams": [upstream], "policies": {"few": policy}}) as proxy:
+        sent = history(system("You are an agent."), user("Go."), *made, says("Well?"), user("More."))
+        forwarded = (await _agent(proxy, up).sends(sent)).messages
+    changed = [one for one, other in zip(sent, forwarded, strict=True) if one != other]
+    assert len(changed) == cleared
+
+
+def _agent(proxy, up):
+    return Agent(proxy, up, "sk-few")
+
+
+TODAYS_TOOLS = (
+    *("TaskCreate", "TaskUpdate", "TaskList", "TaskGet", "TodoWrite", "TodoRead", "todo_write", "update_plan"),
+    *("task_tracker", "request_user_input", "question", "new_task", "mcp__x__ask_user", "AskUserQuestion"),
+    *("ask_followup_question", "Skill", "LoadSkill", "Task", "mcp__github__update_plan"),
+)
+
+
+@pytest.mark.parametrize("policy", ["j-cli", "default"])
+async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names(agent, policy):
+    state = [call(name, out=f"{name}: {LARGE}", about=name) for name in TODAYS_TOOLS]
+    step = await agent.sends(working(*state, *bashes(60, out="\n".join([LARGE] * 2))), model=policy)
+    assert step.compaction == "created"
+    assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
+
+
+async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_says(serve, up):
+    policy = {"inherit": "j-cli", "trigger_tokens": 20_000, "summary": {"enabled": False}, "when_full": []}
+    upstream = {"base_url": up.url, "window": 1_000_000, "policy": "chars"}
+    async with serve(None, config={"upstreams": [upstream], "policies": {"chars": policy}}) as proxy:
+        for number, ratio in enumerate((6, 4, 3)):
+            up.script = lambda request, ratio=ratio: tells("Go on.").using(len(request.body.decode()) // ratio)
+            fired = await _fires_at(_agent(proxy, up), f"task {number}", "文 and more text " * 50)
+            assert 20_000 < fired <= 20_400
+
+
+async def _fires_at(agent, task, text):
+    """A quarter of the characters of the first history that is shortened."""
+    for number in range(60, 140):
+        talk = [piece for place in range(number) for piece in (says(f"{place} {text}"), user("And?"))]
+        sent = history(system("You are an agent."), user(task), *talk)
+        step = await agent.sends(sent)
+        if step.compaction == "created":
+            return len(json.dumps(sent, ensure_ascii=False)) // 4
+    return None

@@ -1,0 +1,84 @@
+"""Rows 10, 18 and 33: by whose count, and over which share of which window, a history is compacted."""
+
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.end_to_end.designs.talking import characters, chatting, first_shortened, working
+from tests.support.agent import Agent
+from tests.support.proxy_client import log_of
+from tests.support.scripted_upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def alone(serve):
+    """`async with alone(up, {...}) as agent`: a proxy with one policy before one window."""
+
+    @asynccontextmanager
+    async def start(up, policy, window=1_000_000):
+        upstream = {"base_url": up.url, "policy": "tried", "retries": 0, **({"window": window} if window else {})}
+        config = {"upstreams": [upstream], "policies": {"tried": policy}, "log": {"format": "json"}}
+        async with serve(None, config=config) as proxy:
+            yield Agent(proxy, up, "sk-tried")
+
+    return start
+
+
+def counting(ratio):
+    """An upstream whose tokens are so many characters."""
+    return lambda request: tells("Go on.").using(int(len(request.body) / ratio), completion=0)
+
+
+@pytest.mark.parametrize("characters_a_token", [3, 4, 6])
+async def test_row_10_the_trigger_goes_by_reported_usage_whatever_our_own_count_says(up, alone, characters_a_token):
+    up.script = counting(characters_a_token)
+    policy = {"inherit": "middleware", "trigger_tokens": 20_000, "summary": {"enabled": False}}
+    async with alone(up, policy) as agent:
+        start = int(20_000 * characters_a_token / 460 * 0.8)
+        sent = await first_shortened(agent, chatting, range(start // 2, start * 2, 2))
+    assert 20_000 <= len(json.dumps(sent)) / characters_a_token < 20_000 * 1.03
+
+
+async def test_row_10_a_trigger_of_zero_is_none(up, alone):
+    async with alone(up, {"inherit": "middleware", "trigger_tokens": 0}, window=200_000) as agent:
+        assert (await agent.sends(chatting(1_500))).compaction in ("none", None)
+
+
+async def test_row_18_three_quarters_of_the_window_by_a_quarter_of_the_characters(agent):
+    sent = await first_shortened(agent, chatting, range(225, 300), model="jp")
+    assert 30_000 < characters(sent) / 4 < 30_600
+
+
+async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(agent):
+    few = working(200)
+    step = await agent.sends(few, model="jp", max_tokens=1_000)
+    assert characters(few) / 4 > 30_000
+    assert step.is_verbatim
+
+
+async def test_row_18_an_unknown_window_compacts_nothing_and_warns(up, alone):
+    async with alone(up, {"inherit": "jp"}, window=None) as agent:
+        again = [await agent.sends(chatting(size), model="nobody-knows-1") for size in (300, 301)][-1]
+    assert json.loads(up.requests[-1].body)["messages"] == chatting(301)
+    assert again.says("x-compaction-reason") == "window-unknown"
+    (line,) = log_of(agent.proxy, "window-unknown")
+    assert line["model"] == "nobody-knows-1"
+    assert line["level"] == "warning"
+
+
+async def test_row_33_ninety_percent_of_the_window_less_five_of_headroom(up, alone):
+    up.script = lambda request: tells("Go on.").using(int(len(request.body) / 4), completion=0)
+    async with alone(up, {"inherit": "blocks"}, window=100_000) as agent:
+        sent = await first_shortened(agent, working, range(500, 760, 2), max_tokens=2_000)
+    assert 85_000 < len(json.dumps(sent)) / 4 < 87_000
+
+
+async def test_row_33_what_would_not_fit_is_compacted_below_that(up, alone):
+    """Of a small window the answer takes more than a tenth."""
+    up.script = lambda request: tells("Go on.").using(int(len(request.body) / 4), completion=0)
+    async with alone(up, {"inherit": "blocks"}, window=40_000) as agent:
+        sent = await first_shortened(agent, working, range(160, 300, 2))
+    assert 28_000 < len(json.dumps(sent)) / 4 < 29_500
