@@ -39,7 +39,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -59,71 +59,66 @@ _ANSWER = b'{"v":1,"answer":'
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class History:
-    """All messages of one request. `links[i]` is the link at `messages[i]`; the head is not part of the chain."""
+    """Messages of one request, or the end of them. `links[i]` is the link at `messages[i]`; the head has no links."""
 
     tenant: str
     conversation: str
     links: Sequence[str]
     messages: Sequence[bytes]
     head: Sequence[bytes] = ()
+    """System prompts: of an end, those that are to be written with it."""
     origin: str = ""
-    """The link before the first message."""
+    """The link before the first of these messages."""
     policy: str = ""
     """The policy by which it was treated, with its version."""
-
-    def part_after(self, links: Container[str] = (), heads: Container[str] = ()) -> "HistoryPart":
-        """The messages behind the newest of these links, and the system prompts that are not in `heads`."""
-        start = _count_until_known(self.links, links)
-        named = {hash_head(message): message for message in self.head}
-        return HistoryPart(
-            tenant=self.tenant,
-            conversation=self.conversation,
-            is_beginning=not start,
-            after=self.links[start - 1] if start else self.origin,
-            links=self.links[start:],
-            messages=self.messages[start:],
-            under=tuple(named),
-            heads={name: message for name, message in named.items() if name not in heads},
-            policy=self.policy,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPart:
-    """The end of a history, or all of it. It can be written where `after` and all of `under` already are."""
-
-    tenant: str
-    conversation: str
-    is_beginning: bool
-    after: str
-    links: Sequence[str]
-    messages: Sequence[bytes]
-    under: tuple[str, ...]
-    heads: Mapping[str, bytes]
-    policy: str
+    is_beginning: bool = True
+    """False: it can only be written where `origin` already is."""
+    head_names: tuple[str, ...] | None = None
+    """Of an end, the names of all system prompts of its request."""
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.messages)) + sum(map(len, self.heads.values()))
+        return sum(map(len, self.messages)) + sum(map(len, self.head))
+
+    def end_after(self, links: Container[str], heads: Container[str]) -> "History":
+        """The messages behind the newest of these links, and the system prompts that are not in `heads`."""
+        start = _count_until_known(self.links, links)
+        named = {hash_head(message): message for message in self.head}
+        return replace(
+            self,
+            links=self.links[start:],
+            messages=self.messages[start:],
+            head=[message for name, message in named.items() if name not in heads],
+            origin=self.links[start - 1] if start else self.origin,
+            is_beginning=not start,
+            head_names=tuple(named),
+        )
 
     def to_lines(self, known: Container[str], seen: str, redaction: Redaction) -> dict[str, bytes] | None:
         """The lines that are not known yet, by their ids. None: what this follows is not there."""
         start = _count_until_known(self.links, known)
-        if not start and not self.is_beginning and self.after not in known:
+        if not start and not self.is_beginning and self.origin not in known:
             return None
-        if any(name not in known and name not in self.heads for name in self.under):
+        named = {hash_head(message): message for message in self.head}
+        under = tuple(named) if self.head_names is None else self.head_names
+        if any(name not in known and name not in named for name in under):
             return None
         lines = {
-            name: _format([("head", name), ("seen", seen)], message, redaction)
-            for name, message in self.heads.items()
+            name: _format({"head": name, "seen": seen}, message, redaction)
+            for name, message in named.items()
             if name not in known
         }
-        before = (self.after, *self.links)
+        before = (self.origin, *self.links)
         for index in range(start, len(self.links)):
-            fields: list[tuple[str, Any]] = [("at", self.links[index]), ("after", before[index])]
-            fields += [("tenant", self.tenant)] if self.is_beginning and not index else []
-            fields += [("seen", seen)] + ([("under", self.under)] if self.under else [])
-            fields += [("policy", self.policy)] if self.policy else []
+            tenant = self.tenant if self.is_beginning and not index else ""
+            optional = {"under": under, "policy": self.policy}
+            fields = {
+                "at": self.links[index],
+                "after": before[index],
+                **({"tenant": tenant} if tenant else {}),
+                "seen": seen,
+                **{name: value for name, value in optional.items() if value},
+            }
             lines[self.links[index]] = _format(fields, self.messages[index], redaction)
         return lines
 
@@ -183,12 +178,12 @@ def answer_lines(to: str, answer: Answer, seen: str, redaction: Redaction) -> by
     """The lines of an answer, one for each of its choices; the first carries what it cost."""
     error = json.loads(redaction.of_json(json.dumps(answer.error).encode())[0])
     optional = {"model": answer.model, "usage": answer.usage, "error": error, "cut": not answer.whole}
-    extra = [(name, value) for name, value in optional.items() if value]
+    extra = {name: value for name, value in optional.items() if value}
     lines = []
     for choice in answer.choices:
-        fields = [("answer", choice.index), ("to", to), ("seen", seen), ("finish", choice.finish or ""), *extra]
+        fields = {"answer": choice.index, "to": to, "seen": seen, "finish": choice.finish or "", **extra}
         lines.append(_format(fields, choice.message, redaction))
-        extra = [pair for pair in extra if pair[0] != "usage"]
+        extra.pop("usage", None)
     return b"".join(lines)
 
 
@@ -224,7 +219,8 @@ def parse(line: bytes) -> Line | None:
 
 
 def _parse_answer(line: bytes) -> AnswerLine:
-    raw = {each.key: line[each.start : each.stop] for each in splice.members(line)}
+    """Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere."""
+    raw = {member.key: line[member.start : member.stop] for member in splice.members(line)}
     message = raw.pop("message")
     fields = {key: json.loads(value) for key, value in raw.items()}
     return AnswerLine(
@@ -232,20 +228,16 @@ def _parse_answer(line: bytes) -> AnswerLine:
         seen=fields["seen"],
         choice=fields["answer"],
         message=message,
-        model=fields.get("model", ""),
-        finish=fields.get("finish", ""),
-        usage=fields.get("usage") or {},
-        error=fields.get("error"),
-        cut=bool(fields.get("cut")),
         altered=tuple(fields.get("altered", ())),
+        **{name: fields[name] for name in ("model", "finish", "usage", "error", "cut") if fields.get(name)},
     )
 
 
-def _format(fields: Sequence[tuple[str, Any]], message: bytes, redaction: Redaction) -> bytes:
+def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
     clean, kinds = redaction.of_json(message)
     if _BREAK.search(clean):
         clean, kinds = clean.translate(_BREAKS), (*kinds, LINE_BREAKS)
-    line = {"v": VERSION, **dict(fields), **({"altered": kinds} if kinds else {})}
+    line = {"v": VERSION, **fields, **({"altered": kinds} if kinds else {})}
     start = json.dumps(line, separators=(",", ":")).encode()
     return start[:-1] + _MESSAGE + clean + b"}\n"
 
@@ -342,7 +334,7 @@ class TranscriptFolder:
                         known.end += len(line)
             known.beginning = beginning[: min(known.end, BEGINNING_BYTES)]
         self._known[place] = known
-        while len(self._known) > 1 and sum(len(each.ids) for each in self._known.values()) > REMEMBERED_IDS:
+        while len(self._known) > 1 and sum(len(found.ids) for found in self._known.values()) > REMEMBERED_IDS:
             self._known.popitem(last=False)
         return known
 

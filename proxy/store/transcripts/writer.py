@@ -26,11 +26,11 @@ from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import (
     MEBIBYTE,
     History,
-    HistoryPart,
     MakeLines,
     Sync,
     TranscriptFolder,
     answer_lines,
+    hash_head,
 )
 from proxy.store.transcripts.uploads import Uploads, ignore
 from proxy.wire.chat.answers import Assembly
@@ -57,19 +57,13 @@ class OriginalsSettings:
     queue_bytes: int = QUEUE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Conversation and last link of a history, to which its answers belong."""
-
-    tenant: str
-    conversation: str
-    link: str
-
-
 @dataclass(slots=True)
 class _Receipt:
+    """The fate of a history that was handed over. It holds none of its messages: many may wait for a slow disk."""
+
     done: Future[bool] = field(default_factory=Future)
-    place: _Place | None = None
+    written: History | None = None
+    """Its end as it was written, without messages: its answers belong after the last link."""
 
 
 @dataclass(slots=True)
@@ -127,12 +121,11 @@ class Originals:
     def keep(self, history: History) -> SubmittedHistory:
         """Hand a history over. Most requests go on at once."""
         kept = SubmittedHistory(history=history)
-        part = self._new_part(history)
+        end = self._new_end(history)
         # The job must not hold the whole history: many of them may wait for a slow disk.
         whole = weakref.ref(history)
-        accepted = self.hand_over(JOB_BYTES + part.size, partial(self._write, kept.receipt, part, whole), kept.done)
-        if not accepted:
-            self._forget(history.tenant, history.conversation)
+        if not self.hand_over(JOB_BYTES + end.size, partial(self._write, kept.receipt, end, whole), kept.done):
+            self._forget(history)
         return kept
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
@@ -141,7 +134,7 @@ class Originals:
 
         def write() -> bool:
             history = read()
-            return history is not None and self._write(kept.receipt, history.part_after(), lambda: history)
+            return history is not None and self._write(kept.receipt, history, lambda: None)
 
         self.hand_over(size, write, kept.done)
         return kept
@@ -174,11 +167,11 @@ class Originals:
 
     def write_answer(self, receipt: _Receipt, assembly: Assembly, *, ended: bool) -> bool:
         """In the thread. An answer to what could not be written is not written either."""
-        place = receipt.place
-        if place is None:
+        history = receipt.written
+        if history is None:
             return False
-        lines = answer_lines(place.link, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
-        return bool(self._append(place.tenant, place.conversation, lambda _: {"": lines} if lines else {}))
+        lines = answer_lines(history.origin, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
+        return bool(self._append(history, lambda _: {"": lines} if lines else {}))
 
     def close(self, seconds: float = 5.0) -> bool:
         """Write what waits, for so long, and send it for as long again. False: something was not written."""
@@ -188,22 +181,23 @@ class Originals:
             self._uploads.close(seconds)
         return not self._thread.is_alive()
 
-    def _new_part(self, history: History) -> HistoryPart:
-        """The part of a history that was not handed over before."""
+    def _new_end(self, history: History) -> History:
+        """The end of a history that was not handed over before."""
+        key = history.tenant, history.conversation
         with self._lock:
-            before = self._handed_over.setdefault((history.tenant, history.conversation), _HandedOver())
-            self._handed_over.move_to_end((history.tenant, history.conversation))
+            before = self._handed_over.setdefault(key, _HandedOver())
+            self._handed_over.move_to_end(key)
             if len(self._handed_over) > REMEMBERED_CONVERSATIONS:
                 self._handed_over.popitem(last=False)
-            part = history.part_after(before.links, before.heads)
+            end = history.end_after(before.links, before.heads)
             if history.links[-1] not in before.links:
                 before.links.append(history.links[-1])
-            before.heads.extend(part.heads)
-        return part
+            before.heads.extend(map(hash_head, end.head))
+        return end
 
-    def _forget(self, tenant: str, conversation: str) -> None:
+    def _forget(self, history: History) -> None:
         with self._lock:
-            self._handed_over.pop((tenant, conversation), None)
+            self._handed_over.pop((history.tenant, history.conversation), None)
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
@@ -281,28 +275,28 @@ class Originals:
         except OSError as fault:
             self._warn(f"old originals could not be removed: {fault}")
 
-    def _write(self, receipt: _Receipt, part: HistoryPart, whole: Callable[[], History | None]) -> bool:
+    def _write(self, receipt: _Receipt, end: History, whole: Callable[[], History | None]) -> bool:
         written = False
         try:
-            written = self._append_part(part)
-            if not written and (history := whole()) is not None:  # what the part follows is not there (any more)
-                written = self._append_part(history.part_after())
+            written = self._append_history(end)
+            if not written and (history := whole()) is not None:  # what the end follows is not there (any more)
+                written = self._append_history(history)
         finally:
             if not written:
-                self._forget(part.tenant, part.conversation)
+                self._forget(end)
         if written:
-            receipt.place = _Place(part.tenant, part.conversation, part.links[-1] if part.links else part.after)
+            receipt.written = end.end_after(end.links[-1:], ())
         return written
 
-    def _append_part(self, part: HistoryPart) -> bool:
+    def _append_history(self, history: History) -> bool:
         """False: what it follows is not there."""
-        make_lines = partial(part.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
-        return self._append(part.tenant, part.conversation, make_lines) is not None
+        make_lines = partial(history.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
+        return self._append(history, make_lines) is not None
 
-    def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int | None:
+    def _append(self, history: History, make_lines: MakeLines) -> int | None:
         if self._uploads is not None:
             self._uploads.check_room()
-        added = self._folder.append(tenant, conversation, make_lines)
+        added = self._folder.append(history.tenant, history.conversation, make_lines)
         if added:
             self.problem = ""
             self._unswept += added
