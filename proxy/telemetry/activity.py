@@ -8,8 +8,11 @@ log has them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from proxy import events
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident
+from proxy.telemetry.output import list_steps, pick_fields
 from proxy.windows import resolve_window
 
 MICRODOLLARS_PER_DOLLAR = 1_000_000
@@ -27,10 +30,10 @@ class ActivityListener:
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.TurnEnded):
             self._activity_log.record(event)
-        if counts := _counts_of(event):
+        if (count := _COUNTS.get(type(event))) is not None:
             team = getattr(event, "team", "")
             # Names that only a gateway in front makes up would be a row for each of them in each minute.
-            self._activity_log.record(CounterDelta(counts, team if self._is_listed_team(team) else ""))
+            self._activity_log.record(CounterDelta(count(event), team if self._is_listed_team(team) else ""))
         if (incident := incident_of(event)) is not None:
             self._activity_log.record(incident)
 
@@ -39,11 +42,6 @@ def incident_of(event: events.Event) -> Incident | None:
     """The row of an event on the page of events or of its conversation; None where it has none."""
     make = _INCIDENTS.get(type(event))
     return None if make is None else make(event)
-
-
-def _counts_of(event: events.Event) -> Mapping[str, int]:
-    count = _COUNTS.get(type(event))
-    return {} if count is None else count(event)
 
 
 # --- counts by the minute --------------------------------------------------------------------------------------------
@@ -89,101 +87,51 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
 # --- incidents -------------------------------------------------------------------------------------------------------
 
 
+def _incident(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Incident]:
+    """The incident of an event that is shown as it is: these fields, and the same words each time."""
+    return lambda event: _make(event, severity, name, pick_fields(event, *names) | constants)
+
+
+def _make(event: msgspec.Struct, severity: str, name: str, details: Mapping[str, Any], dollars: float = 0) -> Incident:
+    return Incident(severity, name, getattr(event, "conversation", ""), details, dollars)
+
+
 def _compaction(event: events.CompactionEnded) -> Incident:
-    steps = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
-    details = {
-        "policy": event.policy,
-        "reason": event.reason,
-        "tokens_before": event.tokens_before,
-        "tokens_after": event.tokens_after,
-        "steps": steps,
-    }
-    name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
-    return Incident("info", name, event.conversation, details)
+    details = pick_fields(event, "policy", "reason", "tokens_before", "tokens_after") | list_steps(event)
+    return _make(event, "info", "compaction-rehearsed" if event.rehearsed else "compaction-ended", details)
 
 
 def _summary(event: events.SummaryEnded) -> Incident:
-    details = {
-        "policy": event.policy,
-        "upstream": event.upstream,
-        "model": event.model,
-        "outcome": event.outcome,
-        "tries": event.tries,
-        "tokens_read": event.tokens_read,
-        "tokens_cached": event.tokens_cached,
-        "tokens_written": event.tokens_written,
-        "seconds": round(event.seconds, 3),
-    }
-    severity = "info" if event.outcome == "made" else "warning"
+    details = pick_fields(
+        event, "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached", "tokens_written"
+    )
+    details["seconds"] = round(event.seconds, 3)
     dollars = _microdollars_of(event) / MICRODOLLARS_PER_DOLLAR
-    return Incident(severity, "summary-ended", event.conversation, details, dollars)
+    return _make(event, "info" if event.outcome == "made" else "warning", "summary-ended", details, dollars)
 
 
 def _size_refusal(event: events.SizeRefused) -> Incident:
-    details = {
-        "request_id": event.request_id,
-        "upstream": event.upstream,
-        "kind": event.kind,
-        "limit": event.limit,
-        "effect": "the second try was accepted" if event.helped else "the client got the upstream's own error",
-    }
-    return Incident("info" if event.helped else "warning", "refused-for-size", "", details)
+    effect = "the second try was accepted" if event.helped else "the client got the upstream's own error"
+    details = pick_fields(event, "request_id", "upstream", "kind", "limit") | {"effect": effect}
+    return _make(event, "info" if event.helped else "warning", "refused-for-size", details)
 
 
 def _truncation(event: events.PromptTruncated) -> Incident | None:
-    if event.is_repeated:
-        return None
-    details = {
-        "upstream": event.upstream,
-        "tokens_sent": event.tokens_sent,
-        "tokens_read": event.tokens_read,
-        "advice": "the upstream did not read all of it: set its window in `upstreams.window`",
-    }
-    return Incident("warning", "prompt-cut-silently", event.conversation, details)
+    advice = "the upstream did not read all of it: set its window in `upstreams.window`"
+    details = pick_fields(event, "upstream", "tokens_sent", "tokens_read") | {"advice": advice}
+    return None if event.is_repeated else _make(event, "warning", "prompt-cut-silently", details)
 
 
 def _admin_act(event: events.AdminActed) -> Incident | None:
-    if event.outcome != "done":
-        return None
-    details = {
-        "who": event.who,
-        "address": event.address,
-        "act": event.act,
-        "subject": event.subject,
-        "details": dict(event.details),
-    }
-    return Incident("info", "admin", "", details)
+    details = pick_fields(event, "who", "address", "act", "subject") | {"details": dict(event.details)}
+    return _make(event, "info", "admin", details) if event.outcome == "done" else None
 
 
 def _reload(event: events.ConfigReloaded) -> Incident:
     if event.refused_because is None:
-        return Incident("info", "config-reloaded", "", {})
+        return _make(event, "info", "config-reloaded", {})
     details = {"why": event.refused_because, "effect": "the old configuration stays in force"}
-    return Incident("error", "config-refused", "", details)
-
-
-def _path(event: events.PathNotCompacted) -> Incident:
-    return Incident("warning", "path-not-compacted", "", {"path": event.path, "effect": "relayed without compaction"})
-
-
-def _failed_open(event: events.FailedOpen) -> Incident:
-    details = {"request_id": event.request_id, "kind": event.kind, "where": event.where}
-    return Incident("error", "failed-open", "", {**details, "effect": "the client's own bytes were forwarded"})
-
-
-def _fault(event: events.InternalFault) -> Incident:
-    details = {"request_id": event.request_id, "kind": event.kind, "where": event.where}
-    return Incident("error", "our-fault", "", details)
-
-
-def _breaker(event: events.BreakerOpened) -> Incident:
-    effect = "no more blocks are made while the conversation fits; start a new one or shorten its instructions"
-    return Incident("warning", "breaker-opened", event.conversation, {"policy": event.policy, "effect": effect})
-
-
-def _retry(event: events.UpstreamRetried) -> Incident:
-    details = {"upstream": event.upstream, "why": event.why, "attempt": event.attempt}
-    return Incident("info", "upstream-retried", "", details)
+    return _make(event, "error", "config-refused", details)
 
 
 _INCIDENTS: dict[type, Callable[[Any], Incident | None]] = {
@@ -193,16 +141,21 @@ _INCIDENTS: dict[type, Callable[[Any], Incident | None]] = {
     events.PromptTruncated: _truncation,
     events.AdminActed: _admin_act,
     events.ConfigReloaded: _reload,
-    events.PathNotCompacted: _path,
-    events.FailedOpen: _failed_open,
-    events.InternalFault: _fault,
-    events.BreakerOpened: _breaker,
-    events.UpstreamRetried: _retry,
-    events.StoreFailed: lambda event: Incident("warning", "store-failed", "", {"why": event.why}),
-    events.StoreRecovered: lambda event: Incident("info", "store-back", "", {"what": event.what}),
-    events.HookFailed: lambda event: Incident("warning", "hook-failed", "", {"why": event.why}),
+    events.PathNotCompacted: _incident("warning", "path-not-compacted", "path", effect="relayed without compaction"),
+    events.FailedOpen: _incident(
+        "error", "failed-open", "request_id", "kind", "where", effect="the client's own bytes were forwarded"
+    ),
+    events.InternalFault: _incident("error", "our-fault", "request_id", "kind", "where"),
+    events.BreakerOpened: _incident(
+        "warning", "breaker-opened", "policy",
+        effect="no more blocks are made while the conversation fits; start a new one or shorten its instructions",
+    ),
+    events.UpstreamRetried: _incident("info", "upstream-retried", "upstream", "why", "attempt"),
+    events.StoreFailed: _incident("warning", "store-failed", "why"),
+    events.StoreRecovered: _incident("info", "store-back", "what"),
+    events.HookFailed: _incident("warning", "hook-failed", "why"),
     events.Lifecycle: lambda event: Incident("info", event.stage, "", dict(event.details)),
-}
+}  # fmt: skip
 
 
 def _microdollars_of(event: events.SummaryEnded) -> int:

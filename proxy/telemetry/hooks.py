@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from proxy import events
-from proxy.telemetry.output import encode_json
+from proxy.telemetry.output import encode_json, list_steps, pick_fields
 
 QUEUE_LIMIT_EVENTS = 1_000
 WARNING_INTERVAL_SECONDS = 60.0
@@ -86,8 +86,7 @@ def payload_of(event: events.Event) -> Payload | None:
         case events.CompactionStarted():
             return _payload("compaction-started", event, "conversation", "policy", "reason", "tokens_before")
         case events.CompactionEnded(rehearsed=False):
-            steps = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
-            return {**_payload("compaction-ended", event, *_COMPACTION_FIELDS), "steps": steps}
+            return _payload("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)
         case events.SummaryEnded():
             return {**_payload("summary-ended", event, *_SUMMARY_FIELDS), "seconds": round(event.seconds, 3)}
         case events.BreakerOpened():
@@ -99,7 +98,7 @@ def payload_of(event: events.Event) -> Payload | None:
 
 
 def _payload(name: str, event: events.Event, *fields: str) -> Payload:
-    return {"event": name, **{field: getattr(event, field) for field in fields}}
+    return {"event": name, **pick_fields(event, *fields)}
 
 
 # --- in the thread of a hook -----------------------------------------------------------------------------------------

@@ -13,11 +13,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import msgspec
 import structlog
 
 from proxy import events
-from proxy.telemetry.output import BackgroundWriter, encode_json, escape_controls
+from proxy.telemetry.output import BackgroundWriter, encode_json, escape_controls, list_steps, pick_fields
 
 FLUSH_SECONDS = 2.0
 """At its end the process waits so long for the reader of the log."""
@@ -185,23 +184,13 @@ def _render_json(line: Line) -> bytes:
 
 
 def _request(event: events.RequestFinished) -> Line:
-    fields: dict[str, Any] = {
-        "request_id": event.request_id,
-        "method": event.method,
-        "route": event.route,
-        "status": event.status,
-        "outcome": event.outcome,
-        "upstream": event.upstream,
+    fields = pick_fields(event, "request_id", "method", "route", "status", "outcome", "upstream") | {
         "ms": _milliseconds(event.seconds),
         "overhead_ms": _milliseconds(event.overhead_seconds),
         "first_byte_ms": _milliseconds(event.first_byte_seconds),
-        "bytes_in": event.bytes_in,
-        "bytes_out": event.bytes_out,
     }
-    if event.team:
-        fields["team"] = event.team
-    if event.reason:
-        fields["reason"] = event.reason
+    fields |= pick_fields(event, "bytes_in", "bytes_out")
+    fields |= {name: value for name in ("team", "reason") if (value := getattr(event, name))}
     if event.compaction:
         fields["compaction"] = event.compaction
     if event.tokens_before:
@@ -222,25 +211,25 @@ def _reload(event: events.ConfigReloaded) -> Line:
 
 
 def _compaction(event: events.CompactionEnded) -> Line:
-    fields = _fields(event, "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
-    fields["steps"] = [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]
-    return "info", ("compaction-rehearsed" if event.rehearsed else "compaction-ended"), fields
+    fields = pick_fields(event, "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
+    name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
+    return "info", name, fields | list_steps(event)
 
 
 def _size_refusal(event: events.SizeRefused) -> Line:
     effect = "the second try was accepted" if event.helped else "the client gets the upstream's own error"
-    fields = _fields(event, "request_id", "upstream", "kind", "limit", "helped")
+    fields = pick_fields(event, "request_id", "upstream", "kind", "limit", "helped")
     return ("info" if event.helped else "warning"), "refused-for-size", {**fields, "effect": effect}
 
 
 def _truncation(event: events.PromptTruncated) -> Line:
-    fields = _fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
+    fields = pick_fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
     advice = "the upstream did not read all of it: set its window in `upstreams.window`; reported once"
     return ("debug" if event.is_repeated else "warning"), "prompt-cut-silently", {**fields, "advice": advice}
 
 
 def _summary(event: events.SummaryEnded) -> Line:
-    fields = _fields(
+    fields = pick_fields(
         event, "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
         "tokens_written",
     )  # fmt: skip
@@ -249,17 +238,13 @@ def _summary(event: events.SummaryEnded) -> Line:
 
 
 def _admin_act(event: events.AdminActed) -> Line:
-    fields = {**_fields(event, "who", "address", "act", "subject", "outcome"), "details": dict(event.details)}
+    fields = {**pick_fields(event, "who", "address", "act", "subject", "outcome"), "details": dict(event.details)}
     return ("info" if event.outcome == "done" else "warning"), "admin", fields
-
-
-def _fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in names}
 
 
 def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
     """The line of an event that is written as it is: these fields, and the same words each time."""
-    return lambda event: (severity, name, {**_fields(event, *names), **constants})
+    return lambda event: (severity, name, {**pick_fields(event, *names), **constants})
 
 
 # Each line names its fields: a new field of an event must not reach the log unseen.

@@ -16,6 +16,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from proxy import events
+
 QUEUE_LIMIT_BYTES = 8 * 1024 * 1024
 GATHER_SECONDS = 0.005
 """After the first line the thread waits so long for more: one write, and one wake-up, for many lines.
@@ -145,3 +147,13 @@ class EscapedOutput:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._stream, name)
+
+
+def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
+    """These fields of an event. Each reader names its own: a new field must not reach a log or a program unseen."""
+    return {name: getattr(event, name) for name in names}
+
+
+def list_steps(event: events.CompactionEnded) -> dict[str, Any]:
+    """What each step of a compaction did, as a field."""
+    return {"steps": [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]}
