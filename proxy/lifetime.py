@@ -1,9 +1,11 @@
-"""Lifetimes: leases on what several users share, and tasks that outlive the request that starts them.
+"""Lifetimes: leases on what several users share, and tasks and threads that outlive the request that starts them.
 
 Nothing here awaits when something is given back, so that no cancellation can come between a user's end and its release.
 """
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Self, TypeVar
@@ -94,3 +96,43 @@ class BackgroundTasks:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
         return len(unfinished)
+
+
+class WorkerThread:
+    """A thread whose function is called again after an unexpected exception, until it returns.
+
+    The exception itself goes to `threading.excepthook`, which reports it. A daemon: a thread that is stuck in a write
+    must not keep the process alive.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None], on_fault: Callable[[], None] | None = None) -> None:
+        self._name = name
+        self._work = work
+        self._on_fault = on_fault
+        self._start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, seconds: float) -> bool:
+        """Wait this long for the function to return; True if it has."""
+        end = time.monotonic() + seconds
+        while self.is_alive and time.monotonic() < end:
+            self._thread.join(max(0.0, end - time.monotonic()))  # another may have taken its place by then
+        return not self.is_alive
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        has_returned = False
+        try:
+            self._work()
+            has_returned = True
+        finally:
+            if not has_returned:
+                if self._on_fault is not None:
+                    self._on_fault()
+                self._start()

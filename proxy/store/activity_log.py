@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.events import TurnEnded
+from proxy.lifetime import WorkerThread
 
 FILE = "chronicle.sqlite"
 QUEUE_LIMIT_RECORDS = 20_000
@@ -159,14 +160,11 @@ class ActivityLog:
         self._batch = _Batch()
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._thread = self._start_thread()
+        self._thread = WorkerThread("activity-log", self._write_batches)
 
     def record(self, record: Record) -> None:
         """Add a record to the next batch; with too many waiting it is dropped and counted."""
         with self._changed:
-            if not self._is_working and not self._closing.is_set():
-                # An unforeseen fault has ended it (the process reports that), and its batch is lost.
-                self._thread = self._start_thread()
             if len(self._batch) >= QUEUE_LIMIT_RECORDS:
                 self.dropped_records += 1
                 return
@@ -197,18 +195,6 @@ class ActivityLog:
             return []
 
     # --- in the thread -----------------------------------------------------------------------------------------------
-
-    def _start_thread(self) -> threading.Thread:
-        self._is_working = True
-        thread = threading.Thread(target=self._work, name="activity-log", daemon=True)
-        thread.start()
-        return thread
-
-    def _work(self) -> None:
-        try:
-            self._write_batches()
-        finally:
-            self._is_working = False
 
     def _write_batches(self) -> None:
         last_warning = ""

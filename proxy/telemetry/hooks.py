@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from proxy import events
+from proxy.lifetime import WorkerThread
 from proxy.telemetry.output import encode_json, list_steps, pick_fields
 
 QUEUE_LIMIT_EVENTS = 1_000
@@ -114,12 +114,9 @@ class HookRunner:
         self._next_warning_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
-        self._thread = self._start_thread()
+        self._thread = WorkerThread("hook", self._work)
 
     def add(self, body: bytes) -> None:
-        if not self._thread.is_alive() and not self._is_closed:
-            # An unforeseen fault has ended it (the process reports that): the next event must still be delivered.
-            self._thread = self._start_thread()
         try:
             self._queue.put_nowait(body)
         except queue.Full:
@@ -129,11 +126,6 @@ class HookRunner:
         self._is_closed = True
         if self._process is not None and self._process.poll() is None:
             _kill_group(self._process)
-
-    def _start_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self._work, name="hook", daemon=True)
-        thread.start()
-        return thread
 
     def _work(self) -> None:
         while not self._is_closed:

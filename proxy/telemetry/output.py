@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import msgspec
 
 from proxy import events
+from proxy.lifetime import WorkerThread
 
 QUEUE_LIMIT_BYTES = 8 * 1024 * 1024
 GATHER_SECONDS = 0.005
@@ -42,8 +43,7 @@ class BackgroundWriter:
         self._dropped_lines = 0
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._name = name
-        self._thread = self._start_thread()
+        self._thread = WorkerThread(name, self._write_lines, self._count_lost_lines)
 
     @property
     def dropped_lines(self) -> int:
@@ -51,11 +51,6 @@ class BackgroundWriter:
 
     def put(self, line: bytes) -> None:
         with self._changed:
-            if not self._is_working and not self._closing.is_set():
-                # A fault of the sink has ended it (the process reports that), and the lines it had are lost.
-                self._dropped_lines += self._unwritten_lines - len(self._lines)
-                self._unwritten_lines = len(self._lines)
-                self._thread = self._start_thread()
             if self._closing.is_set() or self._waiting_bytes + len(line) > self._limit_bytes:
                 self._dropped_lines += 1
                 return
@@ -77,18 +72,11 @@ class BackgroundWriter:
             self._changed.notify_all()
         self._thread.join(seconds)
 
-    def _start_thread(self) -> threading.Thread:
-        self._is_working = True
-        # A daemon: a thread that is stuck in a write must not keep the process alive.
-        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-        thread.start()
-        return thread
-
-    def _work(self) -> None:
-        try:
-            self._write_lines()
-        finally:
-            self._is_working = False
+    def _count_lost_lines(self) -> None:
+        """A fault of the sink has lost the lines that it had."""
+        with self._changed:
+            self._dropped_lines += self._unwritten_lines - len(self._lines)
+            self._unwritten_lines = len(self._lines)
 
     def _write_lines(self) -> None:
         while lines := self._take_lines():

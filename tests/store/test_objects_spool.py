@@ -85,7 +85,7 @@ def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, shelf, monk
     monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
     uploads = Uploads(shelf, tmp_path, UploadSettings(seconds=5.0, rotate_bytes=10_000))
     uploads._leaving.set()
-    uploads._thread.join()
+    uploads._thread.join(10)
     write(1)
     uploads._look()
     monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 4.9)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from proxy.lifetime import WorkerThread
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.files import (
     MEBIBYTE,
@@ -92,7 +93,7 @@ class Uploads:
         self._listing_seconds = 0.0
         self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
         self._leaving = threading.Event()
-        self._thread = self._start()
+        self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
 
     def check_room(self) -> None:
         """Called before something is written. SpoolFull: it may not be."""
@@ -125,21 +126,11 @@ class Uploads:
 
     # --- in the thread ---
 
-    def _start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="uploads", daemon=True)
-        thread.start()
-        return thread
-
     def _run(self) -> None:
         pause = 0.0
-        try:
-            while not self._leaving.wait(pause):
-                self._look()
-                pause = max(LOOK_SECONDS, LOOK_SHARE * self._listing_seconds)
-        finally:
-            if not self._leaving.is_set():  # an unexpected exception ends this thread, and another takes its place
-                time.sleep(LOOK_SECONDS)
-                self._thread = self._start()
+        while not self._leaving.wait(pause):
+            self._look()
+            pause = max(LOOK_SECONDS, LOOK_SHARE * self._listing_seconds)
 
     def _look(self, *, everything: bool = False) -> None:
         try:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from proxy.lifetime import WorkerThread
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import (
     MEBIBYTE,
@@ -116,7 +117,7 @@ class Originals:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._next_sweep = float("-inf")
         self._unswept = 0
-        self._thread = self._start()
+        self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
     def keep(self, history: History) -> SubmittedHistory:
         """Hand a history over. Most requests go on at once."""
@@ -176,10 +177,10 @@ class Originals:
     def close(self, seconds: float = 5.0) -> bool:
         """Write what waits, for so long, and send it for as long again. False: something was not written."""
         self._jobs.put(None)
-        self._thread.join(seconds)
+        is_written = self._thread.join(seconds)
         if self._uploads is not None:
             self._uploads.close(seconds)
-        return not self._thread.is_alive()
+        return is_written
 
     def _new_end(self, history: History) -> History:
         """The end of a history that was not handed over before."""
@@ -225,22 +226,10 @@ class Originals:
 
     # --- in the thread ---
 
-    def _start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="originals", daemon=True)
-        thread.start()
-        return thread
-
     def _run(self) -> None:
-        ended = False
-        try:
-            while (job := self._next_job()) is not None:
-                job()
-            self._folder.sync_written()
-            ended = True
-        finally:
-            if not ended:  # an unexpected exception ends this thread, and another takes its place
-                self._note_failure("an internal fault")
-                self._thread = self._start()
+        while (job := self._next_job()) is not None:
+            job()
+        self._folder.sync_written()
 
     def _next_job(self) -> Callable[[], None] | None:
         while True:
