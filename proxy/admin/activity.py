@@ -3,7 +3,6 @@
 Money is in dollars, of requests whose upstream told its usage and whose model's prices are known.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -55,11 +54,8 @@ class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Span of the moments."""
 
 
-async def show_overview(context: AdminContext, request: AdminRequest) -> Json:
-    return await asyncio.to_thread(_overview, context.activity_log, request.query.hours * HOUR_SECONDS, time.time())
-
-
-def _overview(activity_log: ActivityLog, span: float, now: float) -> Json:
+def show_overview(context: AdminContext, request: AdminRequest) -> Json:
+    activity_log, span, now = context.activity_log, request.query.hours * HOUR_SECONDS, time.time()
     every = float(next(step for step in STEPS_SECONDS if span / step <= MOMENTS_LIMIT))
     return {
         "now": now,
@@ -172,15 +168,12 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-async def list_events(context: AdminContext, request: AdminRequest) -> Json:
-    wanted = SEVERITIES[SEVERITIES.index(request.query.least) :]
-    return {"events": await asyncio.to_thread(_events, context.activity_log, wanted, request.query.limit)}
-
-
-def _events(activity_log: ActivityLog, severities: tuple[str, ...], limit: int) -> list[Json]:
+def list_events(context: AdminContext, request: AdminRequest) -> Json:
+    severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
     marks = ", ".join("?" * len(severities))
     query = f"select * from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
-    return [event_of(row) for row in activity_log.query(query, [*severities, ADMIN_ACT, limit])]
+    rows = context.activity_log.query(query, [*severities, ADMIN_ACT, request.query.limit])
+    return {"events": [event_of(row) for row in rows]}
 
 
 def event_of(row: dict[str, Any]) -> Json:
@@ -189,24 +182,23 @@ def event_of(row: dict[str, Any]) -> Json:
     return {**shown, "details": json.loads(row["details"]), "dollars": row["dollars"]}
 
 
-async def list_acts(context: AdminContext, request: AdminRequest) -> Json:
-    await asyncio.to_thread(context.audit.flush)  # an act of a moment ago may still wait to be written
-    path = Path(context.config().state.dir) / audit_log.FILE
-    acts = await asyncio.to_thread(audit_log.read_newest, path, request.query.limit)
+def list_acts(context: AdminContext, request: AdminRequest) -> Json:
+    context.audit.flush()  # an act of a moment ago may still wait to be written
+    acts = audit_log.read_newest(Path(context.config().state.dir) / audit_log.FILE, request.query.limit)
     return {"acts": [{**act, "at": datetime.fromisoformat(act["at"]).timestamp()} for act in acts]}
 
 
-async def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
+def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
     """The configuration in force, without secrets."""
     config = context.config()
     return {
         "release": __version__,
         "file": str(context.file) if context.file else None,
         "version": version_of(config),
-        "refused": await asyncio.to_thread(_refused_reload, context),
+        "refused": _refused_reload(context),
         "upstreams": [
-            {"name": each.name, "base_url": each.base_url, "models": list(each.models), "policy": each.policy}
-            for each in config.upstreams
+            upstream.model_dump(mode="json", include={"name", "base_url", "models", "policy"})
+            for upstream in config.upstreams
         ],
         "transcripts": config.transcripts.keep,
         "state": config.state.dir,

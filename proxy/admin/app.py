@@ -12,6 +12,7 @@ from functools import cache, partial
 from html import escape
 from http import HTTPStatus
 from importlib import resources
+from inspect import iscoroutinefunction
 from os import urandom
 from typing import Any, cast
 from urllib.parse import parse_qs
@@ -171,7 +172,9 @@ class Admin:
         visitor, names = request[_VISITOR], request[_NAMES]
         asked = AdminRequest(visitor, names, _read_query(route, request), await _read_json(route, request))
         try:
-            return _json_response(HTTPStatus.OK, await route.answer(self._context, asked))
+            if iscoroutinefunction(route.answer):
+                return _json_response(HTTPStatus.OK, await route.answer(self._context, asked))
+            return _json_response(HTTPStatus.OK, await asyncio.to_thread(route.answer, self._context, asked))
         except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
             self._context.emit(StoreFailed(str(fault)))
             raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None

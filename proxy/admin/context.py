@@ -1,7 +1,8 @@
 """Context, request and declaration of an admin API route.
 
-A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value. Query and body are checked against
-the types that its `Route` names before it is called.
+A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value; one that is not `async`
+may wait for a disk and is called in a thread. Query and body are checked against the types that its `Route` names
+before it is called.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -22,7 +23,6 @@ from proxy.store.contract import Store
 from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditListener
 
-"""Kept conversations: those whose name begins with the first text, in the tenant folder of the second name."""
 Json = dict[str, Any]
 
 
@@ -64,7 +64,7 @@ class Route:
 
     method: str
     path: str
-    answer: Callable[[AdminContext, AdminRequest], Awaitable[Json]]
+    answer: Callable[[AdminContext, AdminRequest], Json | Awaitable[Json]]
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """Type of the JSON body; None: the route takes none."""

@@ -4,10 +4,10 @@ The queries name their columns as the API does, so a row of the activity databas
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +21,16 @@ from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import Archive, SavedConversation, read_transcript, role_and_text
+from proxy.store.transcripts.archive import Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
+SHORT_NAME_CHARACTERS = 16
+"""So much of its name is what the activity log, headers and logs call a conversation."""
+TITLE_LINES = 40
+"""Lines at the beginning in which the first words of the user are looked for."""
+CONTEXT_CHARACTERS = 80
 SEARCH_SECONDS = 10.0
 _LIST = """
 select conversation, tenant, team, model, upstream, tag, policy || '@' || policy_version as policy, sums.*,
@@ -85,11 +90,8 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-async def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
-    return await asyncio.to_thread(_list, context, request.query)
-
-
-def _list(context: AdminContext, query: ConversationsQuery) -> Json:
+def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
+    query: ConversationsQuery = request.query
     rows = context.activity_log.query(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
     titles = find_titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
@@ -121,7 +123,11 @@ def _is_open(last: float) -> bool:
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
     turns, history = await _look_up(context, request)
     happened = await asyncio.to_thread(_events, context.activity_log, turns[0]["conversation"])
-    messages = await asyncio.to_thread(_messages, history)
+    if isinstance(history, str):
+        messages: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
+        messages["why_no_pieces"] = history
+    else:
+        messages = await asyncio.to_thread(history.describe)
     last = turns[-1]
     return {
         **{name: last[name] for name in ("conversation", "team", "model", "upstream")},
@@ -131,25 +137,8 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         "at": last["link"],
         "turns": [{name: turn[name] for name in _OF_TURN} for turn in turns],
         "happened": happened,
-        "spent": sum(each["dollars"] for each in happened),
+        "spent": sum(event["dollars"] for event in happened),
         **messages,
-    }
-
-
-def _messages(history: ConversationBranch | str) -> Json:
-    """Messages of the requested history from the kept originals; a text says why there are none."""
-    if isinstance(history, str):
-        nothing: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
-        return {**nothing, "why_no_pieces": history}
-    return {
-        "title": history.title,
-        "at": history.path[-1].at,
-        "block": history.block,
-        "summary": history.summary,
-        "head": history.head,
-        "pieces": history.pieces(),
-        "forks": history.forks,
-        "why_no_pieces": "",
     }
 
 
@@ -173,7 +162,7 @@ async def _look_up(
     turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)
     if not turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
-    turn = next((each for each in reversed(turns) if each["link"] == request.query.at), turns[-1])
+    turn = next((turn for turn in reversed(turns) if turn["link"] == request.query.at), turns[-1])
     return turns, await open_history(context, turn, turns)
 
 
@@ -182,48 +171,37 @@ def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
     return [event_of(row) for row in rows]
 
 
-async def search(context: AdminContext, request: AdminRequest) -> Json:
-    return await asyncio.to_thread(_search, context.archive, request.query)
-
-
-def _search(archive: Archive, query: SearchQuery) -> Json:
-    """Hits, and whether everything was looked through: a search ends after some hits, and after some seconds."""
+def search(context: AdminContext, request: AdminRequest) -> Json:
+    """Hits, newest conversations first, and whether all were searched: it ends after some hits and some seconds."""
+    query: SearchQuery = request.query
+    hits: list[Json] = []
     if not query.text:
-        return {"hits": [], "whole": True}
-    hits, whole = search_transcripts(
-        archive, query.text, case=query.case, tenant=query.tenant, most=query.limit, seconds=SEARCH_SECONDS
-    )
-    shown = [{name: value for name, value in asdict(hit).items() if name != "tenant"} for hit in hits]
-    return {"hits": shown, "whole": whole}
+        return {"hits": hits, "whole": True}
+    pattern = re.compile(re.escape(query.text), 0 if query.case else re.IGNORECASE)
+    end = time.monotonic() + SEARCH_SECONDS
+    for saved in context.archive.newest_first(query.tenant):
+        for hit in _find_hits(read_transcript(saved), pattern):
+            if len(hits) >= query.limit:
+                return {"hits": hits, "whole": False}
+            hits.append(hit)
+        if time.monotonic() > end:
+            return {"hits": hits, "whole": False}
+    return {"hits": hits, "whole": True}
 
 
-ROUTES = (
-    Route("GET", "/conversations", list_conversations, ConversationsQuery),
-    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery),
-    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery),
-    Route("GET", "/search", search, SearchQuery),
-)
-
-SHORT_NAME_LETTERS = 16
-"""So much of its name is what the activity log, headers and logs call a conversation."""
-TITLE_LINES = 40
-"""Lines at the beginning in which the first words of the user are looked for."""
-CONTEXT_LETTERS = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A place where a text was found."""
-
-    conversation: str
-    title: str
-    tenant: str
-    at: str
-    role: str
-    seen: str
-    before: str
-    found: str
-    after: str
+def _find_hits(transcript: Transcript, pattern: re.Pattern[str]) -> Iterator[Json]:
+    title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
+    for at, role, seen, found in transcript.search(pattern):
+        yield {
+            "conversation": transcript.saved.name[:SHORT_NAME_CHARACTERS],
+            "title": shorten(title),
+            "at": at,
+            "role": role,
+            "seen": seen,
+            "before": found.string[max(0, found.start() - CONTEXT_CHARACTERS) : found.start()],
+            "found": found[0],
+            "after": found.string[found.end() : found.end() + CONTEXT_CHARACTERS],
+        }
 
 
 def find_titles(config: Config, wanted: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -234,35 +212,8 @@ def find_titles(config: Config, wanted: Iterable[tuple[str, str]]) -> dict[str, 
     return {name: _read_title(place) for name, place in found if place is not None}
 
 
-def search_transcripts(
-    archive: Archive, text: str, *, case: bool, tenant: str, most: int, seconds: float
-) -> tuple[list[Hit], bool]:
-    """Hits of a text, newest conversations first, and whether all were searched."""
-    end, hits = time.monotonic() + seconds, list[Hit]()
-    for saved in archive.newest_first(tenant):
-        for hit in _find_hits(saved, text, case=case):
-            if len(hits) >= most:
-                return hits, False
-            hits.append(hit)
-        if time.monotonic() > end:
-            return hits, False
-    return hits, True
-
-
-def _find_hits(saved: SavedConversation, text: str, *, case: bool) -> Iterator[Hit]:
-    wanted, transcript = text if case else text.lower(), read_transcript(saved)
-    title = next((words for _, role, _, words in transcript.texts() if role == "user"), "")
-    for at, role, seen, words in transcript.texts():
-        start = (words if case else words.lower()).find(wanted)
-        if start >= 0:
-            stop = start + len(text)
-            before, after = words[max(0, start - CONTEXT_LETTERS) : start], words[stop : stop + CONTEXT_LETTERS]
-            name = saved.name[:SHORT_NAME_LETTERS]
-            yield Hit(name, shorten(title), saved.tenant, at, role, seen, before, words[start:stop], after)
-
-
 def _places_by_name(folder: Path) -> dict[str, Path]:
-    return {place.name[:SHORT_NAME_LETTERS]: place for place in folder.iterdir()} if folder.is_dir() else {}
+    return {place.name[:SHORT_NAME_CHARACTERS]: place for place in folder.iterdir()} if folder.is_dir() else {}
 
 
 def _read_title(place: Path) -> str:
@@ -274,3 +225,11 @@ def _read_title(place: Path) -> str:
                 if role == "user":
                     return shorten(words)
     return ""
+
+
+ROUTES = (
+    Route("GET", "/conversations", list_conversations, ConversationsQuery),
+    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery),
+    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery),
+    Route("GET", "/search", search, SearchQuery),
+)

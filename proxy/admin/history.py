@@ -105,7 +105,7 @@ Turn = Mapping[str, Any]
 CREATED, OBSERVED = "created", "observed"
 PREVIEW_CHARACTERS = 200
 FORKS_LIMIT = 50
-TITLE_LETTERS = 140
+TITLE_CHARACTERS = 140
 
 
 @dataclass(frozen=True)
@@ -119,39 +119,30 @@ class ConversationBranch:
     is_rehearsed: bool
     redaction: Redaction
 
-    @property
-    def title(self) -> str:
-        words = (role_and_text(said.message) for said in self.path)
-        first = next((told for role, told in words if role == "user"), "")
-        return self._redact(shorten(first))
+    def describe(self) -> Json:
+        """The branch as the API shows it: its block, its summary, and what became of each message."""
+        texts = (role_and_text(line.message) for line in self.path)
+        title = next((text for role, text in texts if role == "user"), "")
+        return {
+            "title": self._redact(shorten(title)),
+            "at": self.path[-1].at,
+            "block": self._describe_block(),
+            "summary": self._redact(self.view.summary),
+            "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.path[-1])],
+            "pieces": [
+                self._piece(index, message, status)
+                for index, (message, status) in enumerate(zip(self.request.body, self.view.statuses, strict=True))
+            ],
+            "forks": [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:FORKS_LIMIT],
+            "why_no_pieces": "",
+        }
 
-    @property
-    def head(self) -> list[str]:
-        return [self._redact(role_and_text(each.message)[1]) for each in self.transcript.head_of(self.path[-1])]
-
-    @property
-    def forks(self) -> list[str]:
-        return [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:FORKS_LIMIT]
-
-    @property
-    def block(self) -> Json | None:
+    def _describe_block(self) -> Json | None:
         """The block that stands for it; `rehearsed`: it was only observed, and is not used."""
-        block = self.view.block
-        if block is None:
+        if self.view.block is None:
             return None
-        shown = {name: getattr(block, name) for name in ("covers", "policy", "reason", "window")}
+        shown = {name: getattr(self.view.block, name) for name in ("covers", "policy", "reason", "window")}
         return {**shown, "rehearsed": self.is_rehearsed}
-
-    @property
-    def summary(self) -> str:
-        return self._redact(self.view.summary)
-
-    def pieces(self) -> list[Json]:
-        """Each message and what became of it."""
-        return [
-            self._piece(index, message, status)
-            for index, (message, status) in enumerate(zip(self.request.body, self.view.statuses, strict=True))
-        ]
 
     def message(self, index: int) -> Json:
         """A message as it was sent, beside what was forwarded instead."""
@@ -268,7 +259,7 @@ def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcr
     return read_transcript(found) if found is not None else None
 
 
-def shorten(words: str, most: int = TITLE_LETTERS) -> str:
+def shorten(words: str, most: int = TITLE_CHARACTERS) -> str:
     """The beginning of a text on one line, cut between two words."""
     line = " ".join(words[: 4 * most].split())
     return line if len(line) <= most else line[:most].rpartition(" ")[0] + " …"

@@ -30,8 +30,8 @@ from proxy.store.transcripts.archive import Archive, SavedConversation
 from proxy.wire.http import Caller
 
 
-async def list_policies(context: AdminContext, _: AdminRequest) -> Json:
-    loaded = await _load(context)
+def list_policies(context: AdminContext, _: AdminRequest) -> Json:
+    loaded = _load(context)
     config = loaded.config
     behind = dict(find_unreachable(config.attachments))
     names = sorted(config.all_policies, key=lambda name: (name != DEFAULT, name))
@@ -48,8 +48,8 @@ async def list_policies(context: AdminContext, _: AdminRequest) -> Json:
     }
 
 
-async def show_policy(context: AdminContext, request: AdminRequest) -> Json:
-    loaded, name = await _load(context), request.names["policy"]
+def show_policy(context: AdminContext, request: AdminRequest) -> Json:
+    loaded, name = _load(context), request.names["policy"]
     if name not in loaded.config.all_policies:
         raise NotFound("unknown policy: GET /policies lists all")
     values = [
@@ -58,11 +58,11 @@ async def show_policy(context: AdminContext, request: AdminRequest) -> Json:
     return {**_describe(loaded, name), "values": values}
 
 
-async def _load(context: AdminContext) -> Loaded:
+def _load(context: AdminContext) -> Loaded:
     """The configuration in force, with origins as far as its sources still say the same."""
     config = context.config()
     try:
-        loaded = await asyncio.to_thread(context.read)
+        loaded = context.read()
     except InvalidConfig:
         return Loaded(config, {})
     return loaded if loaded.config.policies == config.policies else Loaded(config, {})

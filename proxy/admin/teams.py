@@ -32,7 +32,7 @@ class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
 
 
-async def list_teams(context: AdminContext, _: AdminRequest) -> Json:
+def list_teams(context: AdminContext, _: AdminRequest) -> Json:
     registry, now = context.records.current, time.time()
     valid = [key.team for key in registry.keys.values() if not key.why_invalid(now)]
     teams = [
@@ -49,7 +49,7 @@ async def list_teams(context: AdminContext, _: AdminRequest) -> Json:
     return {"teams": teams}
 
 
-async def list_keys(context: AdminContext, _: AdminRequest) -> Json:
+def list_keys(context: AdminContext, _: AdminRequest) -> Json:
     keys = sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created))
     return {"keys": [_describe_key(key, time.time()) for key in keys]}
 
@@ -78,7 +78,7 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     return _describe_key(registry.keys[key_id], now)
 
 
-async def list_switches(context: AdminContext, _: AdminRequest) -> Json:
+def list_switches(context: AdminContext, _: AdminRequest) -> Json:
     return _describe_switches(context.records.current)
 
 

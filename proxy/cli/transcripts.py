@@ -159,7 +159,7 @@ def _sum(path: list[MessageLine], beside: ForwardedView) -> Iterator[str]:
     yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
 
-SHORT_LETTERS = 16
+SHORT_CHARACTERS = 16
 
 Act = Callable[[TranscriptSource, argparse.Namespace], int]
 
@@ -221,7 +221,7 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         return 0
     head = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
     rows = [
-        (one.saved.name[:SHORT_LETTERS], one.tenant, one.first_seen[:SHORT_LETTERS], one.last_seen[:SHORT_LETTERS],
+        (one.saved.name[:SHORT_CHARACTERS], one.tenant, one.first_seen[:SHORT_CHARACTERS], one.last_seen[:SHORT_CHARACTERS],
          len(one.messages), len(one.answers), count, format_bytes(one.saved.bytes))
         for one, count in zip(found, blocks, strict=True)
     ]  # fmt: skip
@@ -249,7 +249,7 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     beside = _find_beside(source, found, path) if args.compacted else None
     for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(found, path, beside):
         print(line)  # noqa: T201
-    others = [other[:SHORT_LETTERS] for other in found.leaves() if other != leaf]
+    others = [other[:SHORT_CHARACTERS] for other in found.leaves() if other != leaf]
     if others and not args.leaf:
         print(f"\nforks: --leaf {' | '.join(others)}", file=sys.stderr)  # noqa: T201
     return 0
@@ -262,13 +262,12 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         raise NotFoundError(f"not a regular expression: {fault}") from None
     hits = 0
     for one in source.archive.read_each(read_transcript):
-        name = one.saved.name[:SHORT_LETTERS]
-        for at, role, seen, text in one.texts():
-            if found := pattern.search(text):
-                hits += 1
-                context = " ".join(text[max(0, found.start() - 40) : found.end() + 60].split())
-                place = f"{at[:SHORT_LETTERS] or '-':16}  {seen[:SHORT_LETTERS]}"
-                print(f"{name}  {place}  {role:10} {context}")  # noqa: T201
+        name = one.saved.name[:SHORT_CHARACTERS]
+        for at, role, seen, found in one.search(pattern):
+            hits += 1
+            context = " ".join(found.string[max(0, found.start() - 40) : found.end() + 60].split())
+            place = f"{at[:SHORT_CHARACTERS] or '-':16}  {seen[:SHORT_CHARACTERS]}"
+            print(f"{name}  {place}  {role:10} {context}")  # noqa: T201
     return 0 if hits else 1
 
 
@@ -301,7 +300,7 @@ def verify_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     print(format_table(head, map(_verification_row, results)) if results else f"nothing is kept in {location}")  # noqa: T201
     for remark in _remarks(results, key):
         print(remark)  # noqa: T201
-    faults = [f"{one.transcript.saved.name[:SHORT_LETTERS]}: {fault}" for one in results for fault in one.faults]
+    faults = [f"{one.transcript.saved.name[:SHORT_CHARACTERS]}: {fault}" for one in results for fault in one.faults]
     for fault in faults:
         print(fault, file=sys.stderr)  # noqa: T201
     return 1 if faults else 0
@@ -310,7 +309,7 @@ def verify_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 def _verification_row(result: Verification) -> tuple[object, ...]:
     read = result.transcript
     counts = len(read.messages), result.derived, result.altered, read.duplicates, read.torn, len(result.faults)
-    return (read.saved.name[:SHORT_LETTERS], *counts)
+    return (read.saved.name[:SHORT_CHARACTERS], *counts)
 
 
 def _remarks(results: list[Verification], key: bytes | None) -> Iterator[str]:
@@ -332,7 +331,7 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     expired = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
     for saved in expired:
         written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written))
-        print(f"{saved.name[:SHORT_LETTERS]}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
+        print(f"{saved.name[:SHORT_CHARACTERS]}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
     if not args.yes:
         total = format_bytes(sum(saved.bytes for saved in expired))
         print(f"{len(expired)} conversations, {total}: --yes removes them")  # noqa: T201
@@ -344,7 +343,7 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 def _pick_leaf(found: Transcript, wanted: str) -> str:
     leaves = [at for at in found.messages if at.startswith(wanted)] if wanted else found.leaves()[:1]
     if len(leaves) != 1:
-        raise NotFoundError(f"{len(leaves)} messages of {found.saved.name[:SHORT_LETTERS]} begin with {wanted!r}")
+        raise NotFoundError(f"{len(leaves)} messages of {found.saved.name[:SHORT_CHARACTERS]} begin with {wanted!r}")
     return leaves[0]
 
 
@@ -354,5 +353,5 @@ def _find_beside(source: TranscriptSource, found: Transcript, path: list[Message
     newest = next((link for link in reversed(links) if link in blocks), None)
     beside = ForwardedView.of(path, blocks[newest]) if newest is not None else None
     if beside is None:
-        raise NotFoundError(f"no block stands for {found.saved.name[:SHORT_LETTERS]}: the model saw what was sent")
+        raise NotFoundError(f"no block stands for {found.saved.name[:SHORT_CHARACTERS]}: the model saw what was sent")
     return beside

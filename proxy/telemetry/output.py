@@ -143,5 +143,5 @@ def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
 
 
 def list_steps(event: events.CompactionEnded) -> dict[str, Any]:
-    """What each step of a compaction did, as a field."""
+    """The steps of a compaction and their effects, as one field."""
     return {"steps": [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]}

@@ -10,6 +10,7 @@ import builtins
 import io
 import json
 import os
+import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -310,6 +311,12 @@ class Transcript:
             yield line.at, role, line.seen, text
         for answer in self.answers:
             yield answer.to, "answer", answer.seen, role_and_text(answer.message)[1]
+
+    def search(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str, re.Match[str]]]:
+        """Every text in which the pattern is found: at which link, by which role, when, and the match."""
+        for at, role, seen, text in self.texts():
+            if found := pattern.search(text):
+                yield at, role, seen, found
 
     def _times(self) -> Iterator[str]:
         for lines in (self.messages.values(), self.heads.values(), self.answers):
