@@ -21,13 +21,11 @@ from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
-SHORT_NAME_CHARACTERS = 16
-"""So much of its name is what the activity log, headers and logs call a conversation."""
 TITLE_LINES = 40
 """Lines at the beginning in which the first words of the user are looked for."""
 CONTEXT_CHARACTERS = 80
@@ -193,7 +191,7 @@ def _find_hits(transcript: Transcript, pattern: re.Pattern[str]) -> Iterator[Jso
     title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
     for at, role, seen, found in transcript.search(pattern):
         yield {
-            "conversation": transcript.saved.name[:SHORT_NAME_CHARACTERS],
+            "conversation": transcript.saved.short_name,
             "title": shorten(title),
             "at": at,
             "role": role,

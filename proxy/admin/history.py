@@ -193,7 +193,7 @@ async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn])
         return _why_no_messages(config)
     leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
     path = found.path(leaf)
-    request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
+    request = parse_path(path)
     if request is None or not path:
         return "what is kept of this conversation cannot be read as a history"
     try:
@@ -229,7 +229,7 @@ async def _find_block(
     context: AdminContext, tenant: str, path: list[MessageLine], reach: int
 ) -> tuple[Block | None, bool]:
     """The block that stood for so much of it, or, where none did, the one that was only observed."""
-    links = _links(path)[:reach][::-1]
+    links = links_of(path)[:reach][::-1]
     for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
         found: Found | None = (await context.store.find_first([block_key(space, link) for link in links]))[0]
         if found is not None:
@@ -237,15 +237,20 @@ async def _find_block(
     return None, False
 
 
-def _links(path: list[MessageLine]) -> list[bytes]:
+def parse_path(path: Sequence[MessageLine]) -> Request | None:
+    """Saved messages as the history of a request."""
+    return chat.parse(b'{"messages":[' + b",".join(line.message for line in path) + b"]}")
+
+
+def links_of(path: Sequence[MessageLine]) -> list[bytes]:
     """The chain: before the first message, and after each."""
-    return [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
+    return [bytes.fromhex(link) for link in (path[0].after, *(line.at for line in path))]
 
 
 def _build_view(config: Config, request: Request, path: list[MessageLine], block: Block | None) -> View:
     if block is None:
         return show_without_block(request)
-    return show_with_block(request, _links(path), block, _rules(config, block.policy.partition("@")[0]))
+    return show_with_block(request, links_of(path), block, _rules(config, block.policy.partition("@")[0]))
 
 
 def _rules(config: Config, policy: str) -> Rules:

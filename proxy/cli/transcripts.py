@@ -10,12 +10,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import assembly
-from proxy.admin.history import show_with_block
+from proxy.admin.history import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import format_bytes, format_table
@@ -34,7 +34,6 @@ from proxy.store.transcripts.archive import (
     verify,
 )
 from proxy.store.transcripts.files import AnswerLine, MessageLine
-from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
 
@@ -70,69 +69,45 @@ class TranscriptSource:
         return key, {keys[promise]: block for promise, block in found.items()}
 
 
-def open_source(config: Config) -> TranscriptSource:
-    return TranscriptSource(config, assembly.open_archive(config))
-
-
 _WIDTH_CHARACTERS = 120
 _MARGIN_CHARACTERS = 17
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardedView:
-    """A block, and the messages that are forwarded with it."""
-
-    block: Block
-    view: tuple[Message, ...]
-
-    @classmethod
-    def of(cls, path: list[MessageLine], stored: bytes) -> "ForwardedView | None":
-        """None where the block cannot be read, or is not of this history."""
-        request = chat.parse(b'{"messages":[' + b",".join(said.message for said in path) + b"]}")
-        block = Block.from_bytes(stored)
-        if request is None or block is None:
-            return None
-        links = [bytes.fromhex(link) for link in (path[0].after, *(said.at for said in path))]
-        view = show_with_block(request, links, block, Rules())
-        return cls(block, view.messages) if view.block is not None else None
-
-    def instead_of(self, place: int, said: MessageLine) -> Iterator[tuple[str, bytes]]:
-        """Forwarded messages in place of one message, each with a label; none: the message itself."""
-        for message in self.view:
-            if message.start == place and message.raw != said.message:
-                many = message.stop - place
-                yield "seen" if many <= 1 else f"seen for {many}", message.raw
-        if not any(message.start <= place < message.stop for message in self.view):
-            yield "left out", b""
-
-    def after(self, place: int) -> Iterator[tuple[str, bytes]]:
-        """Forwarded messages after the last one of the conversation."""
-        yield from (("seen", message.raw) for message in self.view if message.start >= place)
-
-
-@dataclass(frozen=True, slots=True)
 class TranscriptPrinter:
-    """Prints a conversation on a terminal."""
+    """A conversation as lines for a terminal: its messages, the answers, or what was forwarded in place of each."""
 
     redaction: Redaction
     full: bool = False
 
-    def lines(self, found: Transcript, path: list[MessageLine], beside: ForwardedView | None) -> Iterator[str]:
+    def lines(self, found: Transcript, path: list[MessageLine], view: View | None) -> Iterator[str]:
         for head in found.head_of(path[-1]):
             yield self._line("", *role_and_text(head.message))
-        for place, said in enumerate(path):
-            yield self._line(f"{place + 1}", *role_and_text(said.message))
-            if beside is None:
-                yield from map(self._answer, found.answers_to(said.at))
+        for index, line in enumerate(path):
+            yield self._line(f"{index + 1}", *role_and_text(line.message))
+            if view is None:
+                yield from map(self._answer, found.answers_to(line.at))
             else:
-                yield from self._lines_of_view(beside.instead_of(place, said))
-        if beside is not None:
-            yield from self._lines_of_view(beside.after(len(path)))
-            yield from _sum(path, beside)
+                yield from self._lines_instead(view.messages, index, line.message)
+        if view is not None and view.block is not None:
+            for message in view.messages:
+                if message.start >= len(path):
+                    yield self._line("", "> seen", role_and_text(message.raw)[1])
+            sent, seen = sum(len(line.message) for line in path), sum(len(message.raw) for message in view.messages)
+            yield ""
+            yield f"sent: {len(path)} messages, {sent:,} bytes; seen: {len(view.messages)} messages, {seen:,} bytes"
+            block = view.block
+            yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
-    def _lines_of_view(self, instead: Iterable[tuple[str, bytes]]) -> Iterator[str]:
-        for word, raw in instead:
-            yield self._line("", f"> {word}", role_and_text(raw)[1])
+    def _lines_instead(self, forwarded: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
+        """Messages that were forwarded in place of one; none: the message itself."""
+        for message in forwarded:
+            if message.start == index and message.raw != raw:
+                many = message.stop - index
+                label = "> seen" if many <= 1 else f"> seen for {many}"
+                yield self._line("", label, role_and_text(message.raw)[1])
+        if not any(message.start <= index < message.stop for message in forwarded):
+            yield self._line("", "> left out", "")
 
     def _answer(self, answer: AnswerLine) -> str:
         usage = answer.usage
@@ -149,14 +124,6 @@ class TranscriptPrinter:
             return text.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
         line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
         return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
-
-
-def _sum(path: list[MessageLine], beside: ForwardedView) -> Iterator[str]:
-    block, sent = beside.block, sum(len(said.message) for said in path)
-    seen = sum(len(message.raw) for message in beside.view)
-    yield ""
-    yield f"sent: {len(path)} messages, {sent:,} bytes; seen: {len(beside.view)} messages, {seen:,} bytes"
-    yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
 
 SHORT_CHARACTERS = 16
@@ -195,15 +162,15 @@ def _add(
 ) -> argparse.ArgumentParser:
     parser = acts.add_parser(name, help=what, description=what)
     options.add_config(parser)
-    parser.add_argument("--state", metavar="DIR", help="directory of the proxy's state (default ./state)")
+    options.add_state(parser)
     parser.set_defaults(run=lambda args: _run(act, args))
     return parser
 
 
 def _run(act: Act, args: argparse.Namespace) -> int:
-    given: dict[options.Place, object] = {("state", "dir"): args.state} if args.state else {}
+    config = options.load_configuration(args, options.state_option(args)).config
     try:
-        return act(open_source(options.load_configuration(args, given).config), args)
+        return act(TranscriptSource(config, assembly.open_archive(config)), args)
     except BrokenPipeError:  # the reader of the pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -221,12 +188,16 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         return 0
     head = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
     rows = [
-        (one.saved.name[:SHORT_CHARACTERS], one.tenant, one.first_seen[:SHORT_CHARACTERS], one.last_seen[:SHORT_CHARACTERS],
-         len(one.messages), len(one.answers), count, format_bytes(one.saved.bytes))
+        (one.saved.short_name, one.tenant, one.first_seen[:SHORT_CHARACTERS],
+         one.last_seen[:SHORT_CHARACTERS], len(one.messages), len(one.answers), count, format_bytes(one.saved.bytes))
         for one, count in zip(found, blocks, strict=True)
     ]  # fmt: skip
-    print(format_table(head, rows) if rows else f"nothing is kept in {source.archive.location}")  # noqa: T201
+    _print_table(head, rows, source)
     return 0
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]], source: TranscriptSource) -> None:
+    print(format_table(head, rows) if rows else f"nothing is kept in {source.archive.location}")  # noqa: T201
 
 
 def _as_dict(one: Transcript, blocks: int) -> dict[str, object]:
@@ -246,8 +217,8 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     found = source.find_one(args.id)
     leaf = _pick_leaf(found, args.leaf)
     path = found.path(leaf)
-    beside = _find_beside(source, found, path) if args.compacted else None
-    for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(found, path, beside):
+    view = _find_view(source, found, path) if args.compacted else None
+    for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(found, path, view):
         print(line)  # noqa: T201
     others = [other[:SHORT_CHARACTERS] for other in found.leaves() if other != leaf]
     if others and not args.leaf:
@@ -262,7 +233,7 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         raise NotFoundError(f"not a regular expression: {fault}") from None
     hits = 0
     for one in source.archive.read_each(read_transcript):
-        name = one.saved.name[:SHORT_CHARACTERS]
+        name = one.saved.short_name
         for at, role, seen, found in one.search(pattern):
             hits += 1
             context = " ".join(found.string[max(0, found.start() - 40) : found.end() + 60].split())
@@ -296,11 +267,10 @@ def verify_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     found = [source.find_one(args.id)] if args.id else source.archive.read_each(read_transcript)
     results = [verify(one, key) for one in found]
     head = ("CONVERSATION", "MESSAGES", "DERIVED", "ALTERED", "TWICE", "TORN", "FAULTS")
-    location = source.archive.location
-    print(format_table(head, map(_verification_row, results)) if results else f"nothing is kept in {location}")  # noqa: T201
+    _print_table(head, [*map(_verification_row, results)], source)
     for remark in _remarks(results, key):
         print(remark)  # noqa: T201
-    faults = [f"{one.transcript.saved.name[:SHORT_CHARACTERS]}: {fault}" for one in results for fault in one.faults]
+    faults = [f"{one.transcript.saved.short_name}: {fault}" for one in results for fault in one.faults]
     for fault in faults:
         print(fault, file=sys.stderr)  # noqa: T201
     return 1 if faults else 0
@@ -309,7 +279,7 @@ def verify_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 def _verification_row(result: Verification) -> tuple[object, ...]:
     read = result.transcript
     counts = len(read.messages), result.derived, result.altered, read.duplicates, read.torn, len(result.faults)
-    return (read.saved.name[:SHORT_CHARACTERS], *counts)
+    return (read.saved.short_name, *counts)
 
 
 def _remarks(results: list[Verification], key: bytes | None) -> Iterator[str]:
@@ -331,7 +301,7 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     expired = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
     for saved in expired:
         written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written))
-        print(f"{saved.name[:SHORT_CHARACTERS]}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
+        print(f"{saved.short_name}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
     if not args.yes:
         total = format_bytes(sum(saved.bytes for saved in expired))
         print(f"{len(expired)} conversations, {total}: --yes removes them")  # noqa: T201
@@ -343,15 +313,16 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
 def _pick_leaf(found: Transcript, wanted: str) -> str:
     leaves = [at for at in found.messages if at.startswith(wanted)] if wanted else found.leaves()[:1]
     if len(leaves) != 1:
-        raise NotFoundError(f"{len(leaves)} messages of {found.saved.name[:SHORT_CHARACTERS]} begin with {wanted!r}")
+        raise NotFoundError(f"{len(leaves)} messages of {found.saved.short_name} begin with {wanted!r}")
     return leaves[0]
 
 
-def _find_beside(source: TranscriptSource, found: Transcript, path: list[MessageLine]) -> ForwardedView:
-    links = tuple(line.at for line in path)
-    _, blocks = source.read_state(found.tenant, links)
-    newest = next((link for link in reversed(links) if link in blocks), None)
-    beside = ForwardedView.of(path, blocks[newest]) if newest is not None else None
-    if beside is None:
-        raise NotFoundError(f"no block stands for {found.saved.name[:SHORT_CHARACTERS]}: the model saw what was sent")
-    return beside
+def _find_view(source: TranscriptSource, found: Transcript, path: list[MessageLine]) -> View:
+    """The messages as the newest block that stands for them shortens them."""
+    _, blocks = source.read_state(found.tenant, tuple(line.at for line in path))
+    newest = next((line.at for line in reversed(path) if line.at in blocks), "")
+    request, block = parse_path(path), Block.from_bytes(blocks.get(newest, b""))
+    view = show_with_block(request, links_of(path), block, Rules()) if request and block else None
+    if view is None or view.block is None:
+        raise NotFoundError(f"no block stands for {found.saved.short_name}: the model saw what was sent")
+    return view

@@ -40,6 +40,7 @@ DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * SENT_SECONDS
 READ_AHEAD_CONVERSATIONS = 8
 NAME_PARTS_COUNT = 3
+SHORT_NAME_CHARACTERS = 16
 REMOVED = ".removed-"  # no conversation is called so
 T = TypeVar("T")
 
@@ -99,6 +100,11 @@ class SavedConversation:
     @property
     def name(self) -> str:
         return self.place.name
+
+    @property
+    def short_name(self) -> str:
+        """So much of the name is what the activity log, headers and logs call a conversation."""
+        return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
         with ExitStack() as opened:
