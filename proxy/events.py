@@ -7,6 +7,7 @@ because there is one for each request, and a frozen dataclass takes eight times 
 
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -241,24 +242,46 @@ Event = (
 Listener = Callable[[Event], None]
 
 
+class Containment:
+    """A block whose faults end here and are reported: the one place in this package that catches everything.
+
+    Two may use it (docs/decisions/0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
+    events, whose listeners only observe. What `passes` is raised as before.
+    """
+
+    __slots__ = ("_passes", "_report")
+
+    def __init__(self, report: Callable[[Exception], None], passes: type[Exception] | tuple[()] = ()) -> None:
+        self._report = report
+        self._passes = passes
+
+    def __enter__(self) -> None:
+        """Nothing is prepared: one value may serve many blocks."""
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
+        # A cancellation is no Exception: it goes on, or a client that left could not be noticed.
+        if not isinstance(fault, Exception) or isinstance(fault, self._passes):
+            return False
+        self._report(fault)
+        return True
+
+
 class Dispatcher:
     """Delivers each event to every listener, in order. It never raises."""
 
     def __init__(self, listeners: Mapping[str, Listener], count_error: Callable[[str], None]) -> None:
-        self._listeners = tuple(listeners.items())
+        self._listeners = tuple(
+            (listener, Containment(partial(self._report, name))) for name, listener in listeners.items()
+        )
         self._count_error = count_error
         self._reported: set[tuple[str, str, str]] = set()
 
     def __call__(self, event: Event) -> None:
-        for name, listener in self._listeners:
-            try:
+        # Events are emitted in the middle of a request, also by the code that handles faults: an exception here would
+        # fail the request, and then the handler of that failure. A listener only observes.
+        for listener, containment in self._listeners:
+            with containment:
                 listener(event)
-            except Exception as fault:  # noqa: BLE001
-                # Listener isolation, the second of the two broad excepts of this package (docs/decisions/0012). Events
-                # are emitted in the middle of a request, also by the code that handles faults: an exception here
-                # would fail the request, and then the handler of that failure. A listener only observes, so the
-                # fault is counted, and the other listeners and the request go on.
-                self._report(name, fault)
 
     def _report(self, name: str, fault: Exception) -> None:
         self._count_error(name)

@@ -341,14 +341,17 @@ class Gateway:
             await self._fail_open(outgoing.session.reject(reply.status), None, record)
         if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
             return RelayedAnswer(reply, headers, watch)
-        is_turn = outgoing.decision.plan is not None  # of a history below every threshold there is nothing to note
-        tap = ResponseTap(partial(self._start_note, outgoing, record) if is_turn else None, watch)
-        calls.owned.callback(tap.end)  # from here on the turn is noted, even if the client leaves in the next await
-        tap.recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
-        listens = tap.recording is not None or is_turn
-        return RelayedAnswer(
-            reply, headers, watch, tap if listens else None, _usage_rewriter_for(outgoing.usage_view, reply)
-        )
+        tap = None
+        if outgoing.decision.plan is not None:  # of a history below every threshold there is nothing to note
+            tap = ResponseTap(partial(self._start_note, outgoing, record), watch)
+            calls.owned.callback(tap.end)  # the turn is noted from here on, even if the client leaves in the next await
+        recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
+        if recording is not None:
+            tap = tap or ResponseTap(None, watch)
+            tap.recording = recording
+            calls.owned.callback(tap.end)
+        shown = _usage_rewriter_for(outgoing.usage_view, reply) if outgoing.usage_view is not None else None
+        return RelayedAnswer(reply, headers, watch, tap, shown)
 
     async def _retry_refused(
         self, first: OutgoingRequest, session: Session, refused: Reply, calls: UpstreamCalls, record: RequestRecord
@@ -376,13 +379,13 @@ class Gateway:
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
-        try:
+        # A ProxyError is the client's fault, which the client is to hear of.
+        with events.Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
             return await act
-        except ProxyError:
-            raise  # the client's fault, which the client is to hear of
-        except Exception as fault:  # noqa: BLE001 (the one place)
-            self._emit(events.FailedOpen(record.request_id, *events.kind_and_place(fault)))
-            return otherwise
+        return otherwise
+
+    def _report_fault(self, request_id: str, fault: Exception) -> None:
+        self._emit(events.FailedOpen(request_id, *events.kind_and_place(fault)))
 
     def _start_note(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
@@ -487,7 +490,7 @@ def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
 
 def _usage_rewriter_for(view: answers.UsageView, reply: Reply) -> answers.Rewriter | None:
     """Only what can be read along can be told otherwise."""
-    if view.is_plain or http.find(reply.headers, "content-encoding"):
+    if http.find(reply.headers, "content-encoding"):
         return None
     kind = http.find(reply.headers, "content-type") or ""
     return answers.StreamRewriter(view) if kind.startswith("text/event-stream") else answers.BodyRewriter(view)

@@ -260,13 +260,26 @@ def is_plain_raise(node):
     return isinstance(node, ast.Raise) and node.exc is None
 
 
-# Each place that may catch everything, and why (docs/decisions/0012).
-BROAD_PLACES = {"gateway.py": "fail open", "events.py": "listener isolation"}
+# Who may end any fault, and why (docs/decisions/0012). No `except` does: `events.Containment` is the one place.
+CONTAINED = {"gateway.py": "fail open", "events.py": "listener isolation"}
 
 
-def test_only_the_named_places_catch_everything():
-    broad = [path for path, tree in modules().items() for kind in swallowed(tree) if kind in BROAD]
-    assert sorted(broad) == sorted(BROAD_PLACES)
+def test_one_place_catches_everything_and_two_use_it():
+    assert [path for path, tree in modules().items() for kind in swallowed(tree) if kind in BROAD] == []
+    made = [
+        path
+        for path, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Containment")
+    ]
+    assert sorted(made) == sorted(CONTAINED)
+    ends = [
+        path
+        for path, tree in modules().items()
+        for node in functions(tree)
+        if node.name in {"__exit__", "__aexit__"} and node.returns is not None and ast.unparse(node.returns) != "None"
+    ]
+    assert ends == ["events.py"]
 
 
 def test_nothing_swallows_everything():

@@ -58,7 +58,7 @@ class Authenticator:
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float) -> Admitted:
         """The caller, once it is known. ProxyError: the request is refused."""
         caller, headers = self._identify(headers, peer, registry, now)
-        tag, halted = find(headers, TAG) or "", registry.is_halted(caller.team)
+        tag, halted = find(headers, TAG) or "", bool(registry.switches) and registry.is_halted(caller.team)
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
 
     def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:

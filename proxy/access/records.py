@@ -107,9 +107,7 @@ class Registry:
 
     def is_halted(self, team: str) -> bool:
         """True where compaction is switched off for this team or for all."""
-        return bool(self.switches) and any(
-            name in self.switches and not self.switches[name].on for name in {EVERYBODY, team}
-        )
+        return any(name in self.switches and not self.switches[name].on for name in (EVERYBODY, team))
 
     def with_key(self, key: TeamKey) -> "Registry":
         return replace(self, keys={**self.keys, key.id: key})

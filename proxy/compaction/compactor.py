@@ -144,7 +144,6 @@ async def run_apart(work: int, act: Callable[[], Result]) -> Result:
 # transcripts. The steps of the core run off the event loop where the history is large.
 
 T = TypeVar("T")
-PLAIN = UsageView()
 SECRET_CHECK_SECONDS = 1.0
 CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
 BLOCK_BYTES_PER_STORED_BYTE = 4
@@ -167,7 +166,8 @@ class OutgoingRequest:
     options: RequestOptions = field(default_factory=RequestOptions)
     session: "Session | None" = None
     """None where nothing is decided: bypassed, not understood, failed open."""
-    usage_view: UsageView = PLAIN
+    usage_view: UsageView | None = None
+    """None: the figures as the upstream reports them."""
     answer: LocalAnswer | None = None
     """What this proxy answers by itself: then nothing is sent."""
     keeps_originals: bool = True
@@ -404,7 +404,7 @@ class Session:
 
     async def _without_usage_option(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
         """The same request without the option that this proxy added; None where the client sent it."""
-        if outgoing.decision is None or not outgoing.usage_view.hides_usage:
+        if outgoing.decision is None or outgoing.usage_view is None or not outgoing.usage_view.hides_usage:
             return None
         self._services.usage_refusals.add(self._client.settings.name, self._request.model)
         return await self._render(outgoing, outgoing.decision)
@@ -445,13 +445,13 @@ class Session:
         if decision.max_answer_tokens is not None:
             body = chat.answer_within(body, decision.max_answer_tokens)
         is_client_view = self.policy.policy.usage == "client_view"
-        more = decision.tokens_before - decision.tokens_after if is_client_view else 0
+        more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
         self._body = body
         return replace(
             outgoing,
             call=replace(outgoing.call, body=body),
             decision=decision,
-            usage_view=UsageView(hides_usage=asking is not None, extra_tokens=max(0, more)),
+            usage_view=UsageView(hides_usage=asking is not None, extra_tokens=more) if asking or more else None,
         )
 
     def _asks_usage(self, decision: Decision) -> bool:

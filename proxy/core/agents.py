@@ -140,6 +140,11 @@ def _tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
     return name if isinstance(name, str) else ""
 
 
+def is_read(call: ToolCall) -> bool:
+    """True where the call reads a file; one editor for everything is taken to, where its arguments are not known."""
+    return meaning(call.name, {"path": ".", "command": "view", **call.named}) == "read"
+
+
 # --- observations -----------------------------------------------------------------------------------------------------
 # Observations: messages in the role of a user in which an environment speaks, not a person.
 #

@@ -62,7 +62,6 @@ _QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "bra
 _COMMAND_CHARACTERS = 4_000
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
-_EDITOR = {"path": ".", "command": "view"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +130,6 @@ def _find_error_places(text: str) -> Iterator[tuple[int, int]]:
 def _find_line_end(text: str, place: int) -> int:
     end = text.find("\n", place)
     return len(text) if end < 0 else end
-
-
-def is_read(call: ToolCall) -> bool:
-    """True where the call reads a file."""
-    return meaning(call.name, {**_EDITOR, **call.named}) == "read"
 
 
 def _quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:

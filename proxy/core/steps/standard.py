@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, matches_any
+from proxy.core.agents import EXEMPT, is_read, matches_any
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments
-from proxy.core.outcome import cut_line, find_outcome, is_read
+from proxy.core.outcome import cut_line, find_outcome
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import Outlines, rows, texts_of
 

@@ -1,13 +1,8 @@
 """Chat completions: everything about this API that another wire format would do in another way.
 
-requests      bytes to a `Request` and back: parse, render, bound the answer, ask a question
-weight        what of a message a model reads, and what its media cost
-refusals      what an error means: too long, too much output, a rate limit
-answers       an answer put together from what passes by
-usage         the counts that an answer reports
-usage_view    ... as the client is shown them
-truncation    an answer that says its prompt was cut
-local_answer  answers of the proxy's own
+requests  bytes to a `Request` and back, and the weight of a message: what of it a model reads, what its media cost
+refusals  what an error means: too long, too much output, a rate limit
+answers   an answer put together from a stream, its usage read and rewritten, and answers of the proxy's own
 
 A second wire format is a second folder with these parts. What is about HTTP, event streams, headers and compressed
 bodies stands beside this folder and knows no format, but for `sse`, which must see when a stream is finished.

@@ -436,10 +436,6 @@ class UsageView:
     extra_tokens: int = 0
     """Tokens by which the client's own history is longer than the forwarded one."""
 
-    @property
-    def is_plain(self) -> bool:
-        return not (self.hides_usage or self.extra_tokens)
-
 
 class Rewriter(Protocol):
     """An answer on its way to the client, piece by piece."""
