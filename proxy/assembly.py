@@ -50,11 +50,25 @@ def _import_redis_store() -> ModuleType:
     try:
         from proxy.store import redis  # noqa: PLC0415
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "redis":
-            raise
-        why = "shared state needs an optional library: pip install 'compaction-proxy[redis]'"
-        raise InvalidConfig([Fault("state.url", "configuration", why)]) from None
+        raise _explain(missing, "redis", "state.url", "shared state") from None
     return redis
+
+
+def _import_object_store() -> ModuleType:
+    """Import the client of object stores. Only where transcripts are kept in one: obstore is large."""
+    try:
+        from proxy.store.transcripts import bucket  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise _explain(missing, "s3", "transcripts.dir", "an object store") from None
+    return bucket
+
+
+def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) -> Exception:
+    """The fault of a setting that needs an optional library; any other missing module is a fault of the package."""
+    if (missing.name or "").partition(".")[0] not in ("redis", "obstore"):
+        return missing
+    why = f"{what} needs an optional library: pip install 'compaction-proxy[{extra}]'"
+    return InvalidConfig([Fault(setting, "configuration", why)])
 
 
 def open_records(config: Config) -> Records:
@@ -85,20 +99,8 @@ def read_blocks(config: Config, keys: Sequence[str]) -> tuple[bytes | None, dict
 
 def build_redaction(config: Config) -> Redaction:
     """The patterns of secrets that are removed from transcripts and summaries."""
-    told = config.transcripts
-    return redaction(told.patterns) if told.redact else Redaction()
-
-
-def _import_object_store() -> ModuleType:
-    """Import the client of object stores. Only where transcripts are kept in one: obstore is large."""
-    try:
-        from proxy.store.transcripts import bucket  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "obstore":
-            raise
-        why = "an object store needs an optional library: pip install 'compaction-proxy[s3]'"
-        raise InvalidConfig([Fault("transcripts.dir", "configuration", why)]) from None
-    return bucket
+    settings = config.transcripts
+    return redaction(settings.patterns) if settings.redact else Redaction()
 
 
 def open_object_store(config: Config) -> ObjectStore | None:
@@ -107,14 +109,9 @@ def open_object_store(config: Config) -> ObjectStore | None:
     if not settings.is_remote:
         return None
     library = _import_object_store()
+    credentials = {name: value.value for name in ("key", "secret", "token") if (value := getattr(settings, name))}
     place = library.BucketSettings(
-        url=settings.dir or "",
-        endpoint=settings.endpoint,
-        region=settings.region,
-        key=settings.key.value if settings.key else "",
-        secret=settings.secret.value if settings.secret else "",
-        token=settings.token.value if settings.token else "",
-        ca_file=settings.ca_file,
+        settings.dir, settings.endpoint, settings.region, ca_file=settings.ca_file, **credentials
     )
     try:
         bucket: ObjectStore = library.Bucket(place)

@@ -30,11 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from proxy.store.contract import Store, StoreUnavailable
+from proxy.telemetry.audit import give_to_folder_owner
 
 PREFIX = "cp-"
 _SHAPE = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 _ID_BYTES = 5
 _SECRET_BYTES = 24
+DAY_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,11 @@ class TeamKey:
         return hmac.compare_digest(self.digest, digest(text))
 
 
-def create_team_key(team: str, now: float, *, expires: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
-    """A new key: its text, which is shown once, and what is kept of it."""
+def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
+    """A new key: its text, which is shown once, and what is kept of it. `days`: how long it is valid; 0: for ever."""
     public = secrets.token_hex(_ID_BYTES)
     text = f"{PREFIX}{public}-{secrets.token_urlsafe(_SECRET_BYTES)}"
+    expires = now + days * DAY_SECONDS if days else 0.0
     return text, TeamKey(public, team, digest(text), now, expires, label=label)
 
 
@@ -248,7 +251,7 @@ class Records:
     def _write(self, registry: Registry) -> None:
         fresh = self.path.with_suffix(".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            self._give_to_owner(file.fileno())
+            give_to_folder_owner(file.fileno(), self.path.parent)
             file.write(registry.to_bytes())
             file.flush()
             os.fsync(file.fileno())
@@ -264,16 +267,9 @@ class Records:
     def _lock(self) -> Iterator[None]:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("a") as lock:
-            self._give_to_owner(lock.fileno())
+            give_to_folder_owner(lock.fileno(), self.path.parent)
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-    def _give_to_owner(self, file: int) -> None:
-        """Give files that root writes to the owner of the folder: the proxy runs as that user and must read them."""
-        if os.geteuid() == 0:
-            folder = self.path.parent.stat()
-            with suppress(PermissionError):  # a disk over the network may know better
-                os.fchown(file, folder.st_uid, folder.st_gid)
 
 
 async def synchronize(records: Records, store: Store) -> None:

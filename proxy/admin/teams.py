@@ -13,8 +13,6 @@ from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
 
-DAY_SECONDS = 24 * 3600
-
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /keys`."""
@@ -59,8 +57,7 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     config, now = context.config(), time.time()
     if wanted.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
-    expires = now + wanted.days * DAY_SECONDS if wanted.days else 0.0
-    text, key = create_team_key(wanted.team, now, expires=expires, label=wanted.label)
+    text, key = create_team_key(wanted.team, now, days=wanted.days, label=wanted.label)
     await asyncio.to_thread(context.records.change, lambda registry: registry.with_key(key))
     write_audit(context, request, "create key", key.id, team=key.team, days=wanted.days)
     return {"key": text, "told": _describe_key(key, now)}

@@ -9,7 +9,6 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +31,6 @@ from proxy.config import Config
 from proxy.store.contract import StoreUnavailable
 from proxy.telemetry import audit
 
-DAY_SECONDS = 24 * 3600
 MOST_DAYS = 36_500
 
 
@@ -51,9 +49,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     revoke = acts.add_parser("revoke", help="revoke a key for good, on every replica within seconds")
     revoke.add_argument("id", metavar="ID", help="public id from the list, or the key itself")
     revoke.set_defaults(run=_revoke)
-    for each in (create, listing, revoke):
-        options.add_config(each)
-        options.add_state(each)
+    for act in (create, listing, revoke):
+        options.add_config(act)
+        options.add_state(act)
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -61,9 +59,7 @@ def _create(args: argparse.Namespace) -> int:
     if args.team not in config.teams:
         known = ", ".join(config.teams) or "none"
         return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
-    now = time.time()
-    expires = now + args.days * DAY_SECONDS if args.days else 0.0
-    text, key = create_team_key(args.team, now, expires=expires, label=args.label)
+    text, key = create_team_key(args.team, time.time(), days=args.days, label=args.label)
     act = AuditEntry("create key", key.id, (("team", key.team), ("days", args.days)))
     change_registry(config, act, lambda known: known.with_key(key))
     print(text)  # noqa: T201
@@ -75,7 +71,8 @@ def _list(args: argparse.Namespace) -> int:
     found = read_registry(options.load_configuration(args, options.state_option(args)).config).keys.values()
     if not found:
         return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
-    print(format_table(("id", "team", "state", "created", "expires", "label"), _rows(sorted(found, key=_sort_key))))  # noqa: T201
+    rows = map(_row, sorted(found, key=lambda key: (key.team, key.created)))
+    print(format_table(("id", "team", "state", "created", "expires", "label"), rows))  # noqa: T201
     return 0
 
 
@@ -102,23 +99,9 @@ def _parse_days(text: str) -> float:
     return days
 
 
-def _rows(found: Sequence[TeamKey]) -> list[tuple[str, ...]]:
-    now = time.time()
-    return [
-        (
-            key.id,
-            key.team,
-            key.why_invalid(now) or "open",
-            _format_time(key.created),
-            _format_time(key.expires),
-            key.label,
-        )
-        for key in found
-    ]
-
-
-def _sort_key(key: TeamKey) -> tuple[str, float]:
-    return key.team, key.created
+def _row(key: TeamKey) -> tuple[str, ...]:
+    state, times = key.why_invalid(time.time()) or "open", map(_format_time, (key.created, key.expires))
+    return (key.id, key.team, state, *times, key.label)
 
 
 def _describe_validity(key: TeamKey) -> str:

@@ -57,16 +57,17 @@ class Worker:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics(self._is_listed_team)
-        self._activity_log = ActivityLog(Path(config.state.dir), warn=self._report_store_failure)
+        warn = self._reporter(events.StoreFailed)
+        self._activity_log = ActivityLog(Path(config.state.dir), warn=warn)
         self._log = log.Log(config.log.level, config.log.format)
-        self._hooks = hooks.Hooks(config.hooks, self._report_hook_failure)
-        self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), self._report_store_failure))
+        self._hooks = hooks.Hooks(config.hooks, self._reporter(events.HookFailed))
+        self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), warn))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
         self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot) if slot is not None else None
         if self._snapshots is not None:
             self._snapshots.restore(self._metrics)
-        self._store = assembly.open_store(config, self._report_store_failure)
-        keeper = assembly.build_keeper(config, slot, self._report_store_failure, self._report_store_recovery)
+        self._store = assembly.open_store(config, warn)
+        keeper = assembly.build_keeper(config, slot, warn, self._reporter(events.StoreRecovered))
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(config))
         self._records = assembly.open_records(config)
         self._records.look()
@@ -223,17 +224,9 @@ class Worker:
             await asyncio.to_thread(snapshots.write, self._metrics.to_snapshot())
             await asyncio.sleep(_SNAPSHOT_SECONDS)
 
-    def _report_store_failure(self, why: str) -> None:
-        """Report from any thread that the store or the disk failed."""
-        self._emit_from_thread(events.StoreFailed(why))
-
-    def _report_store_recovery(self, what: str) -> None:
-        """Report from any thread that the store or the disk works again."""
-        self._emit_from_thread(events.StoreRecovered(what))
-
-    def _report_hook_failure(self, why: str) -> None:
-        """Report from a hook's thread that the hook failed."""
-        self._emit_from_thread(events.HookFailed(why))
+    def _reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
+        """A function that any thread may call to report such an event, with a sentence for operators."""
+        return lambda text: self._emit_from_thread(kind(text))
 
     def _report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
         """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""

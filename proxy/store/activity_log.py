@@ -22,6 +22,7 @@ from typing import Any
 
 from proxy.events import TurnEnded
 from proxy.lifetime import WorkerThread
+from proxy.store.contract import ignore
 
 FILE = "chronicle.sqlite"
 QUEUE_LIMIT_RECORDS = 20_000
@@ -137,10 +138,6 @@ class _Batch:
             self.turns.append((at, record))
 
 
-def _ignore(_: str) -> None:
-    """Default callback: do nothing."""
-
-
 class ActivityLog:
     """One process's access to the file. `warn` is called from its thread, with a sentence for the operator."""
 
@@ -148,7 +145,7 @@ class ActivityLog:
         self,
         folder: Path,
         limits: RetentionLimits = RetentionLimits(),
-        warn: Callable[[str], None] = _ignore,
+        warn: Callable[[str], None] = ignore,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = folder / FILE

@@ -27,6 +27,10 @@ RECORDED_USES_PER_LIFETIME = 32
 """A look-up that finds a block puts off its expiry. That is written only this often in its life: reads stay reads."""
 
 
+def ignore(_warning: str) -> None:
+    """Default for what a store reports to operators: do nothing."""
+
+
 class StoreUnavailable(Exception):
     """The store did not answer, or not in time. The request goes on without it."""
 

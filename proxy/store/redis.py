@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from proxy.config.values import parse_state_url
-from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits
+from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient
 from proxy.store.redis_scripts import FIND_FIRST, LOAD_SECRET, PUT, REPLACE, WRITE
 
@@ -30,10 +30,6 @@ DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
 
 
-def _ignore(_warning: str) -> None:
-    """Default for `warn`: do nothing."""
-
-
 class RedisStore:
     """Blocks, facts and documents in Redis. `warn` is called with a sentence for operators, at most once a second.
 
@@ -44,7 +40,7 @@ class RedisStore:
         self,
         url: str,
         limits: StoreLimits = DEFAULT,
-        warn: Callable[[str], None] = _ignore,
+        warn: Callable[[str], None] = ignore,
         *,
         clock: Callable[[], float] | None = None,
         timeout: float = STORE_TIMEOUT_SECONDS,

@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, StoreUnavailable
+from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, StoreUnavailable, ignore
 
 T = TypeVar("T")
 
@@ -58,10 +58,6 @@ DEFAULT = StoreLimits()
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _ignore(_warning: str) -> None:
-    """Default for `warn`: do nothing."""
-
-
 class SqliteStore:
     """Blocks, facts and documents in a file. `warn` is called from the store's thread, with text for operators."""
 
@@ -69,7 +65,7 @@ class SqliteStore:
         self,
         path: Path,
         limits: StoreLimits = DEFAULT,
-        warn: Callable[[str], None] = _ignore,
+        warn: Callable[[str], None] = ignore,
         clock: Callable[[], float] = time.time,
         timeout: float = STORE_TIMEOUT_SECONDS,
     ) -> None:

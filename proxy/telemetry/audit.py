@@ -77,16 +77,17 @@ class AuditLog:
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(file, line)  # one write: lines of several workers must not mix
-            self._give_to_folder_owner(file)
+            give_to_folder_owner(file, self.path.parent)
         finally:
             os.close(file)
 
-    def _give_to_folder_owner(self, file: int) -> None:
-        """Keep the file writable for the proxy where a command was run by root."""
-        if os.geteuid() == 0:
-            folder = self.path.parent.stat()
-            with suppress(PermissionError):
-                os.fchown(file, folder.st_uid, folder.st_gid)
+
+def give_to_folder_owner(file: int, folder: Path) -> None:
+    """Give a file to the owner of its folder where a command was run by root: the proxy must read and write it."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        with suppress(PermissionError):  # a disk over the network may know better
+            os.fchown(file, owner.st_uid, owner.st_gid)
 
 
 class AuditListener:

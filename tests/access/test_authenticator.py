@@ -71,7 +71,7 @@ def test_a_key_of_the_right_id_with_another_secret_does_not_open():
 def test_a_revoked_key_and_one_that_has_run_out_say_so():
     with pytest.raises(Unauthorized, match=f"{KEY.id} is revoked"):
         admit(KEYED, bearer(TEXT), KNOWN.with_key_revoked(KEY.id, NOW))
-    text, key = create_team_key("red", NOW, expires=NOW + 5)
+    text, key = create_team_key("red", NOW, days=5 / 86_400)
     known = Registry().with_key(key)
     assert admit(KEYED, bearer(text), known).caller.team == "red"
     with pytest.raises(Unauthorized, match="expired"):

@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from proxy.core import splice
+from proxy.store.contract import MEBIBYTE
 from proxy.wire.chat.answers import Answer
 from proxy.wire.redaction import Redaction
 
@@ -245,7 +246,6 @@ def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> 
 Sync = Literal["never", "rotate", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes] | None]
 
-MEBIBYTE = 1024 * 1024
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 SENT = "sent.ids"

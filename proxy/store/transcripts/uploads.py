@@ -21,9 +21,9 @@ from itertools import groupby
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
+from proxy.store.contract import MEBIBYTE, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.files import (
-    MEBIBYTE,
     SENT,
     SENT_SECONDS,
     SUFFIX,
@@ -61,10 +61,6 @@ class UploadSettings:
     sync: Sync = "rotate"
     parallel: int = 4
     retention: Retention | None = None
-
-
-def ignore(_text: str) -> None:
-    """Default callback: do nothing."""
 
 
 class Uploads:

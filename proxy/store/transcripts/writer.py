@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
+from proxy.store.contract import MEBIBYTE, ignore
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import (
-    MEBIBYTE,
     History,
     MakeLines,
     Sync,
@@ -33,7 +33,7 @@ from proxy.store.transcripts.files import (
     answer_lines,
     hash_head,
 )
-from proxy.store.transcripts.uploads import Uploads, ignore
+from proxy.store.transcripts.uploads import Uploads
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import Redaction
 

@@ -140,7 +140,7 @@ async def test_a_revoked_key_closes_within_a_second_and_a_fresh_one_opens_as_fas
 
 async def test_a_key_that_runs_out_opens_no_more(house):
     up, proxy, _ = house
-    text, key = create_team_key("red", time.time(), expires=time.time() + 0.5)
+    text, key = create_team_key("red", time.time(), days=0.5 / 86_400)
     Records(proxy.state).change(lambda known: known.with_key(key))
     agent = Agent(proxy, up, text)
     await sending(agent, opened)
