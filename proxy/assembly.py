@@ -20,8 +20,8 @@ from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
-from proxy.store.transcripts.writer import Originals, OriginalsSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.writer import Originals
 from proxy.wire.redaction import Redaction, redaction
 
 Warn = Callable[[str], None]
@@ -125,32 +125,23 @@ def open_archive(config: Config) -> Archive:
     return Archive(config.originals, open_object_store(config))
 
 
-def _build_uploads(config: Config, warn: Warn, report: Warn) -> Uploads | None:
-    """The uploads to the object store. Each process removes old objects from it: several of them do no harm."""
-    store, settings = open_object_store(config), config.transcripts
-    if store is None:
-        return None
-    uploading = UploadSettings(
-        seconds=settings.upload_seconds,
-        spool_bytes=settings.spool_mib * MEBIBYTE,
-        sync=settings.fsync,
-        retention=Retention(settings.days, settings.mib * MEBIBYTE),
-    )
-    return Uploads(store, config.originals, uploading, warn, report)
-
-
 def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
-    """The keeper of a worker's originals. The first worker of a machine removes old ones for all."""
+    """The keeper of a worker's originals.
+
+    The first worker of a machine removes old ones for all. From an object store each process does: several do no harm.
+    """
     settings = config.transcripts
     if settings.keep == "off":
         return Keeper()
-    uploads = _build_uploads(config, warn, report)
-    removes_old = uploads is None and not slot
-    writing = OriginalsSettings(
+    store = open_object_store(config)
+    how = TranscriptSettings(
         rotate_bytes=int(settings.rotate_mib * MEBIBYTE),
         sync=settings.fsync,
         redaction=build_redaction(config),
-        retention=Retention(settings.days, settings.mib * MEBIBYTE) if removes_old else None,
+        retention=Retention(settings.days, settings.mib * MEBIBYTE) if store is not None or not slot else None,
+        upload_seconds=settings.upload_seconds,
+        spool_bytes=settings.spool_mib * MEBIBYTE,
     )
-    originals = Originals(config.originals, writing, warn, uploads=uploads)
+    uploads = None if store is None else Uploads(store, config.originals, how, warn, report)
+    originals = Originals(config.originals, how, warn, uploads=uploads)
     return Keeper(originals, everything=settings.keep == "all", required=settings.required)

@@ -86,7 +86,7 @@ async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool
 
 
 async def test_a_large_segment_goes_at_once_and_a_small_one_when_it_is_old(writing, bucket, spool):
-    with writing(seconds=60.0, rotate_bytes=10_000) as kept:
+    with writing(upload_seconds=60.0, upload_bytes=10_000) as kept:
         keep(kept, heard(HELLO))
         keep(kept, heard(chat(user("x" * 20_000))))
         await until(partial(names, bucket))
@@ -100,7 +100,7 @@ async def test_what_waits_is_read_with_what_is_there(writing, bucket, spool, sto
     with writing() as kept:
         keep(kept, heard(TURNS[1]))
         await sent(spool)
-    with writing(seconds=60.0) as kept:
+    with writing(upload_seconds=60.0) as kept:
         keep(kept, heard(TURNS[3]), heard(chat(user("Something else"))))
         found = {texts(one.messages.values())[0]: one for one in stored()}
         assert waits(spool) == ["current.jsonl"] * 2
@@ -109,7 +109,7 @@ async def test_what_waits_is_read_with_what_is_there(writing, bucket, spool, sto
 
 
 async def test_what_leaves_the_spool_while_one_reads_is_not_missed(writing, bucket, spool):
-    with writing(seconds=0.3) as kept:
+    with writing(upload_seconds=0.3) as kept:
         keep(kept, heard(TURNS[3]))
         (seen,) = Archive(spool, bucket).find()
         assert seen.is_on_disk
@@ -140,7 +140,7 @@ async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored)
 
 
 async def test_a_spool_is_for_this_user_only(writing, spool):
-    with writing(seconds=60.0) as kept:
+    with writing(upload_seconds=60.0) as kept:
         keep(kept, heard(HELLO))
         await until((spool / "sending.lock").exists)
         modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
@@ -151,8 +151,8 @@ async def test_a_spool_is_for_this_user_only(writing, spool):
 
 
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
-    with writing(seconds=0.05) as first:
-        with writing(seconds=60.0) as other:
+    with writing(upload_seconds=0.05) as first:
+        with writing(upload_seconds=60.0) as other:
             keep(other, heard(HELLO))
             await until(lambda: first.uploads.sent == 1)
             assert other.uploads.sent == 0
@@ -163,7 +163,7 @@ async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, buc
 
 
 async def test_two_workers_that_leave_together_leave_nothing(writing, spool):
-    with writing(seconds=60.0) as one, writing(seconds=60.0) as other:
+    with writing(upload_seconds=60.0) as one, writing(upload_seconds=60.0) as other:
         keep(one, heard(HELLO))
         keep(other, heard(chat(user("from the other"))))
         leaving = [threading.Thread(target=each.close) for each in (one, other)]
@@ -176,7 +176,7 @@ async def test_two_workers_that_leave_together_leave_nothing(writing, spool):
 
 async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, stored, spool):
     turns = [talk(turn, "Together") for turn in range(60)]
-    with writing(seconds=0.0) as one, writing(seconds=0.0) as other:
+    with writing(upload_seconds=0.0) as one, writing(upload_seconds=0.0) as other:
 
         def works(kept, mine):
             for turn in mine:

@@ -10,7 +10,7 @@ import pytest
 from proxy.cli import main
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.completions import says as tells
 from tests.support.messages import KEY, call, chat, says, system, user
@@ -50,7 +50,7 @@ def both(tmp_path, bucket, monkeypatch):
     assert on_disk.close()
     moments = count(1_700_000_000, 60)
     for seconds, talk in ((0.01, TALK[:2]), (0.01, TALK[2:4]), (60.0, TALK[4:])):
-        uploads = Uploads(bucket, tmp_path / "state" / "spool", UploadSettings(seconds=seconds))
+        uploads = Uploads(bucket, tmp_path / "state" / "spool", TranscriptSettings(upload_seconds=seconds))
         kept = Originals(tmp_path / "state" / "spool", uploads=uploads, now=lambda: next(moments))
         keep(kept, *talk)
         if seconds > 1:

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from proxy.store.transcripts.archive import Archive, read_transcript, verify
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests import ROOT
 from tests.support.messages import KEY
@@ -29,16 +29,17 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from tests.support.messages import chat, says, user
 from tests.support.transcripts import history_of
-from proxy.store.transcripts.writer import Originals, OriginalsSettings
+from proxy.store.transcripts.uploads import TranscriptSettings
+from proxy.store.transcripts.writer import Originals
 from proxy.store.transcripts import uploads
 from proxy.store.transcripts.bucket import Bucket, BucketSettings
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 
 uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 told = json.loads(sys.stdin.readline())
 bucket = Bucket(BucketSettings(told["url"], told["endpoint"], key=told["key"], secret=told["secret"]))
-sent = Uploads(bucket, Path(told["spool"]), UploadSettings(seconds=0.03, sync=told["sync"]))
-kept = Originals(Path(told["spool"]), OriginalsSettings(sync=told["sync"], rotate_bytes=told["rotate"]), uploads=sent)
+sent = Uploads(bucket, Path(told["spool"]), TranscriptSettings(upload_seconds=0.03, sync=told["sync"]))
+kept = Originals(Path(told["spool"]), TranscriptSettings(sync=told["sync"], rotate_bytes=told["rotate"]), uploads=sent)
 for turn in range(told["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (says("Hm."), user(f"{{number}} " + "x" * 300))]
@@ -97,7 +98,7 @@ async def outlives(killing, sky, kills):
         await asyncio.to_thread(killing.lives, killing.dice.uniform(0.02, 0.3))
         sky.now = clear
         assert killing.missing() == []
-    sent = Uploads(killing.bucket, killing.spool, UploadSettings(seconds=0.01))
+    sent = Uploads(killing.bucket, killing.spool, TranscriptSettings(upload_seconds=0.01))
     assert Originals(killing.spool, uploads=sent).close()
     assert list(killing.spool.rglob("*.jsonl")) == []
     assert killing.missing() == []

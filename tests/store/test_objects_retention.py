@@ -9,7 +9,7 @@ import pytest
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention, read_transcript, verify
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, chat, says, user
 from tests.support.proxy_client import until
@@ -31,7 +31,7 @@ def write(bucket, spool, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
     def live(*talk, at=spool, sending=None):
-        uploads = Uploads(bucket, at, sending or UploadSettings(seconds=0.05))
+        uploads = Uploads(bucket, at, sending or TranscriptSettings(upload_seconds=0.05))
         kept = Originals(at, uploads=uploads)
         keep(kept, *talk)
         assert kept.close()
@@ -62,7 +62,7 @@ def test_what_is_too_much_goes_the_oldest_first_and_never_what_is_new(bucket, sp
 
 def test_what_waits_in_the_spool_stays_with_all_that_was_before(bucket, spool, write, sky):
     write(talk(1))
-    uploads = Uploads(bucket, spool, UploadSettings(seconds=60.0))
+    uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=60.0))
     kept = Originals(spool, uploads=uploads)
     keep(kept, talk(2))
     assert Archive(spool, bucket).prune(Retention(bytes=1), time.time() + LATER) == 0
@@ -129,7 +129,7 @@ async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, wr
     write(talk(1))
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(module.time, "time", lambda at=time.time: at() + 2 * DAY_SECONDS)
-    uploads = Uploads(bucket, spool, UploadSettings(retention=Retention(days=1)))
+    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)))
     await until(lambda: not list(bucket.list_objects("team-a")))
     uploads.close()
 

@@ -9,7 +9,7 @@ import pytest
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.files import SENT, TranscriptFolder, close_file, ids_in, is_closed, list_files, open_locked
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from tests.support.messages import chat, says, user
 from tests.support.transcripts import history_of, originals
 
@@ -58,7 +58,7 @@ def send(tmp_path, shelf):
     """Everything that waits is closed and sent."""
 
     def all_of_it():
-        assert Uploads(shelf, tmp_path, UploadSettings(seconds=60.0)).close()
+        assert Uploads(shelf, tmp_path, TranscriptSettings(upload_seconds=60.0)).close()
 
     return all_of_it
 
@@ -83,7 +83,7 @@ def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, pla
 
 def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, shelf, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
-    uploads = Uploads(shelf, tmp_path, UploadSettings(seconds=5.0, rotate_bytes=10_000))
+    uploads = Uploads(shelf, tmp_path, TranscriptSettings(upload_seconds=5.0, upload_bytes=10_000))
     uploads._leaving.set()
     uploads._thread.join(10)
     write(1)

@@ -120,7 +120,7 @@ async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, 
         put(name, file)
 
     monkeypatch.setattr(bucket, "put", picky)
-    with writing(parallel=1) as kept:
+    with writing(parallel_uploads=1) as kept:
         keep(kept, heard(HELLO))
         await until(lambda: kept.uploads.faults)
         keep(kept, *(heard(chat(user(f"conversation {number}"))) for number in range(10)))

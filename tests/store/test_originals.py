@@ -20,7 +20,8 @@ import pytest
 from proxy.store.transcripts import files
 from proxy.store.transcripts import writer as writer_module
 from proxy.store.transcripts.files import History, TranscriptFolder
-from proxy.store.transcripts.writer import Originals, OriginalsSettings
+from proxy.store.transcripts.uploads import TranscriptSettings
+from proxy.store.transcripts.writer import Originals
 from tests.support.proxy_client import until
 
 
@@ -48,7 +49,7 @@ def writer(tmp_path, warnings):
     made = []
 
     def start(now=time.time, **settings):
-        made.append(Originals(tmp_path, OriginalsSettings(**settings), warnings.append, now=now))
+        made.append(Originals(tmp_path, TranscriptSettings(**settings), warnings.append, now=now))
         return made[-1]
 
     yield start

@@ -13,7 +13,8 @@ from pathlib import Path
 from proxy.core.messages import chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
-from proxy.store.transcripts.writer import Originals, OriginalsSettings
+from proxy.store.transcripts.uploads import TranscriptSettings
+from proxy.store.transcripts.writer import Originals
 from proxy.wire.chat.answers import Assembly
 from tests.support.completions import Turn
 from tests.support.messages import KEY, TENANT, parsed
@@ -47,7 +48,7 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
 @contextmanager
 def originals(folder: Path, *, warn=lambda _: None, now=None, **settings) -> Iterator[Originals]:
     clock = {"now": now} if now else {}
-    made = Originals(folder, OriginalsSettings(**settings), warn, **clock)
+    made = Originals(folder, TranscriptSettings(**settings), warn, **clock)
     yield made
     assert made.close()
 

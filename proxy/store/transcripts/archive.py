@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, takewhile
+from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -114,8 +114,8 @@ class SavedConversation:
                 return
             # Read before the objects are listed again: what is sent meanwhile is among those.
             waiting = list(on_disk)
-            for each in self._list_again() if self.is_on_disk else self.objects:
-                yield from io.BytesIO(self.store.get(each.name))
+            for item in self._list_again() if self.is_on_disk else self.objects:
+                yield from io.BytesIO(self.store.get(item.name))
             yield from waiting
 
     def remove(self) -> int:
@@ -143,11 +143,11 @@ class SavedConversation:
 
     def _remove_objects(self, store: ObjectStore) -> int:
         objects = self._list_again()
-        if self.is_on_disk or any(each.written > self.written for each in objects):
+        if self.is_on_disk or any(item.written > self.written for item in objects):
             return 0
-        for each in reversed(objects):  # the newest first: what is left of an interrupted removal has no hole
-            store.delete(each.name)
-        return sum(each.bytes for each in objects)
+        for item in reversed(objects):  # the newest first: what is left of an interrupted removal has no hole
+            store.delete(item.name)
+        return sum(item.bytes for item in objects)
 
     def _list_again(self) -> list[StoredObject]:
         return list(self.store.list_objects(f"{self.tenant}/{self.name}")) if self.store else []
@@ -219,26 +219,25 @@ def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConve
 def _find_in_store(
     store: ObjectStore, spool: Path, on_disk: Iterable[SavedConversation], name: str, tenant: str
 ) -> Iterator[SavedConversation]:
-    waiting = {each.place: each for each in on_disk}
-    for place, objects in groupby(_list_transcripts(store, name, tenant), lambda each: (spool / each.name).parent):
+    waiting = {saved.place: saved for saved in on_disk}
+    for place, objects in groupby(_list_transcripts(store, name, tenant), lambda item: (spool / item.name).parent):
         found, spooled = list(objects), waiting.pop(place, None)
-        size = sum(each.bytes for each in found) + (spooled.bytes if spooled else 0)
-        written = max([each.written for each in found] + ([spooled.written] if spooled else []))
+        parts: list[StoredObject | SavedConversation] = [*found, *([spooled] if spooled else [])]
+        size, written = sum(part.bytes for part in parts), max(part.written for part in parts)
         yield SavedConversation(place, size, written, store, found, spooled is not None)
-    for each in waiting.values():
-        yield replace(each, store=store)
+    for saved in waiting.values():
+        yield replace(saved, store=store)
 
 
 def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
     """In the order of their names, and only transcripts: a bucket may hold other things, too."""
     for folder in [tenant] if tenant else store.list_folders() if name else [""]:
         start = f"{folder}/{name}" if name else ""
-        found: Iterable[StoredObject] = store.list_objects(folder, after=start)
-        if name:
-            found = takewhile(lambda each, start=start: each.name.startswith(start), found)  # type: ignore[misc]
-        for each in found:
-            if each.name.endswith(SUFFIX) and len(each.name.split("/")) == NAME_PARTS_COUNT:
-                yield each
+        for item in store.list_objects(folder, after=start):
+            if not item.name.startswith(start):
+                break
+            if item.name.endswith(SUFFIX) and len(item.name.split("/")) == NAME_PARTS_COUNT:
+                yield item
 
 
 def _open_files(place: Path, opened: ExitStack) -> list[BinaryIO]:

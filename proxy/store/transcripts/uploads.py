@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from proxy.store.transcripts.files import (
     open_locked,
     whole_lines_end,
 )
+from proxy.wire.redaction import Redaction
 
 LOCK = "sending.lock"
 LOOK_SECONDS = 1.0
@@ -52,15 +53,21 @@ class SpoolFull(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class UploadSettings:
-    """When files are sent, and how much may wait. Without a retention nothing is removed from the store."""
+class TranscriptSettings:
+    """How originals are written and uploaded. Without a retention, another process removes what is old."""
 
-    seconds: float = 5.0
-    rotate_bytes: int = 8 * MEBIBYTE
-    spool_bytes: int = 1024 * MEBIBYTE
+    rotate_bytes: int = 64 * MEBIBYTE
     sync: Sync = "rotate"
-    parallel: int = 4
+    redaction: Redaction = field(default_factory=Redaction)
     retention: Retention | None = None
+    queue_bytes: int = 64 * MEBIBYTE
+    """For what waits to be written."""
+    upload_seconds: float = 5.0
+    upload_bytes: int = 8 * MEBIBYTE
+    """A file is uploaded once it is so old or so large."""
+    spool_bytes: int = 1024 * MEBIBYTE
+    """For what waits to be uploaded."""
+    parallel_uploads: int = 4
 
 
 class Uploads:
@@ -70,7 +77,7 @@ class Uploads:
         self,
         store: ObjectStore,
         spool: Path,
-        settings: UploadSettings | None = None,
+        settings: TranscriptSettings | None = None,
         warn: Callable[[str], None] = ignore,
         report: Callable[[str], None] = ignore,
     ) -> None:
@@ -79,7 +86,7 @@ class Uploads:
         self.waiting_bytes = 0
         self._store = store
         self._spool = spool
-        self._settings = settings or UploadSettings()
+        self._settings = settings or TranscriptSettings()
         self._warn = warn
         self._report = report
         self._lock = threading.Lock()
@@ -158,8 +165,8 @@ class Uploads:
         self._first_seen = {path: self._first_seen.get(path, now) for path in opened}
         closed = [path for path in files if path not in opened]
         for path, size in opened.items():
-            old = now - self._first_seen[path] >= self._settings.seconds
-            if (old or everything or size >= self._settings.rotate_bytes) and (made := self._close(path)):
+            old = now - self._first_seen[path] >= self._settings.upload_seconds
+            if (old or everything or size >= self._settings.upload_bytes) and (made := self._close(path)):
                 closed.append(made)
         # A conversation whose file was refused comes last, or it would hold up all the others.
         return sorted(closed, key=lambda path: (self._failures.get(path.parent, 0), path.parent, path.name))
@@ -201,7 +208,7 @@ class Uploads:
         # Daemons, for a store that hangs must not keep the process from leaving.
         senders = [
             threading.Thread(target=send_conversations, name="uploads", daemon=True)
-            for _ in range(min(self._settings.parallel, len(files)))
+            for _ in range(min(self._settings.parallel_uploads, len(files)))
         ]
         for sender in senders:
             sender.start()

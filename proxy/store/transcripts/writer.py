@@ -23,21 +23,18 @@ from functools import partial
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
-from proxy.store.contract import MEBIBYTE, ignore
-from proxy.store.transcripts.archive import Archive, Retention
+from proxy.store.contract import ignore
+from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.files import (
     History,
     MakeLines,
-    Sync,
     TranscriptFolder,
     answer_lines,
     hash_head,
 )
-from proxy.store.transcripts.uploads import Uploads
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.wire.chat.answers import Assembly
-from proxy.wire.redaction import Redaction
 
-QUEUE_BYTES = 64 * MEBIBYTE
 JOB_BYTES = 500  # of a history that has nothing new
 ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
 SWEEP_SECONDS = 3600.0
@@ -45,17 +42,6 @@ SWEEP_SHARE = 32  # each time this part of the bound was written there is a swee
 PROBE_SECONDS = 1.0
 REMEMBERED_CONVERSATIONS = 4096
 REMEMBERED_TURNS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class OriginalsSettings:
-    """How originals are written. Without a retention, another process or the uploads remove what is old."""
-
-    rotate_bytes: int = 64 * MEBIBYTE
-    sync: Sync = "rotate"
-    redaction: Redaction = field(default_factory=Redaction)
-    retention: Retention | None = None
-    queue_bytes: int = QUEUE_BYTES
 
 
 @dataclass(slots=True)
@@ -98,7 +84,7 @@ class Originals:
     def __init__(
         self,
         folder: Path,
-        settings: OriginalsSettings | None = None,
+        settings: TranscriptSettings | None = None,
         warn: Callable[[str], None] = ignore,
         *,
         uploads: Uploads | None = None,
@@ -106,7 +92,7 @@ class Originals:
     ) -> None:
         self.faults = 0
         self.problem = ""
-        self._settings = settings or OriginalsSettings()
+        self._settings = settings or TranscriptSettings()
         self._folder = TranscriptFolder(folder, self._settings.rotate_bytes, self._settings.sync)
         self._warn = warn
         self._uploads = uploads
@@ -254,8 +240,10 @@ class Originals:
 
     def _sweep_when_due(self) -> None:
         bounds = self._settings.retention
-        if bounds is None or not (
-            self._now() >= self._next_sweep or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE)
+        if (
+            bounds is None
+            or self._uploads is not None
+            or not (self._now() >= self._next_sweep or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE))
         ):
             return
         self._next_sweep, self._unswept = self._now() + SWEEP_SECONDS, 0

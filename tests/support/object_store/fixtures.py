@@ -10,12 +10,12 @@ import pytest
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.bucket import Bucket
-from proxy.store.transcripts.uploads import Uploads, UploadSettings
-from proxy.store.transcripts.writer import Originals, OriginalsSettings
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.writer import Originals
 from tests.support.object_store.server import MISSING, S3, s3_server
 from tests.support.object_store.weather import Sky, weather
 
-SENDING = UploadSettings(seconds=0.05)
+SENDING = TranscriptSettings(upload_seconds=0.05)
 _PLACES = count()
 
 
@@ -68,7 +68,7 @@ def writing(bucket, spool, warnings, quick):
     @contextmanager
     def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
         uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
-        kept = Originals(at, OriginalsSettings(sync=settings.get("sync", "rotate")), warnings.append, uploads=uploads)
+        kept = Originals(at, TranscriptSettings(sync=settings.get("sync", "rotate")), warnings.append, uploads=uploads)
         kept.uploads = uploads
         yield kept
         assert kept.close()
