@@ -159,7 +159,7 @@ class Registry:
             keys = [TeamKey(**key) for key in value["keys"]]
             return cls(
                 keys={key.id: key for key in keys},
-                switches={name: Switch(**said) for name, said in value["switches"].items()},
+                switches={name: Switch(**switch) for name, switch in value["switches"].items()},
                 ended_sessions=frozenset(map(str, value.get("ended_sessions", ()))),
             )
         except (TypeError, KeyError, AttributeError) as fault:

@@ -246,7 +246,7 @@ def _json_response(status: int, value: object, headers: Mapping[str, str] | None
 def _files() -> Mapping[str, bytes]:
     """The dashboard's files by path, read once; no other file can be asked for."""
     folder = resources.files("proxy.admin").joinpath("static")
-    names = sorted(each.name for each in folder.iterdir() if each.name.rpartition(".")[2] in _CONTENT_TYPES)
+    names = sorted(file.name for file in folder.iterdir() if file.name.rpartition(".")[2] in _CONTENT_TYPES)
     found = {f"/admin/static/{name}": folder.joinpath(name).read_bytes() for name in names}
     return {**found, "/admin/": found["/admin/static/index.html"], "/admin": found["/admin/static/index.html"]}
 

@@ -125,8 +125,8 @@ class Guard:
 
 def make_session(key: str, now: float) -> str:
     """A session token for a browser."""
-    told = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
-    return f"{told}.{_signature(told, key)}"
+    unsigned = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
+    return f"{unsigned}.{_signature(unsigned, key)}"
 
 
 def session_id(shown: str) -> str:
@@ -135,13 +135,13 @@ def session_id(shown: str) -> str:
 
 
 def is_session(shown: str, key: str | None, now: float) -> bool:
-    told, _, signature = shown.rpartition(".")
-    until = told.partition(".")[0]
+    unsigned, _, signature = shown.rpartition(".")
+    until = unsigned.partition(".")[0]
     if key is None or not until.isascii() or not until.isdigit() or not shown.isascii():
         return False
-    return hmac.compare_digest(_signature(told, key), signature) and int(until) > now
+    return hmac.compare_digest(_signature(unsigned, key), signature) and int(until) > now
 
 
-def _signature(told: str, key: str) -> str:
+def _signature(unsigned: str, key: str) -> str:
     signing = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
-    return blake2b(told.encode(), key=signing, digest_size=24).hexdigest()
+    return blake2b(unsigned.encode(), key=signing, digest_size=24).hexdigest()

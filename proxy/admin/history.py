@@ -59,8 +59,8 @@ class View:
     @property
     def summary(self) -> str:
         """The newest, as the model wrote it."""
-        told = self.block.summary if self.block is not None else None
-        return told.text if told is not None else ""
+        summary = self.block.summary if self.block is not None else None
+        return summary.text if summary is not None else ""
 
 
 def show_without_block(request: Request) -> View:
@@ -80,16 +80,16 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
 
 
 def _status(scene: ConversationState, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
-    there = [each for each in scene.view if each.start <= place < max(each.stop, each.start + 1)]
-    if any(not each.literal and each.start == place for each in there):
+    there = [shown for shown in scene.view if shown.start <= place < max(shown.stop, shown.start + 1)]
+    if any(not shown.literal and shown.start == place for shown in there):
         return MessageStatus(PINNED if _is_pinned(message, passages) else KEPT)
-    steps = [each for each in there if each.literal and each.made != NOTE]
+    steps = [shown for shown in there if shown.literal and shown.made != NOTE]
     if steps:
         return MessageStatus(CLEARED, steps[0].made, tuple(steps))
-    notes = tuple(each for each in there if each.literal)
+    notes = tuple(shown for shown in there if shown.literal)
     summary = scene.block.summary
-    told = any(map(is_of_summary, notes)) or (summary is not None and place < summary.covers)
-    return MessageStatus(SUMMARISED if told else FOLDED, NOTE if notes else "", notes)
+    is_summarised = any(map(is_of_summary, notes)) or (summary is not None and place < summary.covers)
+    return MessageStatus(SUMMARISED if is_summarised else FOLDED, NOTE if notes else "", notes)
 
 
 def _is_pinned(message: Message, passages: Sequence[str]) -> bool:
@@ -155,9 +155,9 @@ class ConversationBranch:
             "step": status.step,
             "original": self._redact(words),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
-            "instead": [self._redact(role_and_text(each.raw)[1]) for each in status.instead],
+            "instead": [self._redact(role_and_text(shown.raw)[1]) for shown in status.instead],
             # one note may stand for several messages
-            "tells": max((each.stop - each.start for each in status.instead), default=1) or 1,
+            "tells": max((shown.stop - shown.start for shown in status.instead), default=1) or 1,
         }
 
     @cached_property
@@ -167,7 +167,7 @@ class ConversationBranch:
 
     def _piece(self, index: int, message: Message, status: MessageStatus) -> Json:
         role, words = role_and_text(message.raw)
-        own = [each for each in status.instead if each.start == index]
+        own = [shown for shown in status.instead if shown.start == index]
         is_changed = bool(status.instead) or status.is_gone
         return {
             "place": index,
@@ -175,7 +175,7 @@ class ConversationBranch:
             "role": role,
             "tool": self._tools.get(message.answers, "") or next((call.name for call in message.calls), ""),
             "bytes": len(message.raw),
-            "bytes_sent": sum(len(each.raw) for each in own) if is_changed else len(message.raw),
+            "bytes_sent": sum(len(shown.raw) for shown in own) if is_changed else len(message.raw),
             "fate": status.fate,
             "step": status.step,
             "preview": self._redact(" ".join(words[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]),
@@ -220,8 +220,10 @@ def _covered_links(request: Request, path: list[MessageLine], turn: Turn, turns:
     """
     if turn["action"] != OBSERVED and turn["tokens_forwarded"] >= turn["tokens_raw"]:
         return 0
-    made = next((each for each in reversed(turns) if each["at"] <= turn["at"] and each["action"] == CREATED), turn)
-    known = [place for place, said in enumerate(path, 1) if said.at == made["link"]]  # not in another branch
+    made = next(
+        (earlier for earlier in reversed(turns) if earlier["at"] <= turn["at"] and earlier["action"] == CREATED), turn
+    )
+    known = [place for place, line in enumerate(path, 1) if line.at == made["link"]]  # not in another branch
     return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
 
 

@@ -38,8 +38,8 @@ def list_policies(context: AdminContext, _: AdminRequest) -> Json:
     return {
         "policies": [_describe(loaded, name) for name in names],
         "attachments": [  # in the order in which they decide
-            {"place": place, "unreachable_behind": behind.get(place), **each.model_dump()}
-            for place, each in sort_by_priority(config.attachments)
+            {"place": place, "unreachable_behind": behind.get(place), **attachment.model_dump()}
+            for place, attachment in sort_by_priority(config.attachments)
         ],
         "doubts": [
             {"path": path, "message": why}

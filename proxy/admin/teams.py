@@ -96,7 +96,7 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
 def _describe_switches(registry: Registry) -> Json:
     """Switches that were ever set; teams that are not listed are on. An empty team is everybody."""
     found = sorted(registry.switches.items())
-    return {"switches": [{"team": team, "on": each.on, "at": each.at} for team, each in found]}
+    return {"switches": [{"team": team, "on": switch.on, "at": switch.at} for team, switch in found]}
 
 
 def _describe_key(key: TeamKey, now: float) -> Json:

@@ -75,8 +75,8 @@ def _address(pattern: str) -> Sign:
 
 def _header(name: str, value: str = "") -> Sign:
     def shows(seen: ServerEvidence) -> bool:
-        told = find(seen.headers, name)
-        return told is not None and re.match(value, told) is not None
+        shown = find(seen.headers, name)
+        return shown is not None and re.match(value, shown) is not None
 
     return Sign(f"its header {name}", shows)
 
@@ -150,8 +150,8 @@ def detect_server(seen: ServerEvidence) -> tuple[ServerKind, Sign] | None:
 
 def read_window(seen: ServerEvidence, model: str) -> Window | None:
     """The window that it reports for a model, read by the same functions that requests use."""
-    told = (read(seen.pages[path], model) for path, read in PROBES.items() if path in seen.pages)
-    return next(filter(None, told), None)
+    windows = (read(seen.pages[path], model) for path, read in PROBES.items() if path in seen.pages)
+    return next(filter(None, windows), None)
 
 
 def _rows(page: object) -> list[dict[str, Any]]:
@@ -234,8 +234,8 @@ async def _check_models(client: Client, headers: Headers) -> list[Finding]:
 
 def _describe_models(name: str, seen: ServerEvidence) -> Finding:
     models = [str(model.get("id")) for model in seen.models]
-    told = ((model, read_window(seen, model)) for model in models[:_MODELS_SHOWN_LIMIT])
-    windows = ", ".join(f"{model} {window.total or window.input}" for model, window in told if window is not None)
+    reported = ((model, read_window(seen, model)) for model in models[:_MODELS_SHOWN_LIMIT])
+    windows = ", ".join(f"{model} {window.total or window.input}" for model, window in reported if window is not None)
     return True, f"{name}: reachable, {len(models)} models; windows reported: {windows or 'none'}"
 
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         keys.change_registry(
             config, act, lambda known: known.with_switch(args.team, on=args.to == "on", now=time.time())
         )
-    said = keys.read_registry(config)
-    for team in dict.fromkeys((EVERYBODY, *config.teams, *said.switches)):
-        print(f"{team or 'everybody'}: {'off' if said.is_halted(team) else 'on'}")  # noqa: T201
+    registry = keys.read_registry(config)
+    for team in dict.fromkeys((EVERYBODY, *config.teams, *registry.switches)):
+        print(f"{team or 'everybody'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201
     return 0

@@ -48,7 +48,11 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
 def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
     """A section without entries by default, with a commented one that shows what may stand there."""
     field = Config.model_fields[name]
-    (kind,) = [each for each in get_args(field.annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+    (kind,) = [
+        argument
+        for argument in get_args(field.annotation)
+        if isinstance(argument, type) and issubclass(argument, BaseModel)
+    ]
     empty, entry = ("{}", "NAME:") if isinstance(value, Mapping) else ("[]", "-")
     yield from _comment(field.description or "", "")
     yield f"{name}: {empty}"

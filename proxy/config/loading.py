@@ -333,8 +333,8 @@ def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
 def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 (any type a setting has)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = (_model_in(each) for each in get_args(annotation))
-    return next((each for each in found if each is not None), None)
+    found = (_model_in(argument) for argument in get_args(annotation))
+    return next((model for model in found if model is not None), None)
 
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)

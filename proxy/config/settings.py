@@ -443,9 +443,11 @@ class Config(ConfigModel):
                 yield f"{where}: there is no policy {name!r}{suggest(name, self.all_policies)}"
 
     def _policy_references(self) -> Iterator[tuple[str, str]]:
-        yield from ((f"upstreams.{place}.policy", each.policy) for place, each in enumerate(self.upstreams))
+        yield from ((f"upstreams.{place}.policy", upstream.policy) for place, upstream in enumerate(self.upstreams))
         yield from ((f"teams.{name}.policy", team.policy) for name, team in self.teams.items() if team.policy)
-        yield from ((f"attachments.{place}.policy", each.policy) for place, each in enumerate(self.attachments))
+        yield from (
+            (f"attachments.{place}.policy", attachment.policy) for place, attachment in enumerate(self.attachments)
+        )
 
     def _check_teams(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}

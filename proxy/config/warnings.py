@@ -21,34 +21,36 @@ def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Iterator[t
 def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     for place, earlier in find_unreachable(config.attachments):
         yield f"attachments.{place}", f"is never reached: attachments.{earlier} matches the same requests first"
-    for place, each in enumerate(config.attachments):
+    for place, attachment in enumerate(config.attachments):
         where = f"attachments.{place}"
-        yield from ((f"{where}.{name}", why) for name, why in _check_names(config, each, is_known))
-        if not each.rollout:
+        yield from ((f"{where}.{name}", why) for name, why in _check_names(config, attachment, is_known))
+        if not attachment.rollout:
             yield f"{where}.rollout", "applies to no conversation: it is 0 percent"
-        elif each.rollout < ALL_PERCENT and each.mode == "off":
+        elif attachment.rollout < ALL_PERCENT and attachment.mode == "off":
             yield (
                 f"{where}.mode",
                 "`off` below 100 percent switches compaction off for some conversations only",
             )
 
 
-def _check_names(config: Config, each: Attachment, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Names that match nothing, and combinations that no request can have."""
-    teams = [team for name, team in config.teams.items() if fnmatchcase(name, each.team)]
-    anybody = each.team == "*" or (not config.teams and config.access.team_header)
+    teams = [team for name, team in config.teams.items() if fnmatchcase(name, attachment.team)]
+    anybody = attachment.team == "*" or (not config.teams and config.access.team_header)
     if not teams and not anybody:
-        yield "team", f"matches no team in `teams`: {each.team!r}"
-    if not any(fnmatchcase(upstream.name, each.upstream) for upstream in config.upstreams):
-        yield "upstream", f"matches no upstream: {each.upstream!r}"
-    elif teams and all(team.upstream and not fnmatchcase(team.upstream, each.upstream) for team in teams):
+        yield "team", f"matches no team in `teams`: {attachment.team!r}"
+    if not any(fnmatchcase(upstream.name, attachment.upstream) for upstream in config.upstreams):
+        yield "upstream", f"matches no upstream: {attachment.upstream!r}"
+    elif teams and all(team.upstream and not fnmatchcase(team.upstream, attachment.upstream) for team in teams):
         yield "upstream", "the matching teams use another upstream (`teams.NAME.upstream`)"
-    if _GLOB & set(each.model):
+    if _GLOB & set(attachment.model):
         return
-    if not is_known(each.model):
-        yield "model", f"is no known model: {each.model}"
-    elif not any(team.upstream for team in teams) and not any(every.serves(each.model) for every in config.upstreams):
-        yield "model", f"is served by no upstream: {each.model}"
+    if not is_known(attachment.model):
+        yield "model", f"is no known model: {attachment.model}"
+    elif not any(team.upstream for team in teams) and not any(
+        upstream.serves(attachment.model) for upstream in config.upstreams
+    ):
+        yield "model", f"is served by no upstream: {attachment.model}"
 
 
 def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
@@ -73,7 +75,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
 
 def _check_keys_of_teams(config: Config) -> Iterator[tuple[str, str]]:
     for name, team in config.teams.items():
-        used = [each for each in config.upstreams if not team.upstream or each.name == team.upstream]
+        used = [one for one in config.upstreams if not team.upstream or one.name == team.upstream]
         for upstream in used:
             if upstream.key is None and team.key is None:
                 yield (

@@ -171,8 +171,8 @@ def _batches(keys: Sequence[str]) -> Iterator[bytes]:
 
 
 def _earlier(keys: Sequence[str], one: Found | None, other: Found | None) -> Found | None:
-    found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: keys.index(each.key), default=None)
+    found = [candidate for candidate in (one, other) if candidate is not None]
+    return min(found, key=lambda candidate: keys.index(candidate.key), default=None)
 
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> tuple[bytes | None, dict[str, bytes]]:

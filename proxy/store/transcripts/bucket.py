@@ -111,8 +111,8 @@ class Bucket:
                 page: Sequence[Any] | None = next(pages, None)
             if page is None:
                 return
-            for each in page:
-                yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
+            for item in page:
+                yield StoredObject(item["path"], item["size"], item["last_modified"].timestamp())
 
     def list_folders(self) -> list[str]:
         """The first parts of all names."""

@@ -317,7 +317,7 @@ def _remember_sent(path: Path) -> None:
     mode = os.O_CREAT | os.O_WRONLY | (os.O_APPEND if is_believed else os.O_TRUNC)
     with path.open("rb") as lines, os.fdopen(os.open(memory, mode, 0o600), "ab") as file:
         # A torn end, of a process that was killed over it, is ended first.
-        file.writelines([b"\n", *(b'{"v":1,"at":"%s"}\n' % each.encode() for each in ids_in(lines))])
+        file.writelines([b"\n", *(b'{"v":1,"at":"%s"}\n' % known_id.encode() for known_id in ids_in(lines))])
 
 
 def _forget_old(spool: Path) -> None:
