@@ -329,7 +329,7 @@ class Session:
 
     def _context(self, options: RequestOptions) -> Context:
         services, policy, profile = self._services, self.policy.policy, self._profile
-        probed = services.window_probe.find(self._client, self._request.model, self._call)
+        probed = services.window_probe.find(self._scope)
         window = profile.window
         if probed is not None and window.origin != "config":
             window = resolve_window(self._request.model, probed)
@@ -350,7 +350,7 @@ class Session:
             prices=profile.prices,
             local_window=services.learned.find_hint(self._scope),
             is_halted=self._call.caller.halted,
-            is_known=self._call in services.accepted,
+            is_known=services.accepted.knows(self._call.caller, self._scope[2]),
             keeps_originals=policy.transcripts,
             must_keep_originals=services.keeper.required,
             without_originals=policy.without_originals,
@@ -420,7 +420,7 @@ class Session:
 
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
-        self._services.accepted.add(self._call)
+        self._services.accepted.add(self._scope[2])
         if self.is_identified:
             await self.run(self.exchange.accept())
 
@@ -489,7 +489,7 @@ class Session:
                 secret = await services.secret.get()
                 return Owner(tenant_of(self._call, secret), secret)
             case ProbeWindow():
-                services.window_probe.start(self._client, self._request.model, self._call)
+                services.window_probe.start(self._client, self._call, self._scope)
             case NoteLocalWindow(window):
                 services.learned.note(self._scope, window)
             case ShareProbedWindow(key):

@@ -24,7 +24,7 @@ from proxy.lru import ByteBoundedCache
 from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
 from proxy.windows import find_bundled_window, resolve_window
-from proxy.wire.http import Headers, find_credentials, is_credential, read_own
+from proxy.wire.http import Caller, Headers, find_credentials, is_credential, read_own
 from proxy.wire.window_probes import PROBES
 
 # --- request options --------------------------------------------------------------------------------------------------
@@ -223,11 +223,13 @@ class AcceptedCallers:
     def __init__(self) -> None:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
 
-    def add(self, call: Call) -> None:
-        self._fingerprints[caller_fingerprint(call)] = True
+    def add(self, fingerprint: int) -> None:
+        # Mostly known already; to write it again would cost more than to look.
+        if not self._fingerprints.get(fingerprint):
+            self._fingerprints[fingerprint] = True
 
-    def __contains__(self, call: Call) -> bool:
-        return bool(call.caller.team) or bool(self._fingerprints.get(caller_fingerprint(call)))
+    def knows(self, caller: Caller, fingerprint: int) -> bool:
+        return bool(caller.team) or bool(self._fingerprints.get(fingerprint))
 
 
 def caller_fingerprint(call: Call) -> int:
@@ -309,12 +311,12 @@ class WindowProbe:
         self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
         self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
 
-    def find(self, client: Client, model: str, call: Call) -> Window | None:
-        return self._found.get(window_scope(client.settings.name, model, call)) if len(self._found) else None
+    def find(self, scope: WindowScope) -> Window | None:
+        return self._found.get(scope)
 
-    def start(self, client: Client, model: str, call: Call) -> None:
+    def start(self, client: Client, call: Call, scope: WindowScope) -> None:
         """Probe in the background, where it is worth it and was not done lately."""
-        scope = window_scope(client.settings.name, model, call)
+        model = scope[1]
         is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from proxy.compaction import context
-from proxy.compaction.context import LearnedWindows, WindowProbe
+from proxy.compaction.context import LearnedWindows, WindowProbe, window_scope
 from proxy.config import Upstream as Settings
 from proxy.core.window import Window
 from proxy.upstream import Call, Client
@@ -34,18 +34,22 @@ def calling(headers):
     return Call("POST", "/chat/completions", "", headers, b"")
 
 
+def scope(client, model, headers):
+    return window_scope(client.settings.name, model, calling(headers))
+
+
 async def asked(probe, client, model="qwen3", headers=OURS):
     """What is known once everybody has answered."""
-    probe.start(client, model, calling(headers))
+    probe.start(client, calling(headers), scope(client, model, headers))
     await probe.wait_idle()
-    return probe.find(client, model, calling(headers))
+    return probe.find(scope(client, model, headers))
 
 
 async def test_until_an_upstream_has_told_nothing_is_known(client):
     probe = WindowProbe(LearnedWindows())
-    assert probe.find(client, "qwen3", calling(OURS)) is None
-    probe.start(client, "qwen3", calling(OURS))
-    assert probe.find(client, "qwen3", calling(OURS)) is None
+    assert probe.find(scope(client, "qwen3", OURS)) is None
+    probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
+    assert probe.find(scope(client, "qwen3", OURS)) is None
     await probe.wait_idle()
 
 
@@ -59,8 +63,8 @@ async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
     once = len(up.requests)
     await asked(probe, client)
     assert len(up.requests) == once
-    assert probe.find(client, "qwen3", calling(THEIRS)) is None
-    assert probe.find(client, "llama", calling(OURS)) is None
+    assert probe.find(scope(client, "qwen3", THEIRS)) is None
+    assert probe.find(scope(client, "llama", OURS)) is None
     await asked(probe, client, headers=THEIRS)
     await asked(probe, client, "llama")
     assert len(up.requests) == 3 * once
@@ -112,9 +116,9 @@ async def test_an_upstream_that_is_not_there_teaches_nothing():
 async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
     up.script = hang()
     probe = WindowProbe(LearnedWindows())
-    probe.start(client, "qwen3", calling(OURS))
+    probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
     await up.received()
-    assert probe.find(client, "qwen3", calling(OURS)) is None
+    assert probe.find(scope(client, "qwen3", OURS)) is None
     up.script = NOTHING
     await probe.close()
 
