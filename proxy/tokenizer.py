@@ -39,14 +39,14 @@ LOOK_UP_BYTES = 4_000_000
 LOOK_UP_MESSAGES = 10_000
 """and so are more messages than this."""
 THREADS = 2
-REMEMBERED_COUNTS = 200_000
+REMEMBERED_COUNTS_MAX = 200_000
 """Counts that are kept, by the hash of the message: about 20 MB."""
 
 
 class Tokenizers:
     """A tokenizer for any model, and the threads they share. One per process."""
 
-    def __init__(self, vision: Vision = TILES, remembered: int = REMEMBERED_COUNTS) -> None:
+    def __init__(self, vision: Vision = TILES, remembered: int = REMEMBERED_COUNTS_MAX) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tokenizer")
         self._vision = vision
         self._remembered = remembered

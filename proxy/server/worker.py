@@ -40,7 +40,7 @@ _THREAD_SWITCH_SECONDS = 0.002
 # How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute.
 _CANCEL_SECONDS = 0.1
 # Notes after answers that may be under way at once. More means that the store or an upstream does not keep up.
-_NOTE_LIMIT_TASKS = 1_000
+_NOTES_MAX = 1_000
 # How long the notes after the last answers may take once the drain is over.
 _NOTES_SECONDS = 5.0
 _HEAD_LIMIT_BYTES = 64 * 1024
@@ -72,7 +72,7 @@ class Worker:
         self._records = assembly.open_records(config)
         self._records.look()
         self._shares = bool(config.state.url) and not slot
-        self._notes = BackgroundTasks(_NOTE_LIMIT_TASKS)
+        self._notes = BackgroundTasks(_NOTES_MAX)
         gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(
             gateway,

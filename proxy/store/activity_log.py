@@ -25,7 +25,7 @@ from proxy.lifetime import WorkerThread
 from proxy.store.contract import ignore
 
 FILE = "chronicle.sqlite"
-QUEUE_LIMIT_RECORDS = 20_000
+QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
 LOCK_TIMEOUT_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -162,7 +162,7 @@ class ActivityLog:
     def record(self, record: Record) -> None:
         """Add a record to the next batch; with too many waiting it is dropped and counted."""
         with self._changed:
-            if len(self._batch) >= QUEUE_LIMIT_RECORDS:
+            if len(self._batch) >= QUEUED_RECORDS_MAX:
                 self.dropped_records += 1
                 return
             is_first = not self._batch

@@ -24,7 +24,7 @@ from proxy import events
 from proxy.lifetime import WorkerThread
 from proxy.telemetry.output import encode_json, list_steps, pick_fields
 
-QUEUE_LIMIT_EVENTS = 1_000
+QUEUED_EVENTS_MAX = 1_000
 WARNING_INTERVAL_SECONDS = 60.0
 """Of one hook that goes on failing there is one warning in this time."""
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -110,7 +110,7 @@ class HookRunner:
     def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
         self.hook = hook
         self._warn = warn
-        self._queue: queue.Queue[bytes] = queue.Queue(QUEUE_LIMIT_EVENTS)
+        self._queue: queue.Queue[bytes] = queue.Queue(QUEUED_EVENTS_MAX)
         self._next_warning_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -120,7 +120,7 @@ class HookRunner:
         try:
             self._queue.put_nowait(body)
         except queue.Full:
-            self._complain(f"is slow: {QUEUE_LIMIT_EVENTS} events are waiting, further ones are dropped")
+            self._complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
 
     def close(self) -> None:
         self._is_closed = True

@@ -68,7 +68,7 @@ def test_counts_of_one_minute_add_up(opened):
 
 
 def test_too_much_at_once_is_left_out_and_nobody_waits(opened, monkeypatch):
-    monkeypatch.setattr(activity_log, "QUEUE_LIMIT_RECORDS", 10)
+    monkeypatch.setattr(activity_log, "QUEUED_RECORDS_MAX", 10)
     one, began = opened(), time.perf_counter()
     for _ in range(1_000):
         one.record(TURN)

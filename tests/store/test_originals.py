@@ -170,7 +170,7 @@ def test_tenants_have_folders_of_their_own(tmp_path, writer):
 
 
 def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(files, "REMEMBERED_IDS", 10)
+    monkeypatch.setattr(files, "REMEMBERED_IDS_MAX", 10)
     originals = writer()
     many = [history(f"conversation {number}", "two", "three") for number in range(20)]
     keep(originals, *many, *many)

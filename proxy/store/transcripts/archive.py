@@ -38,7 +38,7 @@ from proxy.store.transcripts.files import (
 
 DAY_SECONDS = 24 * 3600.0
 SETTLED_SECONDS = 2 * SENT_SECONDS
-READ_AHEAD_CONVERSATIONS = 8
+READ_AHEAD_MAX = 8
 NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
 REMOVED = ".removed-"  # no conversation is called so
@@ -179,10 +179,10 @@ class Archive:
             yield from map(read, self.find())
             return
         reading: deque[Future[T]] = deque()
-        with ThreadPoolExecutor(READ_AHEAD_CONVERSATIONS) as pool:
+        with ThreadPoolExecutor(READ_AHEAD_MAX) as pool:
             for conversation in self.find():
                 reading.append(pool.submit(read, conversation))
-                if len(reading) >= READ_AHEAD_CONVERSATIONS:
+                if len(reading) >= READ_AHEAD_MAX:
                     yield reading.popleft().result()
             while reading:
                 yield reading.popleft().result()

@@ -25,7 +25,7 @@ from proxy.store.transcripts.archive import StoredObject, StoreFault
 REQUEST_TIMEOUT_SECONDS = 60.0
 READ_RETRIES = 2
 RETRY_FOR_SECONDS = 10.0
-PAGE_OBJECTS = 1000
+PAGE_OBJECTS_MAX = 1000
 _URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
@@ -105,7 +105,7 @@ class Bucket:
 
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """All objects in a folder, in the order of their names; `after`: only those whose names follow this one."""
-        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=PAGE_OBJECTS)
+        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=PAGE_OBJECTS_MAX)
         while True:
             with self._reporting():
                 page: Sequence[Any] | None = next(pages, None)

@@ -250,8 +250,8 @@ SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 SENT = "sent.ids"
 SENT_SECONDS = 3600.0
-REMEMBERED_IDS = 100_000  # about 12 MB; those of other conversations are read from their files again
-UNSYNCED_FILES = 256
+REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
+UNSYNCED_FILES_MAX = 256
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
 _CLOSED = re.compile(rf"\d{{8}}T\d{{9}}Z-.+{re.escape(SUFFIX)}")
@@ -334,7 +334,7 @@ class TranscriptFolder:
                         known.end += len(line)
             known.beginning = beginning[: min(known.end, BEGINNING_BYTES)]
         self._known[place] = known
-        while len(self._known) > 1 and sum(len(found.ids) for found in self._known.values()) > REMEMBERED_IDS:
+        while len(self._known) > 1 and sum(len(found.ids) for found in self._known.values()) > REMEMBERED_IDS_MAX:
             self._known.popitem(last=False)
         return known
 
@@ -348,7 +348,7 @@ class TranscriptFolder:
                 sync_path(place)
         elif self.sync == "rotate":
             self._unsynced[place / CURRENT] = None
-            if len(self._unsynced) > UNSYNCED_FILES:
+            if len(self._unsynced) > UNSYNCED_FILES_MAX:
                 self.sync_written()
 
 

@@ -40,8 +40,8 @@ ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread t
 SWEEP_SECONDS = 3600.0
 SWEEP_SHARE = 32  # each time this part of the bound was written there is a sweep, too
 PROBE_SECONDS = 1.0
-REMEMBERED_CONVERSATIONS = 4096
-REMEMBERED_TURNS = 8
+REMEMBERED_CONVERSATIONS_MAX = 4096
+REMEMBERED_TURNS_MAX = 8
 
 
 @dataclass(slots=True)
@@ -70,8 +70,8 @@ class SubmittedHistory:
 class _HandedOver:
     """The last links and system prompts of a conversation that were handed over."""
 
-    links: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS))
-    heads: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS))
+    links: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS_MAX))
+    heads: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS_MAX))
 
 
 class Originals:
@@ -174,7 +174,7 @@ class Originals:
         with self._lock:
             before = self._handed_over.setdefault(key, _HandedOver())
             self._handed_over.move_to_end(key)
-            if len(self._handed_over) > REMEMBERED_CONVERSATIONS:
+            if len(self._handed_over) > REMEMBERED_CONVERSATIONS_MAX:
                 self._handed_over.popitem(last=False)
             end = history.end_after(before.links, before.heads)
             if history.links[-1] not in before.links:
