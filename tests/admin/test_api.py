@@ -207,8 +207,7 @@ async def test_a_trial_of_values_that_cannot_be_used_says_which(desk, values, pa
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 async def test_no_query_path_or_body_makes_it_fail(desk, route):
-    for name in ("x", "%00", "%ff", "..%2f", "9" * 400):
-        path = re.sub(r"\{\w+\}", name, route.path)
+    for path in sorted({re.sub(r"\{\w+\}", name, route.path) for name in ("x", "%00", "%ff", "..%2f", "9" * 400)}):
         for query in ("", "?limit=-1", "?limit=1e999&hours=nan", "?at=%00", "?text=%ff&before=x", "?nope=1"):
             answer = await desk.asks(route.method, f"/admin/api{path}{query}")
             assert answer.status < 500, (path, query)

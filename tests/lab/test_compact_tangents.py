@@ -1,14 +1,12 @@
 """`compact FILE --tangents` and `--drop`: a model lists, a person names, and only what was named goes."""
 
-import asyncio
 import json
-import sys
 from argparse import ArgumentTypeError
-from dataclasses import dataclass
 
 import pytest
 
 from proxy.lab.commands.tangents import parse_turn_numbers
+from tests.support.commands import run_command
 from tests.support.completions import calls
 from tests.support.completions import says as tells
 from tests.support.messages import call, chat, history, says, user
@@ -22,28 +20,13 @@ WORK = chat(*PIECES, tools=[], temperature=0.5)
 LISTED = tells("2: the weather is no part of the work")
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    code: int
-    out: str
-    complaint: str
-
-
 @pytest.fixture
 def run(tmp_path):
     """Runs `compact` on the conversation as its users do, in a process of its own."""
     (tmp_path / "work.json").write_bytes(WORK)
 
     async def act(*options, **environment):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "compact", "work.json", *options),
-            cwd=tmp_path,
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, complaint = await asyncio.wait_for(process.communicate(), 20)
-        return Told(process.returncode, out.decode(), complaint.decode())
+        return await run_command("compact", "work.json", *options, place=tmp_path, **environment)
 
     return act
 

@@ -6,12 +6,12 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 
 import pytest
 
 from tests import ROOT
+from tests.support.commands import run_command
 
 COMMAND = [sys.executable, "-m", "proxy"]
 
@@ -23,40 +23,35 @@ def environment(tmp_path):
     return {"TMPDIR": str(tmp_path), "http_proxy": nowhere, "https_proxy": nowhere, "TERM": "xterm"}
 
 
-def demo(environment, *options):
-    return subprocess.run(
-        [*COMMAND, "demo", *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False
-    )
+async def demo(environment, *options):
+    return await run_command("demo", *options, place=ROOT, **environment)
 
 
-def test_a_short_run_says_that_nothing_had_to_be_done(environment):
-    done = demo(environment, "--fast", "--turns", "3")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "simulated" in done.stdout.splitlines()[0]
-    assert "Nothing was shortened" in done.stdout
-    assert "\x1b" not in done.stdout
+async def test_a_short_run_says_that_nothing_had_to_be_done(environment):
+    done = await demo(environment, "--fast", "--turns", "3")
+    assert (done.code, done.complaint) == (0, "")
+    assert "simulated" in done.out.splitlines()[0]
+    assert "Nothing was shortened" in done.out
+    assert "\x1b" not in done.out
 
 
-def test_a_run_is_shortened_and_the_originals_are_where_it_says(environment):
-    done = demo(environment, "--fast", "--turns", "40")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"turn +\d+   shortened \(stride\): [\d,]+ tokens sent, [\d,]+ read", done.stdout)
-    assert re.search(r"requests over the window +0 ", done.stdout)
-    listing, showing = re.findall(r"compaction-proxy (transcripts .*)", done.stdout)
-    for command in (f"{listing} --json", showing):
-        looked = subprocess.run(
-            [*COMMAND, *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
-        )
-        assert (looked.returncode, looked.stderr) == (0, "")
-    assert "seen" in looked.stdout
-    assert json.loads(subprocess.check_output([*COMMAND, *listing.split(), "--json"], cwd=ROOT))["blocks"] > 0
+async def test_a_run_is_shortened_and_the_originals_are_where_it_says(environment):
+    done = await demo(environment, "--fast", "--turns", "40")
+    assert (done.code, done.complaint) == (0, "")
+    assert re.search(r"turn +\d+   shortened \(stride\): [\d,]+ tokens sent, [\d,]+ read", done.out)
+    assert re.search(r"requests over the window +0 ", done.out)
+    listing, showing = re.findall(r"compaction-proxy (transcripts .*)", done.out)
+    listed, shown = [await run_command(*line.split(), place=ROOT) for line in (f"{listing} --json", showing)]
+    assert (listed.code, listed.complaint) == (shown.code, shown.complaint) == (0, "")
+    assert json.loads(listed.out)["blocks"] > 0
+    assert "seen" in shown.out
 
 
 @pytest.mark.parametrize("turns", ["0", "-1", "many", "301"])
-def test_a_number_of_turns_that_is_none_is_refused(turns, environment):
-    done = demo(environment, "--turns", turns)
-    assert done.returncode == 2
-    assert "from 1 to 300" in done.stderr
+async def test_a_number_of_turns_that_is_none_is_refused(turns, environment):
+    done = await demo(environment, "--turns", turns)
+    assert done.code == 2
+    assert "from 1 to 300" in done.complaint
 
 
 async def on_a_terminal(environment, *options, until, press=b""):

@@ -18,11 +18,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
-from proxy.cli import main as run_command
-from proxy.cli import serve  # noqa: F401 (imported for those that are forked)
+from proxy.cli import COMMANDS, main
 from proxy.config.policies import shipped_policies
 from proxy.tokenizer import Tokenizers
 from tests import ROOT
@@ -159,9 +159,11 @@ def _enter(wanted: dict) -> list[str]:
 
 
 if __name__ == "__main__":
+    for module in COMMANDS.values():
+        import_module(module)
     # Both are read once by each process that needs them.
     shipped_policies()
     Tokenizers().of("").count(b"one word")
     # The collector leaves alone what is here now: a process that ends would first copy it page by page.
     gc.freeze()
-    raise SystemExit(run_command(_fork_as_asked(socket.socket(fileno=int(sys.argv[1])))))
+    raise SystemExit(main(_fork_as_asked(socket.socket(fileno=int(sys.argv[1])))))
