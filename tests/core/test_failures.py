@@ -2,92 +2,47 @@
 
 The numbers are those of the catalogue that this product was planned with: F1 the death spiral, F3 and F4 orphans,
 F5 amnesia, F6 lost rules, F7 and F8 the destroyed cache, F10 and F11 reasoning, F12 the missing user, F19 to F21
-counts that are wrong, F25 cross-talk. Where a law of the house says the same it has the number in its name
-(`test_laws.py`); what is about windows, tokens and the upstream stands with its part, under its number too.
+counts that are wrong, F25 cross-talk. Where an invariant says the same for every history it has the number in its name
+(`test_invariants.py`); what is about windows, tokens and the upstream stands with its part, under its number too.
 """
 
 import json
-from collections import Counter
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from math import ceil
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import Pins
 from proxy.core.messages import chain
 from proxy.core.pipeline import quarter
-from proxy.core.rules import Anchor, Facts, Keep, Rules
+from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.steps import (
     ClearArguments,
-    ClearObservations,
-    ClearResults,
-    ClipOutput,
-    DedupArrivals,
     DropMiddle,
     OneLiners,
     StripReasoning,
     ToolHints,
 )
-from proxy.core.summaries import Summaries
-from tests.core.test_laws import FACTS, RULES
-from tests.support.compaction_worker import Worker, turns
+from tests.support.compaction_worker import Worker
 from tests.support.histories import (
-    LEGAL,
     ONE,
     OPENING,
     SEVERAL,
     SMALL,
-    any_history,
-    asked_and_answered,
-    legal,
     started,
     thinking,
 )
 from tests.support.messages import body, call, calls, chat, history, parsed, says, system, user
+from tests.support.worker_cases import ACCOUNT, EAGER, TOLD, orphans, works
 
 BIG = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
-LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=6, max_size=12))
-# Makes a block whenever one can be made, and folds without mercy.
-EAGER = Rules(
-    always=(ClipOutput(over=1_500), DedupArrivals(over=50)),
-    when_full=(ClearResults(over=150, outline=0, names=0), ClearObservations(over=150, outline=0, names=0)),
-    fold=(DropMiddle(user_tokens=100, ledger=400, outline=0, names=0),),
-    keep=Keep(tokens=100, groups=1),
-    trigger_tokens=600,
-    clear_at_least=1,
-    clear_cold_at_least=1,
-    min_progress=0.0,
-    min_groups=1,
-    horizon=1e9,
-    pins=Pins(tags=("pin",)),
-)
-TOLD = Summaries(max_tokens=20, ledger=200, user_tokens=200)
-ACCOUNT = "The user wants src/main.py to be mended; two of its three tests pass."
-CUTTERS = st.sampled_from(
-    [
-        partial(Worker, EAGER),
-        partial(Worker, replace(EAGER, when_full=())),
-        partial(Worker, replace(EAGER, fold=(OneLiners(tokens=50),))),
-        *(
-            partial(Worker, replace(EAGER, when_full=(), summary=replace(TOLD, shape=shape)), model=ACCOUNT)
-            for shape in ("notes", "single", "pair")
-        ),
-    ]
-)
 
 
 def work(steps, *, out=BIG, task="Make the tests pass.", head="You are an agent."):
     """An agent that reads file after file; no two results are alike."""
     reads = [call("Read", path=f"src/part_{step}.py", out=f"part_{step}\n{out}") for step in range(steps)]
     return history(system(head), user(task), *reads)
-
-
-def works(worker, messages):
-    return [worker.send(each) for each in turns(messages)]
 
 
 def blocks(sent):
@@ -117,37 +72,12 @@ def test_f1_so_do_the_users_own_words_where_they_may_not_go():
     assert len(worker.accounts) <= 2
 
 
-# --- F3, F4: orphans -------------------------------------------------------------------------------------------------
-
-
-@given(any_history, RULES, FACTS)
-def test_f3_an_orphan_is_never_made_whatever_is_cut(messages, rules, facts):
-    for sent in works(Worker(rules, facts), messages):
-        assert orphans(sent.messages) <= orphans(json.loads(sent.came)["messages"])
-
-
-def orphans(messages):
-    """How many results stand where nothing asked for them, and how many calls nothing answers."""
-    found = list(asked_and_answered(messages))
-    strays = len([1 for message in messages if message["role"] in ("tool", "function")])
-    strays -= sum((ids & answered).total() for ids, answered in found)
-    return strays + sum((ids - answered).total() for ids, answered in found)
+# --- F4: orphans -------------------------------------------------------------------------------------------------
 
 
 def mixed(name, text, out):
     """A result, and in the same breath something the user says."""
     return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
-
-
-MIXED = st.builds(mixed, st.sampled_from(("Read", "Bash")), SMALL, st.just(BIG))
-
-
-@given(st.builds(started, OPENING, SMALL, st.lists(st.one_of(MIXED, LEGAL), min_size=8, max_size=14)))
-def test_f4_no_orphan_comes_of_two_to_five_blocks_in_a_row(messages):
-    sent = works(Worker(EAGER), messages)
-    assume(len(blocks(sent)) >= 2)
-    for each in sent:
-        assert orphans(each.messages) == 0
 
 
 def test_f4_five_blocks_in_a_row_and_more_do_come():
@@ -257,32 +187,6 @@ def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messa
 def test_f11_by_default_only_reasoning_that_nobody_demands_back_goes():
     assert not StripReasoning().with_calls
     assert not StripReasoning().signed
-
-
-# --- F12: no user left -----------------------------------------------------------------------------------------------
-
-
-@given(legal, RULES, FACTS)
-def test_f12_a_user_is_left_and_the_first_to_speak(messages, rules, facts):
-    for sent in works(Worker(rules, facts), messages):
-        left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
-        assert left[0]["role"] == "user"
-        assert any(message.is_user for message in mark_observations(parsed(sent.left).body, OBSERVATIONS))
-
-
-def breaks(messages):
-    """Where the speakers do not take turns as strict templates want it."""
-    speakers = [message["role"] for message in messages]
-    return Counter((one, other) for one, other in pairwise(speakers) if (one, other) in STRICT)
-
-
-STRICT = (("user", "user"), ("assistant", "assistant"), ("tool", "user"), ("function", "user"))
-
-
-@given(LONG, CUTTERS)
-def test_f12_notes_do_not_break_the_order_of_speakers(messages, worker):
-    for sent in works(worker(), messages):
-        assert breaks(sent.messages) <= breaks(json.loads(sent.came)["messages"])
 
 
 # --- F19, F20, F21: counts that are wrong ----------------------------------------------------------------------------

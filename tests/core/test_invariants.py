@@ -1,56 +1,174 @@
-"""The invariants of a history that is cut: what another field has found out the hard way.
+"""The invariants of a request, over histories of every shape and workers of every kind.
 
-Each observation follows its action; each action that is kept has all its observations; parallel calls of one message
-live and die together; a cut is only between groups; user and assistant go on taking turns.
+Each request on the way through a history is judged by all of `INVARIANTS`, so that a history is generated and served
+once. The numbers F1 to F25 are those of `test_failures.py`, which has the same faults as single examples.
 """
 
-from hypothesis import given
+import json
+from copy import deepcopy
+from dataclasses import replace
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.messages import NOTE
+from proxy.core.grouping import Flaws, flaws, last_assistant
+from proxy.core.overlay import Block
+from proxy.core.rules import Facts
+from proxy.core.summaries import Summaries
 from proxy.lab.replay.validity import check_alternation, shape_of
-from tests.core.test_failures import CUTTERS, LONG, works
-from tests.support.histories import BIG, SMALL, asked_and_answered
-from tests.support.messages import call, history, says, system, user
+from proxy.wire.chat import render
+from tests.support import worker_cases
+from tests.support.compaction_worker import Worker
+from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, started
+from tests.support.messages import body, call, history, parsed, says, system, user
+from tests.support.worker_cases import (
+    CUTTERS,
+    EAGER,
+    KINDS,
+    RULES,
+    SHAPES,
+    Case,
+    accounts_in,
+    body_before,
+    breaks,
+    cases,
+    messages_that_came,
+    orphans,
+    standing,
+    with_summary_at_hand,
+    works,
+)
+
+TOOLS = [{"type": "function", "function": {"name": "Read", "x": 1.50}}]
+UNKNOWN = {"deep": [1, "é"]}
+
+# --- of each request -------------------------------------------------------------------------------------------------
 
 
-@given(LONG, CUTTERS)
-def test_invariant_1_each_observation_follows_its_action(messages, worker):
-    for sent in works(worker(), messages):
-        assert all(answered <= ids for ids, answered in asked_and_answered(sent.messages))
-        results = [message for message in sent.messages if message["role"] in ("tool", "function")]
-        assert len(results) == sum(answered.total() for _, answered in asked_and_answered(sent.messages))
+def kept_messages_and_unknown_keys_keep_their_bytes(sent, case):
+    left, came = json.loads(sent.left), json.loads(sent.came)
+    assert {**left, "messages": 0} == {**came, "messages": 0}
+    raws = {message.raw for message in parsed(sent.came).messages}
+    assert all(message.raw in raws for message in sent.plan.view if not message.literal)
 
 
-@given(LONG, CUTTERS)
-def test_invariant_2_each_action_kept_has_all_its_observations(messages, worker):
-    for sent in works(worker(), messages):
-        assert all(ids <= answered for ids, answered in asked_and_answered(sent.messages))
+def nothing_is_longer_than_it_came(sent, case):
+    assert len(sent.left) <= len(sent.came)
+    assert sent.plan.after <= sent.plan.before
 
 
-def standing(sent):
-    """What is left of the client's messages, shortened or not, each by its place in the body."""
-    return {message.start: message for message in sent.plan.view[len(sent.head) :] if message.made != NOTE}
+def f5_f6_head_instructions_pins_and_the_last_words_of_the_user_stay(sent, case):
+    before = body_before(sent)
+    assert sent.raws[: len(sent.head)] == [message.raw for message in sent.head]
+    words = [message for message in before if message.is_user]
+    fixed = [message.raw for message in before if message.role in ("system", "developer")]
+    pinned = [message.raw for message in words if "<pin>" in message.text]
+    left = set(sent.raws)
+    assert [raw for raw in (*fixed, *pinned, *(message.raw for message in words[-1:])) if raw not in left] == []
 
 
-@given(LONG, CUTTERS)
-def test_invariant_3_parallel_calls_of_one_message_live_and_die_together(messages, worker):
-    for sent in works(worker(), messages):
-        left = standing(sent)
-        for place, message in enumerate(sent.body):
-            together = set(range(place, place + 1 + len(message.calls)))
-            assert together <= left.keys() or not together & left.keys()
-            assert place not in left or len(left[place].calls) == len(message.calls)
+def what_stays_stays_in_its_order(sent, case):
+    kept = [message.start for message in sent.plan.view[len(sent.head) :] if not message.literal]
+    assert kept == sorted(kept)
 
 
-@given(LONG, CUTTERS)
-def test_invariant_4_a_cut_is_only_between_groups(messages, worker):
-    for sent in works(worker(), messages):
-        came, left = mark_observations(sent.body, OBSERVATIONS), standing(sent)
-        for place, message in enumerate(came):
-            if message.is_bulk:
-                assert (place in left) == (place - 1 in left)
+def what_follows_the_last_answer_is_left_to_the_always_steps(sent, case):
+    before = body_before(sent)
+    newest = before[last_assistant(before) or 0 :]
+    left = sent.plan.view[len(sent.plan.view) - len(newest) :]
+    for old, new in zip(newest, left, strict=True):
+        assert new.raw == old.raw or (old.is_bulk and new.made in ("clip_output", "dedup_arrivals"))
+
+
+def what_the_input_had_right_comes_out_right(sent, case):
+    came = flaws(body_before(sent))
+    assert not sent.flaws.worse_than(came)
+    assert not case.is_legal or came == Flaws() or came.leading
+
+
+def f3_f4_no_result_and_no_call_is_orphaned(sent, case):
+    assert orphans(sent.messages) <= (0 if case.is_legal else orphans(messages_that_came(sent)))
+
+
+def parallel_calls_and_their_results_live_and_die_together(sent, case):
+    left = standing(sent)
+    for place, message in enumerate(sent.body if case.is_legal else ()):
+        together = set(range(place, place + 1 + len(message.calls)))
+        assert together <= left.keys() or not together & left.keys()
+        assert place not in left or len(left[place].calls) == len(message.calls)
+
+
+def a_cut_is_only_between_groups(sent, case):
+    came, left = mark_observations(sent.body, OBSERVATIONS), standing(sent)
+    for place, message in enumerate(came if case.is_legal and case.cuts else ()):
+        if message.is_bulk:
+            assert (place in left) == (place - 1 in left)
+
+
+def f12_a_user_is_left_and_the_first_to_speak(sent, case):
+    if case.is_legal:
+        left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
+        assert left[0]["role"] == "user"
+        assert any(message.is_user for message in mark_observations(parsed(sent.left).body, OBSERVATIONS))
+
+
+def f12_notes_do_not_break_the_order_of_speakers(sent, case):
+    if case.is_legal and case.cuts:
+        assert breaks(sent.messages) <= breaks(messages_that_came(sent))
+
+
+def f10_signed_reasoning_is_untouched_or_gone(sent, case):
+    came = {message.raw for message in parsed(sent.came).messages}
+    assert all(raw in came for raw in sent.raws if b'"signature"' in raw)
+
+
+def at_most_one_account_of_a_model_is_told(sent, case):
+    assert len(accounts_in(sent)) <= 1
+
+
+def a_block_shows_the_same_messages_after_it_was_stored(sent, case):
+    if sent.plan.block is not None:
+        before = body_before(sent)
+        assert Block.from_bytes(sent.plan.block.to_bytes()).apply(before) == sent.plan.block.apply(before)
+
+
+INVARIANTS = (
+    kept_messages_and_unknown_keys_keep_their_bytes,
+    nothing_is_longer_than_it_came,
+    f5_f6_head_instructions_pins_and_the_last_words_of_the_user_stay,
+    what_stays_stays_in_its_order,
+    what_follows_the_last_answer_is_left_to_the_always_steps,
+    what_the_input_had_right_comes_out_right,
+    f3_f4_no_result_and_no_call_is_orphaned,
+    parallel_calls_and_their_results_live_and_die_together,
+    a_cut_is_only_between_groups,
+    f12_a_user_is_left_and_the_first_to_speak,
+    f12_notes_do_not_break_the_order_of_speakers,
+    f10_signed_reasoning_is_untouched_or_gone,
+    at_most_one_account_of_a_model_is_told,
+    a_block_shows_the_same_messages_after_it_was_stored,
+)
+
+
+# What most of the invariants rest on gets more examples than other tests.
+@settings(max_examples=4 * settings.default.max_examples)
+@given(cases())
+def test_each_request_keeps_the_invariants(case):
+    worker = case.make()
+    for messages in case.turns():
+        sent = worker.send(messages, tools=TOOLS, unknown=UNKNOWN)
+        for holds in INVARIANTS:
+            holds(sent, case)
+
+
+# Long histories: several blocks stand one after the other before the last request.
+@given(st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=8, max_size=14)), CUTTERS)
+def test_each_request_of_a_long_history_keeps_the_invariants(messages, make):
+    case = Case(messages, make, is_legal=True, cuts=True)
+    for sent in works(make(), messages):
+        for holds in INVARIANTS[1:]:
+            holds(sent, case)
 
 
 READS = st.lists(BIG.map(lambda out: call("Read", out=out)), max_size=3)
@@ -64,11 +182,86 @@ SPOKEN = st.builds(
 
 
 @given(st.lists(SPOKEN, min_size=3, max_size=6), SMALL, CUTTERS)
-def test_invariant_5_speakers_who_took_turns_go_on_taking_turns(talk, word, worker):
+def test_speakers_who_took_turns_go_on_taking_turns(talk, word, make):
     """Strict chat templates want it so; an instruction in the midst is nobody's turn."""
     messages = history(system("You help."), *(piece for said in talk for piece in said), user(word))
-    for sent in works(worker(), messages):
+    for sent in works(make(), messages):
         came, left = (
             [shape_of(message.raw) for message in view] for view in ((*sent.head, *sent.body), sent.plan.view)
         )
         assert check_alternation(left) <= check_alternation(came)
+
+
+# --- of several requests ---------------------------------------------------------------------------------------------
+
+
+@given(any_history, st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_what_is_not_changed_leaves_byte_for_byte_as_it_came(messages, indent, escape):
+    source = json.dumps({"model": "m", "messages": messages, "x": 10**30}, indent=indent, ensure_ascii=escape).encode()
+    request = parsed(source)
+    assert render(request, request.messages) == source
+    assert render(request, list(request.head + request.body)) is source
+
+
+@given(cases())
+def test_f8_the_same_history_gives_the_same_bytes_on_any_worker(case):
+    one, other = case.make(), case.make()
+    for each in case.turns():
+        assert one.send(each).left == other.send(each).left
+        again, elsewhere = (case.make(store=deepcopy(known.store), accounts=known.accounts) for known in (one, other))
+        assert again.send(each).left == elsewhere.send(each).left
+
+
+@given(cases(), st.data())
+def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data):
+    worker, earlier = case.make(), None
+    for each in case.turns():
+        if data.draw(st.integers(0, 5)) == 0:
+            worker.rules = data.draw(RULES)
+        sent = worker.send(each)
+        kept = sent.plan.block is None or sent.plan.reason == "opening"
+        if earlier is not None and kept:
+            assert sent.raws[: len(earlier.raws)] == earlier.raws
+        earlier = sent
+
+
+@given(cases())
+def test_a_block_that_was_just_made_holds_for_the_same_request(case):
+    worker = case.make()
+    worker.facts = replace(worker.facts, force=False, idle_seconds=None)
+    for each in case.turns():
+        first, second = worker.send(each), worker.send(each)
+        if first.plan.block is not None and second.plan.block is None:
+            assert second.left == first.left
+
+
+@given(any_history, st.integers(0, 12), st.sampled_from(SHAPES))
+def test_f8_a_worker_that_may_not_summarize_forwards_the_summary_that_is_stored(messages, some, shape):
+    worker = with_summary_at_hand(messages, some, shape)()
+    first = worker.send(messages)
+    rules = replace(worker.rules, summary=Summaries(enabled=False))
+    other = Worker(rules, Facts(can_summarize=False), store=worker.store)
+    assert other.send(messages).left == first.left
+
+
+@given(cases(KINDS[:2]), any_history, st.data())
+def test_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, other, data):
+    worker, messages = case.make(), case.messages
+    works(worker, messages)
+    cut = data.draw(st.integers(1, len(messages)))
+    forked = [*messages[:cut], *other[1:]] or messages
+    theirs = {message.raw for message in parsed(body(forked)).messages}
+    for sent in works(worker, forked):
+        assert not sent.flaws.worse_than(flaws(body_before(sent)))
+        assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)
+        last = [message.raw for message in body_before(sent) if message.is_user][-1:]
+        assert all(raw in sent.raws for raw in last)
+
+
+def test_the_cases_do_make_blocks():
+    """What the invariants judge is not only untouched requests."""
+    messages = history(user("Mend it."), *(call("Read", path=f"{n}.py", out=f"{n} line\n" * 300) for n in range(6)))
+    settled = Worker(worker_cases.SMALL, Facts(usable_tokens=700))
+    for worker in (settled, Worker(EAGER)):
+        assert any(sent.plan.block is not None for sent in works(worker, messages))
+    assert with_summary_at_hand(messages, 2, "notes")().send(messages).plan.block is not None

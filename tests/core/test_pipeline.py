@@ -8,9 +8,9 @@ from hypothesis import given
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import Draft, StepReport, quarter, run
 from proxy.core.steps import ClipOutput, DedupArrivals, DropMiddle, StripAttachments, StripReasoning, ToolHints
-from tests.core.test_laws import CLEARING, HINTS
 from tests.support.histories import any_history
 from tests.support.messages import body, call, parsed, request, says, user
+from tests.support.worker_cases import CLEARING, HINTS
 
 BODY = request(user("do it"), call("Read", out="x" * 400), call("Read", out="y"), user("thanks"), says("done")).body
 DRAFT = Draft(BODY[:1], BODY[1:4], BODY[4:], fixed=frozenset({3}), origin=BODY, tools=b'[{"name": "Read"}]')
