@@ -6,11 +6,17 @@ Nothing here awaits when something is given back, so that no cancellation can co
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
+QUEUE_LIMIT_BYTES = 8 * 1024 * 1024
+GATHER_SECONDS = 0.005
+"""After the first item the writer waits so long for more.
+
+With 50 ms a request of 100 kB costs a third less, but several tests still expect a log line at once.
+"""
 
 
 class Lease:
@@ -136,3 +142,77 @@ class WorkerThread:
                 if self._on_fault is not None:
                     self._on_fault()
                 self._start()
+
+
+class BackgroundWriter(Generic[T]):
+    """A thread that hands items to a slow sink, and the bounded queue in front of it. `put` never blocks or raises.
+
+    The event loop must not wait for a pipe that nobody empties or for a disk that stalls: what does not fit into the
+    queue is dropped and counted. The sink returns how many items it could not write.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sink: Callable[[Sequence[T]], int],
+        limit: int = QUEUE_LIMIT_BYTES,
+        gather_seconds: float = GATHER_SECONDS,
+    ) -> None:
+        self.dropped = 0
+        self._sink = sink
+        self._limit = limit
+        self._gather_seconds = gather_seconds
+        self._items: list[T] = []
+        self._waiting_size = 0
+        self._unwritten = 0  # in the queue or in the hands of the sink
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._thread = WorkerThread(name, self._write_items, self._count_lost_items)
+
+    def put(self, item: T, size: int) -> None:
+        with self._changed:
+            if self._closing.is_set() or self._waiting_size + size > self._limit:
+                self.dropped += 1
+                return
+            self._items.append(item)
+            self._waiting_size += size
+            self._unwritten += 1
+            if len(self._items) == 1:
+                self._changed.notify_all()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until every item has been written or dropped; False when the time was too short."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unwritten, seconds)
+
+    def close(self, seconds: float) -> None:
+        """Write what is waiting, for at most this long. Later items are dropped."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(seconds)
+
+    def _count_lost_items(self) -> None:
+        """A fault of the sink has lost the items that it had."""
+        with self._changed:
+            self.dropped += self._unwritten - len(self._items)
+            self._unwritten = len(self._items)
+            self._changed.notify_all()
+
+    def _write_items(self) -> None:
+        while items := self._take_items():
+            unwritable = self._sink(items)
+            with self._changed:
+                self.dropped += unwritable
+                self._unwritten -= len(items)
+                self._changed.notify_all()
+
+    def _take_items(self) -> list[T]:
+        """Everything that is waiting; empty once the writer is closed and the queue is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closing.is_set())
+        # One write, and one wake-up, for many items: each takes the interpreter away from the event loop.
+        self._closing.wait(self._gather_seconds)
+        with self._changed:
+            items, self._items, self._waiting_size = self._items, [], 0
+            return items

@@ -9,8 +9,7 @@ from proxy.cli import options
 from proxy.cli.options import print_error
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
-from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import url_of
+from proxy.server.worker import ConfigSource, url_of
 from proxy.telemetry import log
 
 _WHERE: dict[str, tuple[str | int, ...]] = {

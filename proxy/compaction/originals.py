@@ -7,9 +7,8 @@ accepted the request. Where a history is kept, so is the answer to it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from proxy.core.memory import Identity
@@ -91,24 +90,6 @@ class Keeper:
     async def close(self) -> None:
         if self.originals is not None:
             await asyncio.to_thread(self.originals.close)
-
-
-@contextmanager
-def record_chunks(recording: Recording | None) -> Iterator[Callable[[bytes], None]]:
-    """Records an answer while it passes. However it ends, what was heard of it is written."""
-    if recording is None:
-        yield _ignore
-        return
-    ended = False
-    try:
-        yield recording.feed
-        ended = True
-    finally:
-        recording.end(ended=ended)
-
-
-def _ignore(_chunk: bytes) -> None:
-    """For an answer that nobody keeps."""
 
 
 def read_history(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:

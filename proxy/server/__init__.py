@@ -1,7 +1,6 @@
 """Sockets and processes: HTTP in and out, the life of a worker, and several workers on one port.
 
-supervisor    several workers on one port        worker        one process, from its start to the end of its drain
-app           which handler serves a path        protocol      aiohttp's connections with errors of this proxy
-client_request  a request on its socket: its body read, its answer sent
-config_watch    what operators change while it runs
+http        which handler serves a path, a request on its socket, aiohttp's connections with errors of this proxy
+worker      one process, from its start to the end of its drain, and what operators change while it runs
+supervisor  several workers on one port
 """

@@ -17,8 +17,7 @@ from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork
 
 from proxy.assembly import snapshot_folder
 from proxy.config import Config, InvalidConfig
-from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import Worker
+from proxy.server.worker import ConfigSource, Worker
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0

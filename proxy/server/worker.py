@@ -2,6 +2,11 @@
 
 The worker owns everything that outlives a request. Its end gives each of them a bounded time, in the order in which
 they need one another: requests, notes after answers, summary calls, connections, listeners.
+
+It watches what operators change without a restart: the configuration file, team keys and switches. Each request looks
+up keys and switches, so reading them is enough. A changed file becomes a new configuration as a whole; an invalid one
+is reported, and the old configuration stays in force. A file is read once it has not changed for a moment, because
+editors do not replace it in one step.
 """
 
 import asyncio
@@ -11,7 +16,9 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -20,17 +27,103 @@ from typing import Any
 from aiohttp import web
 
 from proxy import __version__, assembly, events
+from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
 from proxy.compaction.compactor import Compactor
-from proxy.config import Config
+from proxy.config import Config, InvalidConfig, Loaded
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
-from proxy.server.config_watch import ConfigSource, ConfigWatch
 from proxy.server.http import App, HttpServer
 from proxy.store.activity_log import ActivityLog
+from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
+
+_FILE_SECONDS = 0.25
+# Short, so that a switch is in force within a second, on other replicas too.
+_RECORDS_SECONDS = 0.2
+_SHARE_SECONDS = 0.25
+_RETRY_SECONDS = 1.0  # after a failure, which is reported each time
+
+FileStamp = tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSource:
+    """The source of the configuration: the file, if there is one, and how to read it again."""
+
+    read: Callable[[], Loaded]
+    file: Path | None
+
+
+class ConfigWatch:
+    """A watch on what operators change. `apply` gets each valid configuration, and returns whether it was a change."""
+
+    def __init__(
+        self, source: ConfigSource, records: Records, emit: events.Listener, apply: Callable[[Config], Awaitable[bool]]
+    ) -> None:
+        self.reload_requested = asyncio.Event()
+        """Set by SIGHUP: the configuration is read at once."""
+        self._source = source
+        self._records = records
+        self._emit = emit
+        self._apply = apply
+        self._last_was_refused = False
+
+    async def watch_file(self) -> None:
+        """Apply the configuration file whenever it has changed."""
+        in_force = before = _file_stamp(self._source.file)
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FILE_SECONDS):
+                    await self.reload_requested.wait()
+            stamp = _file_stamp(self._source.file)
+            if self.reload_requested.is_set() or stamp == before != in_force:
+                in_force = stamp
+                self.reload_requested.clear()
+                await self._read()
+            before = stamp
+
+    async def _read(self) -> None:
+        try:
+            config = (await asyncio.to_thread(self._source.read)).config
+        except InvalidConfig as invalid:
+            self._last_was_refused = True
+            self._emit(events.ConfigReloaded(str(invalid)))
+            return
+        if await self._apply(config) or self._last_was_refused:
+            self._last_was_refused = False
+            self._emit(events.ConfigReloaded())
+
+    async def watch_records(self) -> None:
+        """Read keys and switches whenever they have changed."""
+        while True:
+            await asyncio.sleep(_RECORDS_SECONDS)
+            try:
+                self._records.look()
+            except (RegistryUnreadable, OSError) as fault:
+                self._emit(events.StoreFailed(str(fault)))
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def sync_records(self, store: Store) -> None:
+        """Exchange keys and switches with the other replicas. One worker of each machine does this."""
+        while True:
+            try:
+                await synchronize(self._records, store)
+            except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+                self._emit(events.StoreFailed(str(fault)))
+                await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(_SHARE_SECONDS)
+
+
+def _file_stamp(file: Path | None) -> FileStamp:
+    try:
+        stat = file.stat() if file else None
+    except OSError:
+        return None
+    return (stat.st_mtime_ns, stat.st_size) if stat else None
+
 
 _LAG_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0

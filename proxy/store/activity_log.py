@@ -11,17 +11,16 @@ Events become records in `proxy/telemetry/activity.py`; the pages read with SQL 
 import json
 import math
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proxy.events import TurnEnded
-from proxy.lifetime import WorkerThread
+from proxy.lifetime import BackgroundWriter
 from proxy.store.contract import ignore
 
 FILE = "chronicle.sqlite"
@@ -116,28 +115,6 @@ class RetentionLimits:
 Record = TurnEnded | Incident | CounterDelta
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Records that wait to be written. Counts of one minute are added up at once, so they take no room."""
-
-    turns: list[tuple[float, TurnEnded]] = field(default_factory=list)
-    incidents: list[tuple[float, Incident]] = field(default_factory=list)
-    counts: Counter[tuple[int, str, str]] = field(default_factory=Counter)
-
-    def __len__(self) -> int:
-        return len(self.turns) + len(self.incidents) + len(self.counts)
-
-    def add(self, at: float, record: Record) -> None:
-        if isinstance(record, CounterDelta):
-            minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
-            for name, many in record.counts.items():
-                self.counts[minute, name, record.team] += many
-        elif isinstance(record, Incident):
-            self.incidents.append((at, record))
-        else:
-            self.turns.append((at, record))
-
-
 class ActivityLog:
     """One process's access to the file. `warn` is called from its thread, with a sentence for the operator."""
 
@@ -149,33 +126,26 @@ class ActivityLog:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = folder / FILE
-        self.dropped_records = 0
         self._limits = limits
         self._warn = warn
         self._clock = clock
         self._swept_at = 0.0
-        self._batch = _Batch()
-        self._changed = threading.Condition()
-        self._closing = threading.Event()
-        self._thread = WorkerThread("activity-log", self._write_batches)
+        self._writer = BackgroundWriter[tuple[float, Record]](
+            "activity-log", self._write_records, QUEUED_RECORDS_MAX, GATHER_SECONDS
+        )
+        self._last_warning = ""
+
+    @property
+    def dropped_records(self) -> int:
+        return self._writer.dropped
 
     def record(self, record: Record) -> None:
         """Add a record to the next batch; with too many waiting it is dropped and counted."""
-        with self._changed:
-            if len(self._batch) >= QUEUED_RECORDS_MAX:
-                self.dropped_records += 1
-                return
-            is_first = not self._batch
-            self._batch.add(self._clock(), record)
-            if is_first:
-                self._changed.notify()
+        self._writer.put((self._clock(), record), 1)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what waits, for at most so long."""
-        self._closing.set()
-        with self._changed:
-            self._changed.notify()
-        self._thread.join(seconds)
+        self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows that a query finds, from any thread; none as long as nothing was recorded."""
@@ -193,37 +163,33 @@ class ActivityLog:
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 
-    def _write_batches(self) -> None:
-        last_warning = ""
-        while batch := self._take_batch():
-            try:
-                self._write(batch)
-            except (sqlite3.Error, OSError) as fault:
-                if str(fault) != last_warning:
-                    last_warning = str(fault)
-                    self._warn(f"{self.path}: {fault}: activity is not recorded; requests are not affected")
-                if isinstance(fault, sqlite3.DatabaseError) and _is_corrupt(fault):
-                    self._remove_file()
-            else:
-                last_warning = ""
+    def _write_records(self, records: Sequence[tuple[float, Record]]) -> int:
+        try:
+            self._write(records)
+        except (sqlite3.Error, OSError) as fault:
+            if str(fault) != self._last_warning:
+                self._last_warning = str(fault)
+                self._warn(f"{self.path}: {fault}: activity is not recorded; requests are not affected")
+            if isinstance(fault, sqlite3.DatabaseError) and _is_corrupt(fault):
+                self._remove_file()
+            return len(records)
+        self._last_warning = ""
+        return 0
 
-    def _take_batch(self) -> _Batch:
-        """Everything that has come within a moment; empty once the log is closed and everything is written."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._batch or self._closing.is_set())
-        self._closing.wait(GATHER_SECONDS)
-        with self._changed:
-            batch, self._batch = self._batch, _Batch()
-            return batch
-
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, records: Sequence[tuple[float, Record]]) -> None:
+        counts: Counter[tuple[int, str, str]] = Counter()
         # Opened for each batch: a file that was removed or replaced meanwhile is noticed.
         with closing(self._open()) as db, _Transaction(db):
-            turns = ((at, *(_to_storable(getattr(turn, name)) for name in _TURN_COLUMNS)) for at, turn in batch.turns)
-            db.executemany(_INSERT_TURN, turns)
-            db.executemany(_INSERT_INCIDENT, (_incident_row(at, incident) for at, incident in batch.incidents))
-            counts = ((*map(_to_storable, key), _to_storable(many)) for key, many in batch.counts.items())
-            db.executemany(_ADD_COUNT, counts)
+            for at, record in records:
+                if isinstance(record, CounterDelta):
+                    minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
+                    for name, many in record.counts.items():
+                        counts[minute, name, record.team] += many
+                elif isinstance(record, Incident):
+                    db.execute(_INSERT_INCIDENT, _incident_row(at, record))
+                else:
+                    db.execute(_INSERT_TURN, (at, *(_to_storable(getattr(record, name)) for name in _TURN_COLUMNS)))
+            db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
             self._remove_old_rows(db)
 
     def _remove_old_rows(self, db: sqlite3.Connection) -> None:

@@ -4,7 +4,7 @@ log          lines on standard output            metrics      numbers for Promet
 hooks        other programs, by command or URL   audit        acts of operators, in a file
 activity     rows and counts for the admin pages (proxy/store/activity_log.py)
 
-output       a queue and a thread in front of slow files; JSON and terminal text of odd values
+output       JSON and terminal text of odd values, fields of events
 
 `events.Dispatcher` isolates them from one another and from whoever emits. Each has a schema of its own.
 """

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from proxy import events
-from proxy.telemetry.output import BackgroundWriter
+from proxy.lifetime import BackgroundWriter
 
 FILE = "audit.jsonl"
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
@@ -99,7 +99,7 @@ class AuditListener:
 
     def __call__(self, event: events.Event) -> None:
         if (line := self._log.render(event)) is not None:
-            self._writer.put(line)
+            self._writer.put(line, len(line))
 
     def flush(self) -> None:
         """Wait for the lines of what was done before. Blocks: call it from a thread."""

@@ -1,8 +1,8 @@
 """The log: lines on standard output, one per request and one per incident. JSON on a pipe, text on a terminal.
 
 Warnings and errors are what an operator should act on; `debug` adds what helps to follow one connection. Lines are
-rendered where the event is emitted and written by a thread (output.py): standard output may be a full disk, a pipe
-that nobody empties, or closed.
+rendered where the event is emitted and written by a thread (`BackgroundWriter`): standard output may be a full disk,
+a pipe that nobody empties, or closed.
 """
 
 import os
@@ -16,7 +16,8 @@ from typing import Any, Literal
 import structlog
 
 from proxy import events
-from proxy.telemetry.output import BackgroundWriter, encode_json, escape_controls, list_steps, pick_fields
+from proxy.lifetime import BackgroundWriter
+from proxy.telemetry.output import encode_json, escape_controls, list_steps, pick_fields
 
 FLUSH_SECONDS = 2.0
 """At its end the process waits so long for the reader of the log."""
@@ -43,11 +44,12 @@ class Log:
     def __call__(self, event: events.Event) -> None:
         line = line_of(event)
         if line is not None and _SEVERITIES.index(line[0]) >= self._least:
-            self._writer.put(self._render(line))
+            data = self._render(line)
+            self._writer.put(data, len(data))
 
     @property
     def dropped_lines(self) -> int:
-        return self._writer.dropped_lines
+        return self._writer.dropped
 
     def close(self) -> None:
         self._writer.close(FLUSH_SECONDS)

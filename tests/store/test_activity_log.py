@@ -178,7 +178,7 @@ def test_the_largest_figures_can_still_be_added_up(opened):
 def test_a_thread_that_has_died_is_started_again(opened):
     one = opened()
     one.record("not a record")
-    one._thread.join(5)
+    assert one._writer.flush(5)
     one.record(TURN)
     one.close()
     assert turns(one)

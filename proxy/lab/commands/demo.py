@@ -25,8 +25,7 @@ from proxy.lab.demo.run import TURNS, TURNS_LIMIT, sample
 from proxy.lab.demo.tally import Tally, charge_untouched
 from proxy.lab.simulated import SimulatedServer
 from proxy.server import supervisor
-from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import Worker, url_of
+from proxy.server.worker import ConfigSource, Worker, url_of
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.telemetry.output import BackgroundWriter
+from proxy.lifetime import BackgroundWriter
 
 
 class Sink:
@@ -25,22 +25,22 @@ def test_lines_are_written_in_order_and_close_waits_for_them():
     writer = BackgroundWriter("test", sink.write)
     lines = [b"%d\n" % number for number in range(1_000)]
     for line in lines:
-        writer.put(line)
+        writer.put(line, len(line))
     writer.close(5)
     assert sink.lines == lines
-    assert writer.dropped_lines == 0
+    assert writer.dropped == 0
 
 
 def test_a_sink_that_hangs_bounds_the_queue_in_bytes_and_the_end_in_time():
     sink = Sink()
     sink.opened.clear()
-    writer = BackgroundWriter("test", sink.write, limit_bytes=100)
+    writer = BackgroundWriter("test", sink.write, limit=100)
     began = time.monotonic()
-    writer.put(b"first")
+    writer.put(b"first", len(b"first"))
     time.sleep(0.1)  # the sink has it
     for _ in range(30):
-        writer.put(b"x" * 10)
-    assert writer.dropped_lines == 20
+        writer.put(b"x" * 10, len(b"x" * 10))
+    assert writer.dropped == 20
     assert not writer.flush(0.1)
     writer.close(0.1)
     assert time.monotonic() - began < 2
@@ -50,7 +50,7 @@ def test_a_sink_that_hangs_bounds_the_queue_in_bytes_and_the_end_in_time():
 def test_flush_waits_for_what_was_put_before():
     sink = Sink()
     writer = BackgroundWriter("test", sink.write)
-    writer.put(b"a")
+    writer.put(b"a", len(b"a"))
     assert writer.flush(5)
     assert sink.lines == [b"a"]
     writer.close(1)
@@ -59,16 +59,16 @@ def test_flush_waits_for_what_was_put_before():
 def test_after_the_end_lines_are_dropped():
     writer = BackgroundWriter("test", Sink().write)
     writer.close(1)
-    writer.put(b"late")
-    assert writer.dropped_lines == 1
+    writer.put(b"late", len(b"late"))
+    assert writer.dropped == 1
 
 
 def test_what_a_sink_could_not_write_is_counted():
     writer = BackgroundWriter("test", len)
-    writer.put(b"a")
-    writer.put(b"b")
+    writer.put(b"a", len(b"a"))
+    writer.put(b"b", len(b"b"))
     writer.close(1)
-    assert writer.dropped_lines == 2
+    assert writer.dropped == 2
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -82,10 +82,10 @@ def test_a_sink_that_raises_costs_its_lines_and_not_the_thread():
         return 0
 
     writer = BackgroundWriter("test", sink)
-    writer.put(b"bad")
-    writer._thread.join(5)
-    writer.put(b"good")
+    writer.put(b"bad", len(b"bad"))
+    assert writer.flush(5)
+    writer.put(b"good", len(b"good"))
     assert writer.flush(5)
     writer.close(1)
     assert written == [b"good"]
-    assert writer.dropped_lines == 1
+    assert writer.dropped == 1
