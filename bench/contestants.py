@@ -1,4 +1,4 @@
-"""Who is compared: no relay at all, ours with and without its heart, a bare one, nginx, and LiteLLM's proxy.
+"""Who is compared: no relay at all, ours with and without compaction, a bare one, nginx, and LiteLLM's proxy.
 
 All of them have one worker on one core, stand before the same upstream and write no more than they do by default
 (ours writes its log, a line for each request). Who is not installed is left out, and a line says so.

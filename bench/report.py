@@ -17,7 +17,7 @@ INTRO = """\
 {provenance}.
 
 The relay has one core for itself; clients and upstream, both raw asyncio, share the other. Medians of {rounds} rounds
-in which the contestants took turns, the others standing still. `direct` is the upstream without a relay: what clients
+in which the contestants took turns, the others idle. `direct` is the upstream without a relay: what clients
 and upstream spend themselves, and so the ceiling of every figure per second. `ours` does what it does by default;
 `ours, bypass` is the same process asked to leave the history alone (`x-compaction: bypass`): the way through without
 what it is for. A size's requests are one history sent again and again, so `ours` has counted and shortened it before.

@@ -23,11 +23,11 @@ MOST = {
     "shared names": 0,  # goal 3: public class names in more than one file
     "bare units": 0,  # goal 10: numeric constants whose name says no unit
     "riddles": 0,  # goal 16: docstrings that have to be guessed at (1 % of all)
-    "words in documents": 18,  # goal 0
-    "words in proxy.yaml": 2,  # goal 0
-    "words in help": 2,  # goal 0: help texts of commands, descriptions of settings
-    "words in messages": 5,  # goal 0: what is raised or printed
-    "long lines": 43,  # goal 0: lines of documents over 120 characters, tables and code aside
+    "words in documents": 0,  # goal 0
+    "words in proxy.yaml": 0,  # goal 0
+    "words in help": 0,  # goal 0: help texts of commands, descriptions of settings
+    "words in messages": 0,  # goal 0: what is raised or printed
+    "long lines": 0,  # goal 0: lines of documents over 120 characters, tables and code aside
 }
 
 PARTICIPLE = re.compile(

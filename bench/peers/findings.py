@@ -7,6 +7,7 @@ takes, which is never the same twice, less is a tenth less.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 
 from proxy.lab.replay.prices import PRICES, share
 from proxy.lab.replay.scorecard import OLD
@@ -88,8 +89,13 @@ def _of(kept: int, asked: int) -> float:
 def sentences(found: Sequence[Better], ours: str) -> list[str]:
     """A row of a list for each; a sentence where there is none."""
     if not found:
-        return [f"Nobody here is cheaper than {ours} or keeps more."]
-    return [f"- **{each.name}**: {'; '.join(each.at)}. {_price(each.but)}" for each in found]
+        return [f"None of these is cheaper than {ours} or keeps more."]
+    return [_item(f"**{one.name}**: {'; '.join(one.at)}. {_price(one.but)}") for one in found]
+
+
+def _item(text: str) -> str:
+    """An item of a list, in lines as long as a page may have them."""
+    return fill(text, 120, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _price(but: tuple[str, ...]) -> str:
@@ -103,5 +109,5 @@ def lighter(figures: Mapping[str, Mapping[str, float | None]], ours: str) -> lis
         own = by_name.get(ours)
         less = {name: taken for name, taken in by_name.items() if own and taken is not None and taken < own * LIGHTER}
         who = ", ".join(f"{name} ({less[name]:.3g})" for name in sorted(less, key=lambda name: less[name]))
-        rows += [f"- {title}, ours {own:.3g}: {who}."] if less else []
-    return rows or ["Nobody here takes less than ours of anything."]
+        rows += [_item(f"{title}, ours {own:.3g}: {who}.")] if less else []
+    return rows or ["None of these takes less than ours of anything."]

@@ -31,10 +31,10 @@ INTRO = """\
 {provenance}.
 {conversations}.
 
-Every conversation is said to be of one model (`gpt-4o`), which all peers know and to which they give the same window.
+Every conversation names one model (`gpt-4o`), which all peers know and to which they give the same window.
 The measures are the [scorecard](scorecard.md)'s: cost in parts of doing nothing under five price models, summaries
 included; `over`: requests larger than the window; `invalid`: requests in which something is wrong that was right;
-`failed`: requests that a process did not answer as the upstream did. **Policies** are simulated, everybody with the
+`failed`: requests that a process did not answer as the upstream did. **Policies** are simulated, each with the
 same stand-in for a model that writes summaries. **Processes** are the peers themselves, installed from pip, each in an
 environment of its own, played turn by turn over HTTP with a recorder as their upstream. The agent does what it did
 when it was recorded: what it would read again, because it was cleared, is not charged.
@@ -50,13 +50,13 @@ With `--markdown docs/peers.md` among the `ARGS` this page is written; nothing o
 
 POLICY_NOTES = """\
 - `sliding-10`, `just-under-60k` and `batched-20k` are [plain designs](scorecard.md); `j-cli`, `middleware`, `jp` and
-  `blocks` are shipped, the designs ours grew from; `default` is ours in the heart alone, `ours` the proxy that runs.
+  `blocks` are shipped, the designs ours grew from; `default` is our core alone, `ours` the proxy that runs.
 - `context editing` is Anthropic's documented `clear_tool_uses`: over 100,000 input tokens the results of all tool uses
   but the newest 3 are cleared. Whether the provider remembers what it cleared is not documented: `forgets` is the
   other reading. `20k` sets `clear_at_least`.
-- `trim to 60k` is LangChain's `trim_messages(strategy="last", start_on="human", include_system=True)`, written anew and
-  held against langchain-core 1.7.2: the same messages on 267 recorded requests. Where an agent works long on one word
-  of a user, there is none among the newest tokens to start on, and nothing but the system prompt is left: such
+- `trim to 60k` is LangChain's `trim_messages(strategy="last", start_on="human", include_system=True)`, rewritten here
+  and held against langchain-core 1.7.2: the same messages on 267 recorded requests. Where an agent works long on
+  one word of a user, there is none among the newest tokens to start on, and nothing but the system prompt is left: such
   requests are cheap, and `invalid`.
 """
 
@@ -73,8 +73,8 @@ PROCESS_NOTES = """\
 """
 
 RELAY_NOTES = """\
-Each relay has one core for itself, clients and upstream share the other; medians of {rounds} rounds in which everybody
-takes turns while the others stand still. `added` is beyond no relay at all, with the least and the most of the
+Each relay has one core for itself, clients and upstream share the other; medians of {rounds} rounds in which they
+take turns while the others are idle. `added` is beyond no relay at all, with the least and the most of the
 rounds; `bare aiohttp` is the least a relay in Python can do. Each does what it does by default, ours too: a large
 history is counted and shortened there. A size's requests are one history again and again. Ratios carry from machine to
 machine, times do not.
@@ -82,9 +82,9 @@ machine, times do not.
 
 
 WHY = """\
-Why: ours clears in strides, from 15,000 tokens on, because that is what pays at the prices of caches; whoever waits for
-100,000 tokens, or never clears, keeps more whole lines and pays for them. It reads, counts and remembers each history
-before it decides, in memory; that is its part of a relay's time and megabytes. A third of what it installs is one
+Why: ours clears in strides, from 15,000 tokens on, because that is what pays at the prices of caches; a design
+that waits for 100,000 tokens, or never clears, keeps more whole lines and pays for them. It reads, counts and
+remembers each history before it decides, in memory; that is its part of a relay's time and megabytes. A third of what it installs is one
 codec, zstandard (24 MB).
 """
 
@@ -107,7 +107,7 @@ def page(run: Run) -> str:
         INTRO.format(provenance=provenance(), conversations=run.conversations),
         "## Who takes part\n",
         *_participants(run),
-        "## Everybody on the same conversations\n",
+        "## All of them on the same conversations\n",
         *_scores(run.results),
         POLICY_NOTES + PROCESS_NOTES,
         *_relays(run),

@@ -1,4 +1,4 @@
-"""What others do with a history, where it is no rule that our heart knows: each a class with one method, `forward`.
+"""What others do with a history, where it is no rule that our core knows: each a class with one method, `forward`.
 
 Context editing is the rule that Anthropic documents as `clear_tool_uses_20250919`, with its documented defaults. The
 documents leave one thing open: whether an upstream remembers what it cleared. Both readings are here. The trim is what
@@ -85,7 +85,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 
 
 def trials(window: int) -> list[Trial]:
-    """What goes through the heart: plain designs, and the policies that are shipped, told the model's own prices."""
+    """What goes through the core: plain designs, and the policies that are shipped, told the model's own prices."""
     plain = [Trial(name=name, rules=DESIGNS[name], window=window) for name in DESIGNED]
     return [*plain, *(_shipped(name, window) for name in SHIPPED)]
 

@@ -1,4 +1,4 @@
-"""Everybody on the same conversations: policies in the heart, policies of their own, and processes on a socket.
+"""Everybody on the same conversations: policies in the core, policies of their own, and processes on a socket.
 
 All are judged by `proxy.lab.replay.scoring`, the way docs/scorecard.md defines it. A process is played turn by turn
 with a recorder as its upstream, and answers are the recorded ones; what it forwarded is what is judged.
@@ -37,7 +37,7 @@ class Field:
 
 
 def simulated(conversations: Sequence[Conversation], ledger: ResultFile) -> list[Result]:
-    """The policies: first those that are rules of the heart, then the others."""
+    """The policies: first those that are rules of the core, then the others."""
     bar = ProgressBar(sys.stderr, "conversations under each policy")
     found = replay_all(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
     known = ledger.read()
@@ -56,7 +56,7 @@ def _under_their_own(conversation: Conversation, known: dict[str, Result], ledge
 
 
 def judged(case: ReplayCase, name: str) -> Result:
-    """One conversation under a policy that is no rule of the heart."""
+    """One conversation under a policy that is no rule of the core."""
     policy, judge = POLICIES[name](), Judge(case)
     for turn in case.turns:
         judge.score(turn, policy.forward(turn))

@@ -28,14 +28,14 @@ from proxy.wire import chat
 from proxy.wire.redaction import Redaction
 
 KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
-FATES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
+STATUSES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStatus:
     """Status of one message."""
 
-    fate: str
+    status: str
     step: str = ""
     """Which step wrote what stands there instead."""
     instead: tuple[Message, ...] = ()
@@ -44,7 +44,7 @@ class MessageStatus:
     @property
     def is_gone(self) -> bool:
         """It does not stand there any more, neither as it was nor shortened."""
-        return self.fate in (FOLDED, SUMMARISED)
+        return self.status in (FOLDED, SUMMARISED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class ConversationBranch:
         return {
             "place": index,
             "role": role,
-            "fate": status.fate,
+            "status": status.status,
             "step": status.step,
             "original": self._redact(words),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
@@ -176,7 +176,7 @@ class ConversationBranch:
             "tool": self._tools.get(message.answers, "") or next((call.name for call in message.calls), ""),
             "bytes": len(message.raw),
             "bytes_sent": sum(len(shown.raw) for shown in own) if is_changed else len(message.raw),
-            "fate": status.fate,
+            "status": status.status,
             "step": status.step,
             "preview": self._redact(" ".join(words[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]),
         }

@@ -34,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
         )
     registry = keys.read_registry(config)
     for team in dict.fromkeys((EVERYBODY, *config.teams, *registry.switches)):
-        print(f"{team or 'everybody'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201
+        print(f"{team or 'all teams'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201
     return 0

@@ -324,5 +324,5 @@ def _find_view(source: TranscriptSource, found: Transcript, path: list[MessageLi
     request, block = parse_path(path), Block.from_bytes(blocks.get(newest, b""))
     view = show_with_block(request, links_of(path), block, Rules()) if request and block else None
     if view is None or view.block is None:
-        raise NotFoundError(f"no block stands for {found.saved.short_name}: the model saw what was sent")
+        raise NotFoundError(f"no block is stored for {found.saved.short_name}: the model saw what was sent")
     return view

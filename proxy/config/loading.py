@@ -221,7 +221,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
             below = (*path, str(key.value))
             origin = f"{file}:{key.start_mark.line + 1}"
             if below in origins:
-                twice.append(Fault(".".join(map(str, below)), origin, "stands here a second time"))
+                twice.append(Fault(".".join(map(str, below)), origin, "is set a second time here"))
             origins[below] = origin
             _note_lines(value, below, file, origins, twice)
     elif isinstance(node, yaml.SequenceNode):

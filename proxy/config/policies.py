@@ -149,7 +149,7 @@ class SummaryConfig(ConfigModel):
     ledger: int = Field(_R.summary.ledger, ge=0)
     """Bytes for a mechanical list of files, commands and errors below the summary."""
     scope: int = Field(_R.summary.scope, ge=1)
-    """Number of summaries that stand one after the other. 1 updates a single summary each time."""
+    """Number of summaries kept in a row. 1 updates a single summary each time."""
     scope_tokens: int = Field(_R.summary.scope_tokens, ge=0)
     """With `scope` over 1, tokens that the older summaries may take; 0 is no limit."""
     pointer: str = _R.summary.pointer

@@ -371,7 +371,7 @@ EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "
 
 
 class HookConfig(ConfigModel):
-    """A command or a URL that is told of events as JSON, never of the words of a conversation."""
+    """A command or a URL that receives events as JSON, never of the words of a conversation."""
 
     events: tuple[EventName, ...] = ("compaction-ended",)
     """Events to tell it of."""

@@ -93,7 +93,7 @@ def check_strength(secret: Secret | None) -> Secret | None:
     if len(plain) < SHORTEST_KEY_CHARS or len(set(plain)) < SHORTEST_KEY_CHARS // 2:
         raise ValueError(f"too weak: it needs {SHORTEST_KEY_CHARS} characters or more that were drawn at random")
     if any(word in plain for word in WEAK):
-        raise ValueError("too weak: it holds a word that everybody tries first")
+        raise ValueError("too weak: it contains a common word (password, admin, secret, ...)")
     return secret
 
 

@@ -95,13 +95,13 @@ async def test_a_conversation_is_told_request_by_request(desk, window):
     assert all(turn["tokens_read"] <= window for turn in told["turns"])
 
 
-async def test_every_message_has_a_fate(desk):
+async def test_every_message_has_a_status(desk):
     name = (await listed(desk, "search"))["conversation"]
     told = await desk.told(f"/conversations/{name}")
-    fates = {piece["fate"] for piece in told["pieces"]}
-    assert {"kept", "pinned"} < fates <= {"kept", "pinned", "cleared", "summarised", "folded"}
+    statuses = {piece["status"] for piece in told["pieces"]}
+    assert {"kept", "pinned"} < statuses <= {"kept", "pinned", "cleared", "summarised", "folded"}
     assert len(told["pieces"]) == told["turns"][-1]["messages"]
-    assert all(piece["step"] for piece in told["pieces"] if piece["fate"] == "cleared")
+    assert all(piece["step"] for piece in told["pieces"] if piece["status"] == "cleared")
     assert told["summary"].startswith("## Goals and constraints")
     assert told["block"]["policy"].startswith("patient@")
 
@@ -109,7 +109,7 @@ async def test_every_message_has_a_fate(desk):
 async def test_what_is_newer_than_the_block_is_kept(desk):
     name = (await listed(desk, "search"))["conversation"]
     told = await desk.told(f"/conversations/{name}")
-    assert {piece["fate"] for piece in told["pieces"][told["block"]["covers"] :]} <= {"kept", "cleared"}
+    assert {piece["status"] for piece in told["pieces"][told["block"]["covers"] :]} <= {"kept", "cleared"}
 
 
 async def test_a_message_is_shown_beside_what_is_forwarded_instead(desk):
@@ -117,7 +117,7 @@ async def test_a_message_is_shown_beside_what_is_forwarded_instead(desk):
     pieces = (await desk.told(f"/conversations/{name}"))["pieces"]
     shortest = min(pieces, key=lambda piece: piece["bytes_sent"] / piece["bytes"])
     opened = await desk.told(f"/conversations/{name}/messages/{shortest['place']}")
-    assert opened["fate"] in ("cleared", "summarised")
+    assert opened["status"] in ("cleared", "summarised")
     assert json.loads(opened["raw"])["role"] == shortest["role"]
     assert opened["original"].startswith(shortest["preview"][:10])
     assert opened["instead"] != [opened["original"]]

@@ -19,19 +19,19 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_0
 
 
 def told(asked, rules, facts=NOTHING_KNOWN):
-    """What the heart forwards, and the fates that are told of it."""
+    """What the heart forwards, and the statuses that are told of it."""
     links = chain(asked, TENANT, KEY)
     ready = decide(ConversationState.of(asked, links, (), rules, facts=facts))
     assert isinstance(ready, Ready)
     return ready, show_with_block(asked, links, ready.block, rules)
 
 
-def fates(view):
-    return [fate.fate for fate in view.statuses]
+def statuses(view):
+    return [status.status for status in view.statuses]
 
 
 def test_where_nothing_stands_everything_is_kept():
-    assert fates(show_without_block(request(user("hi"), says("hello")))) == ["kept", "kept"]
+    assert statuses(show_without_block(request(user("hi"), says("hello")))) == ["kept", "kept"]
 
 
 def test_the_view_is_what_was_forwarded():
@@ -42,11 +42,11 @@ def test_the_view_is_what_was_forwarded():
 
 def test_a_cleared_result_tells_the_step_and_what_stands_there():
     _, view = told(request(user("Go."), *WORK), PLAIN)
-    cleared = [fate for fate in view.statuses if fate.fate == "cleared"]
-    assert {fate.step for fate in cleared} == {"clear_results"}
-    assert all(fate.instead[0].text.startswith("[Cleared: Read(src/") for fate in cleared)
-    assert fates(view)[0] == "kept"
-    assert fates(view)[-1] == "kept"
+    cleared = [status for status in view.statuses if status.status == "cleared"]
+    assert {status.step for status in cleared} == {"clear_results"}
+    assert all(status.instead[0].text.startswith("[Cleared: Read(src/") for status in cleared)
+    assert statuses(view)[0] == "kept"
+    assert statuses(view)[-1] == "kept"
 
 
 def test_what_holds_a_pin_is_pinned():
@@ -54,22 +54,22 @@ def test_what_holds_a_pin_is_pinned():
         keep=PLAIN.keep, clear_at_least=2_000, horizon=1_000, summary=PLAIN.summary, pins=Pins(markers=("Never",))
     )
     _, view = told(request(user("Never push."), says("Well."), user("Go."), *WORK), rules)
-    assert fates(view)[:3] == ["pinned", "kept", "kept"]
+    assert statuses(view)[:3] == ["pinned", "kept", "kept"]
 
 
 def test_what_is_folded_is_told_by_notes_or_not_at_all():
     talk = [piece for number in range(40) for piece in (says(f"{number} {LONG}"), user(f"And {number}?"))]
     _, view = told(request(user("Go."), *talk), PLAIN, Facts(usable_tokens=20_000))
-    folded = [fate for fate in view.statuses if fate.fate == "folded"]
+    folded = [status for status in view.statuses if status.status == "folded"]
     assert folded
-    assert any(fate.instead for fate in folded)
-    assert all(fate.is_gone for fate in folded)
+    assert any(status.instead for status in folded)
+    assert all(status.is_gone for status in folded)
 
 
 def test_a_block_that_does_not_fit_stands_for_nothing():
     asked = request(user("Go."))
     block = Block(5, (Part(0, 5),))
-    assert fates(show_with_block(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
+    assert statuses(show_with_block(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
 
 
 def test_a_message_that_nobody_can_read_is_shown_as_it_stands():

@@ -74,7 +74,7 @@ async def test_a_conversation_shows_both_lines_and_what_would_become_of_each_mes
     last = told["turns"][-1]
     assert last["tokens_forwarded"] == last["tokens_raw"] > last["tokens_would_be"]
     assert last["would_save"] is not None
-    assert "cleared" in {piece["fate"] for piece in told["pieces"]}
+    assert "cleared" in {piece["status"] for piece in told["pieces"]}
     assert told["block"]["rehearsed"]
     assert not [each for each in told["happened"] if each["name"] == "breaker-opened"]
 

@@ -112,9 +112,9 @@ def test_while_the_shared_state_is_away_it_counts_here_and_that_is_said_once(run
 
 
 def test_a_team_is_switched_off_and_everybody_and_on_again(run, records):
-    assert run("switch", "off", "--team", "red")[1] == "everybody: on\nred: off\nblue: on\n"
-    assert run("switch", "off")[1] == "everybody: off\nred: off\nblue: off\n"
-    assert run("switch", "on")[1] == run("switch", "show")[1] == "everybody: on\nred: off\nblue: on\n"
+    assert run("switch", "off", "--team", "red")[1] == "all teams: on\nred: off\nblue: on\n"
+    assert run("switch", "off")[1] == "all teams: off\nred: off\nblue: off\n"
+    assert run("switch", "on")[1] == run("switch", "show")[1] == "all teams: on\nred: off\nblue: on\n"
     records.look()
     assert not records.current.is_halted(EVERYBODY)
 
@@ -128,5 +128,5 @@ def test_only_a_team_that_there_is_can_be_switched(run, records):
 
 def test_a_team_that_only_its_gateway_knows_can_be_switched_off_too(run):
     spoken = {"access": {"team_header": "x-team"}}
-    assert run("switch", "off", "--team", "green", config=spoken)[1] == "everybody: on\ngreen: off\n"
+    assert run("switch", "off", "--team", "green", config=spoken)[1] == "all teams: on\ngreen: off\n"
     assert run("switch", "off", "--team", "../green", config=spoken)[0] == 1

@@ -168,7 +168,7 @@ def test_what_the_model_saw_is_shown_without_its_secrets(run, state):
 def test_where_no_block_stands_the_model_saw_what_was_sent(run):
     code, told, said = run("show", name_of(WORK), "--compacted")
     assert (code, told) == (1, "")
-    assert "no block stands" in said
+    assert "no block is stored" in said
 
 
 @pytest.mark.parametrize("act", ["show", "export", "verify"])

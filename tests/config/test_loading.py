@@ -145,7 +145,7 @@ def test_a_setting_that_does_not_exist_is_refused(written):
 def test_a_setting_that_stands_twice_is_told_together_with_the_rest(written):
     file = written("listen:\n  port: 1\n  port: 2\nlog:\n  level: loud\n")
     first, second = faults(file)
-    assert first == f"{file}:3: listen.port: stands here a second time"
+    assert first == f"{file}:3: listen.port: is set a second time here"
     assert second.startswith(f"{file}:5: log.level: ")
 
 

@@ -8,7 +8,7 @@ import { complaint } from "./faults.js";
 import { dollars, exact, less, many, moment, percent } from "./format.js";
 import { toPolicy } from "./links.js";
 import { said, strip } from "./strip.js";
-import { account, ACTIONS, event, FATES, reason } from "./words.js";
+import { account, ACTIONS, event, STATUSES, reason } from "./words.js";
 
 const MOST_BARS = 120;
 
@@ -133,12 +133,12 @@ function messages(told, asked, path, wanted) {
   if (!told.pieces.length) {
     return empty("No messages to show", h("p", null, told.why_no_pieces || "This history holds no messages."));
   }
-  const counts = Object.groupBy(told.pieces, (each) => each.fate);
-  const fate = (name) => h("span", null, key(name),
-    `${counts[name].length} ${FATES[name]}${name === "cleared" ? `: ${steps(counts[name])}` : ""} `);
+  const counts = Object.groupBy(told.pieces, (each) => each.status);
+  const status = (name) => h("span", null, key(name),
+    `${counts[name].length} ${STATUSES[name]}${name === "cleared" ? `: ${steps(counts[name])}` : ""} `);
   const found = told.pieces.findIndex((each) => each.link === wanted);
   return [
-    h("p", { class: "legend fates" }, Object.keys(FATES).filter((name) => counts[name]).map(fate)),
+    h("p", { class: "legend statuses" }, Object.keys(STATUSES).filter((name) => counts[name]).map(status)),
     note(standing(told.block, asked)),
     wanted && found < 0
       ? note("The text that was searched for is in another branch of this conversation, or in its instructions.") : null,

@@ -1,11 +1,11 @@
 // The messages of a history as a strip of blocks: as wide as a message was long, filled as far as it is still sent, in
-// the colour of its fate. One that is opened shows the original beside what is forwarded instead.
+// the colour of its status. One that is opened shows the original beside what is forwarded instead.
 
 import { get } from "./api.js";
 import { badge, h, show } from "./dom.js";
 import { attempted } from "./faults.js";
 import { bytes } from "./format.js";
-import { FATES } from "./words.js";
+import { STATUSES } from "./words.js";
 
 // One stop for the Tab key; arrows, Home and End go from message to message. `opened`: the place of one to begin with.
 export function strip(pieces, { covers, path, at, opened }) {
@@ -36,13 +36,13 @@ export function strip(pieces, { covers, path, at, opened }) {
 }
 
 function block(piece, open) {
-  const fate = `${FATES[piece.fate]}${piece.step ? ` (${piece.step})` : ""}`;
+  const status = `${STATUSES[piece.status]}${piece.step ? ` (${piece.step})` : ""}`;
   const who = `${piece.place + 1}, ${piece.role}${piece.tool ? ` ${piece.tool}` : ""}`;
   const made = h("button", {
     type: "button", tabindex: -1, "aria-pressed": "false", onclick: open,
-    class: `block ${piece.fate} by-${piece.role.replace(/[^a-z]/g, "")}`,
-    title: `${who}: ${fate}, ${bytes(piece.bytes)} → ${bytes(piece.bytes_sent)}\n${piece.preview}`,
-    "aria-label": `Message ${who}, ${FATES[piece.fate]}, ${bytes(piece.bytes)}`,
+    class: `block ${piece.status} by-${piece.role.replace(/[^a-z]/g, "")}`,
+    title: `${who}: ${status}, ${bytes(piece.bytes)} → ${bytes(piece.bytes_sent)}\n${piece.preview}`,
+    "aria-label": `Message ${who}, ${STATUSES[piece.status]}, ${bytes(piece.bytes)}`,
   }, h("i"));
   made.style.setProperty("--wide", String(Math.max(1, Math.log2(1 + piece.bytes / 96))));
   made.style.setProperty("--full", String(piece.bytes ? Math.min(1, piece.bytes_sent / piece.bytes) : 1));
@@ -50,10 +50,10 @@ function block(piece, open) {
 }
 
 function beside(opened, piece) {
-  const fate = `${FATES[opened.fate]}${opened.step && opened.fate === "cleared" ? ` (${opened.step})` : ""}`;
+  const status = `${STATUSES[opened.status]}${opened.step && opened.status === "cleared" ? ` (${opened.step})` : ""}`;
   const who = `Message ${opened.place + 1}: ${opened.role}${piece.tool ? `, ${piece.tool}` : ""} `;
   return [
-    h("h3", null, who, badge(fate, opened.fate)),
+    h("h3", null, who, badge(status, opened.status)),
     h("div", { class: "beside" },
       h("div", null, h("h4", null, `As it was sent, ${bytes(piece.bytes)}`), said(opened.original || "(no text)")),
       h("div", null, h("h4", null, heading(opened, piece)), instead(opened))),
@@ -70,9 +70,9 @@ function heading(opened, piece) {
     : `What is forwarded, ${bytes(piece.bytes_sent)}`;
 }
 
-function instead({ instead: told, fate }) {
+function instead({ instead: told, status }) {
   if (told.length) return told.map(said);
-  const same = fate === "kept" || fate === "pinned";
+  const same = status === "kept" || status === "pinned";
   return h("p", { class: "note" },
     same ? "The same, byte for byte." : "Nothing: the notes around it stand for this message.");
 }

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { many } from "./format.js";
 
 // What became of a message.
-export const FATES = {
+export const STATUSES = {
   kept: "forwarded as sent",
   pinned: "kept, because it is pinned",
   cleared: "shortened by a step",

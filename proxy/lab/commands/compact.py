@@ -53,7 +53,7 @@ class Outcome:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("compact", help="put a saved conversation through the heart; a dry run unless --apply")
+    parser = commands.add_parser("compact", help="compact a saved conversation; a dry run unless --apply")
     parser.add_argument("file", metavar="FILE", type=Path, help="a request, a list of messages, or one message a line")
     options.add_config(parser)
     parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")

@@ -46,7 +46,7 @@ REMEMBERED_TURNS_MAX = 8
 
 @dataclass(slots=True)
 class _Receipt:
-    """The fate of a history that was handed over. It holds none of its messages: many may wait for a slow disk."""
+    """The state of a history that was handed over. It holds none of its messages: many may wait for a slow disk."""
 
     done: Future[bool] = field(default_factory=Future)
     written: History | None = None

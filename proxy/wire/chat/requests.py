@@ -141,7 +141,7 @@ def _find_values(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _walk(source: bytes, outline: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
-    """One step per key, the values already known; None when a key stands there twice and hides a value."""
+    """One step per key, the values already known; None when a key is there twice and hides a value."""
     at, places = source.index(b"{") + 1, {}
     for key, value in outline.items():
         found = _KEY.match(source, at)
@@ -164,7 +164,7 @@ def _scan(source: bytes) -> dict[str, tuple[int, int]]:
     places: dict[str, tuple[int, int]] = {}
     for each in splice.members(source):
         if each.key in places and each.key in ("messages", "tools"):
-            raise ValueError(f"{each.key} stands there twice")
+            raise ValueError(f"{each.key} is there twice")
         places[each.key] = each.start, each.stop
     return places
 
