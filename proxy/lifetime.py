@@ -5,7 +5,6 @@ Nothing here awaits when something is given back, so that no cancellation can co
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
@@ -115,30 +114,22 @@ class WorkerThread:
         self._name = name
         self._work = work
         self._on_fault = on_fault
+        self._returned = threading.Event()
         self._start()
-
-    @property
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
 
     def join(self, seconds: float) -> bool:
         """Wait this long for the function to return; True if it has."""
-        end = time.monotonic() + seconds
-        while self.is_alive and time.monotonic() < end:
-            self._thread.join(max(0.0, end - time.monotonic()))  # another may have taken its place by then
-        return not self.is_alive
+        return self._returned.wait(seconds)
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def _run(self) -> None:
-        has_returned = False
         try:
             self._work()
-            has_returned = True
+            self._returned.set()
         finally:
-            if not has_returned:
+            if not self._returned.is_set():
                 if self._on_fault is not None:
                     self._on_fault()
                 self._start()

@@ -3,8 +3,6 @@
 import threading
 import time
 
-import pytest
-
 from proxy.lifetime import BackgroundWriter
 
 
@@ -71,9 +69,9 @@ def test_what_a_sink_could_not_write_is_counted():
     assert writer.dropped == 2
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_sink_that_raises_costs_its_lines_and_not_the_thread():
-    written = []
+def test_a_sink_that_raises_costs_its_lines_and_not_the_thread(monkeypatch):
+    written, reported = [], threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
 
     def sink(lines):
         if lines == [b"bad"]:
@@ -83,7 +81,7 @@ def test_a_sink_that_raises_costs_its_lines_and_not_the_thread():
 
     writer = BackgroundWriter("test", sink)
     writer.put(b"bad", len(b"bad"))
-    assert writer.flush(5)
+    assert reported.wait(5)
     writer.put(b"good", len(b"good"))
     assert writer.flush(5)
     writer.close(1)

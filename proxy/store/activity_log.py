@@ -13,8 +13,8 @@ import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,7 @@ _MIGRATION_FROM_2 = """
 alter table turns add column tokens_would_be integer;
 alter table turns add column would_be_dollars real;
 """
-_TURN_COLUMNS = (
-    "conversation", "tenant", "link", "team", "key", "tag", "model", "upstream", "policy", "policy_version", "action",
-    "reason", "messages", "tokens_before", "tokens_after", "prompt_tokens", "cached_tokens", "output_tokens",
-    "paid_dollars", "plain_dollars", "tokens_would_be", "would_be_dollars",
-)  # fmt: skip
+_TURN_COLUMNS = TurnEnded.__struct_fields__
 _INSERT_TURN = f"insert into turns (at, {', '.join(_TURN_COLUMNS)}) values (?{', ?' * len(_TURN_COLUMNS)})"  # noqa: S608
 _INSERT_INCIDENT = """
 insert into incidents (at, severity, name, conversation, dollars, details) values (?, ?, ?, ?, ?, ?)
@@ -130,10 +126,10 @@ class ActivityLog:
         self._warn = warn
         self._clock = clock
         self._swept_at = 0.0
+        self._last_warning = ""
         self._writer = BackgroundWriter[tuple[float, Record]](
             "activity-log", self._write_records, QUEUED_RECORDS_MAX, GATHER_SECONDS
         )
-        self._last_warning = ""
 
     @property
     def dropped_records(self) -> int:
@@ -179,7 +175,7 @@ class ActivityLog:
     def _write(self, records: Sequence[tuple[float, Record]]) -> None:
         counts: Counter[tuple[int, str, str]] = Counter()
         # Opened for each batch: a file that was removed or replaced meanwhile is noticed.
-        with closing(self._open()) as db, _Transaction(db):
+        with closing(self._open()) as db, _transaction(db):
             for at, record in records:
                 if isinstance(record, CounterDelta):
                     minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
@@ -226,17 +222,16 @@ class ActivityLog:
             self.path.with_name(FILE + suffix).unlink(missing_ok=True)
 
 
-class _Transaction:
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     """A transaction that takes its lock at once: two writers never wait for each other half way."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("begin immediate")
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._db.execute("commit" if kind is None else "rollback")
+    db.execute("begin immediate")
+    try:
+        yield
+    except BaseException:
+        db.execute("rollback")
+        raise
+    db.execute("commit")
 
 
 def _version_of(db: sqlite3.Connection) -> int:
@@ -248,7 +243,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
     """Make the tables where they are missing, and bring those of earlier versions up to date."""
     if _version_of(db) >= SCHEMA_VERSION:
         return
-    with _Transaction(db):
+    with _transaction(db):
         version = _version_of(db)
         if version >= SCHEMA_VERSION:  # another worker was first
             return

@@ -1,6 +1,7 @@
 """The activity log: recording never waits, every process reads what all wrote, and the file stays within its limits."""
 
 import sqlite3
+import threading
 import time
 from contextlib import closing
 
@@ -174,11 +175,12 @@ def test_the_largest_figures_can_still_be_added_up(opened):
     assert row["sum"] / row["many"] * RetentionLimits().turns < 2**63
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_has_died_is_started_again(opened):
+def test_a_thread_that_has_died_is_started_again(opened, monkeypatch):
+    reported = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
     one = opened()
     one.record("not a record")
-    assert one._writer.flush(5)
+    assert reported.wait(5)
     one.record(TURN)
     one.close()
     assert turns(one)
