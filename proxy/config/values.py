@@ -10,10 +10,20 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
 
 class ConfigModel(BaseModel):
@@ -106,14 +116,7 @@ REDIS_PORT, SENTINEL_PORT = 6379, 26379
 Topology = Literal["standalone", "sentinel", "cluster"]
 Option = str | int | float | bool
 
-_SCHEMES: Mapping[str, tuple[Topology, bool]] = {
-    "redis": ("standalone", False),
-    "rediss": ("standalone", True),
-    "redis+sentinel": ("sentinel", False),
-    "rediss+sentinel": ("sentinel", True),
-    "redis+cluster": ("cluster", False),
-    "rediss+cluster": ("cluster", True),
-}
+_SCHEME = re.compile(r"redis(s?)(?:\+(sentinel|cluster))?")
 _NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 _PATH = {
     "standalone": re.compile(r"/?()(\d*)"),
@@ -122,33 +125,24 @@ _PATH = {
 }
 
 
-def _boolean(text: str) -> bool:
-    return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
-
-
-def _certificate_check(text: str) -> str:
-    if text not in ("none", "optional", "required"):
-        raise ValueError(text)
-    return text
-
-
-OPTIONS: Mapping[str, Callable[[str], Option]] = {
+_Positive = Annotated[float, Field(gt=0)]
+OPTIONS: Mapping[str, Any] = {
     "client_name": str,
     "db": int,
     "health_check_interval": int,
-    "max_connections": int,
+    "max_connections": Annotated[int, Field(gt=0)],
     "sentinel_password": str,
     "sentinel_username": str,
-    "socket_connect_timeout": float,
-    "socket_keepalive": _boolean,
-    "socket_timeout": float,
+    "socket_connect_timeout": _Positive,
+    "socket_keepalive": bool,
+    "socket_timeout": _Positive,
     "ssl_ca_certs": str,
-    "ssl_cert_reqs": _certificate_check,
+    "ssl_cert_reqs": Literal["none", "optional", "required"],
     "ssl_certfile": str,
-    "ssl_check_hostname": _boolean,
+    "ssl_check_hostname": bool,
     "ssl_keyfile": str,
 }
-_POSITIVE = {"max_connections", "socket_connect_timeout", "socket_timeout"}
+"""Options by the names that redis-py gives them, and their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +161,7 @@ class StateUrl:
     options: Mapping[str, Option] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        scheme = next(name for name, kind in _SCHEMES.items() if kind == (self.topology, self.tls))
+        scheme = f"redis{'s' * self.tls}" + ("" if self.topology == "standalone" else f"+{self.topology}")
         nodes = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.nodes)
         path = {"standalone": f"/{self.database}", "sentinel": f"/{self.service}/{self.database}", "cluster": ""}
         return f"{scheme}://{nodes}{path[self.topology]}"
@@ -181,7 +175,7 @@ def parse_state_url(url: str) -> StateUrl:
     """The URL, or a ValueError that quotes nothing of it: any part may be half a password."""
     try:
         return _parse(urlsplit(url))
-    except (KeyError, ValueError) as fault:
+    except ValueError as fault:
         raise ValueError(fault.args[0] if isinstance(fault, _BadOption) else FORM) from None
 
 
@@ -190,7 +184,10 @@ class _BadOption(ValueError):
 
 
 def _parse(parts: SplitResult) -> StateUrl:
-    topology, tls = _SCHEMES[parts.scheme]
+    scheme = _SCHEME.fullmatch(parts.scheme)
+    if scheme is None:
+        raise ValueError(FORM)
+    topology: Topology = scheme[2] or "standalone"  # type: ignore[assignment]
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     path = _PATH[topology].fullmatch(unquote(parts.path))
@@ -205,7 +202,7 @@ def _parse(parts: SplitResult) -> StateUrl:
     if len(nodes) > 1 and topology == "standalone":
         raise ValueError(parts.scheme)
     return StateUrl(
-        topology, tls, nodes, path[1], database, unquote(user), unquote(password), MappingProxyType(options)
+        topology, bool(scheme[1]), nodes, path[1], database, unquote(user), unquote(password), MappingProxyType(options)
     )
 
 
@@ -225,11 +222,11 @@ def _options(query: str, topology: Topology) -> dict[str, Option]:
         if name not in known:
             raise _BadOption(f"an option of this URL is not known; known are {', '.join(known)}")
         try:
-            options[name] = OPTIONS[name](text)
-        except (KeyError, ValueError):
-            raise _BadOption(f"the value of {name} cannot be used") from None
-        if name in _POSITIVE and float(options[name]) <= 0:
-            raise _BadOption(f"{name} must be greater than 0")
+            options[name] = TypeAdapter(OPTIONS[name]).validate_python(text)
+        except ValidationError as invalid:
+            too_small = invalid.errors()[0]["type"] == "greater_than"
+            why = f"{name} must be greater than 0" if too_small else f"the value of {name} cannot be used"
+            raise _BadOption(why) from None
     return options
 
 
