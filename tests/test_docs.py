@@ -48,7 +48,7 @@ def test_every_setting_is_explained(path):
 
 def parsers():
     commands = argparse.ArgumentParser().add_subparsers()
-    for module in COMMANDS.values():
+    for module in dict.fromkeys(COMMANDS.values()):
         import_module(module).add(commands)
     return commands.choices
 

@@ -1,4 +1,4 @@
-"""The command line: one command, one file. The only part that reads the environment.
+"""The command line: a file for each command, or for two on one subject. The only part that reads the environment.
 
 Only the module of the command that was asked for is imported: `serve` does not load the lab. `options` holds what
 several commands share; commands that judge or work on saved files stand in `proxy/lab/commands`.
@@ -23,9 +23,9 @@ COMMANDS = {
     "replay": "proxy.lab.commands.replay",
     "transcripts": "proxy.cli.transcripts",
     "keys": "proxy.cli.keys",
-    "switch": "proxy.cli.switch",
-    "check": "proxy.cli.check",
-    "explain": "proxy.cli.explain",
+    "switch": "proxy.cli.keys",
+    "check": "proxy.cli.configuration",
+    "explain": "proxy.cli.configuration",
     "doctor": "proxy.cli.doctor",
 }
 """Each command and the module that adds it, in the order of the help text."""
@@ -55,6 +55,6 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"compaction-proxy {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
-        import_module(COMMANDS[name]).add(commands)
+    for module in [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values()):
+        import_module(module).add(commands)
     return parser

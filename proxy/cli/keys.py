@@ -1,6 +1,8 @@
-"""`keys`: create, list and revoke team keys; and how commands change what operators have decided.
+"""`keys` and `switch`: what operators decide while the proxy runs.
 
-A change goes into this machine's file, into the copy that replicas share, and into the audit log.
+`keys` creates, lists and revokes team keys. `switch` turns compaction off and on for a team or for all. Off: no new
+blocks. Existing blocks stay, because the full history may no longer fit the window. A change goes into this machine's
+file, into the copy that replicas share, and into the audit log.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from proxy import assembly, events
 from proxy.access.records import (
+    EVERYBODY,
     Change,
     Records,
     Registry,
@@ -34,7 +37,7 @@ from proxy.telemetry import audit
 MOST_DAYS = 36_500
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("keys", help="team keys: create, list, revoke")
     acts = parser.add_subparsers(metavar="ACT", required=True)
     create = acts.add_parser("create", help="create a key and print it; it cannot be shown again")
@@ -52,6 +55,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     for act in (create, listing, revoke):
         options.add_config(act)
         options.add_state(act)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    _add_keys(commands)
+    _add_switch(commands)
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -170,3 +178,27 @@ def _user_name() -> str:
 
 def _warn(why: str) -> None:
     print(why, file=sys.stderr)  # noqa: T201
+
+
+def _add_switch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("switch", help="turn compaction off or on, for a team or for all, within a second")
+    parser.add_argument(
+        "to", choices=("off", "on", "show"), help="off: no new blocks, existing ones stay; show: print the switches"
+    )
+    parser.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
+    options.add_config(parser)
+    options.add_state(parser)
+    parser.set_defaults(run=_switch)
+
+
+def _switch(args: argparse.Namespace) -> int:
+    config = options.load_configuration(args, options.state_option(args)).config
+    if args.team and not config.knows_team(args.team):
+        return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
+    if args.to != "show":
+        act = AuditEntry(f"switch {args.to}", args.team or "everybody")
+        change_registry(config, act, lambda known: known.with_switch(args.team, on=args.to == "on", now=time.time()))
+    registry = read_registry(config)
+    for team in dict.fromkeys((EVERYBODY, *config.teams, *registry.switches)):
+        print(f"{team or 'all teams'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201
+    return 0

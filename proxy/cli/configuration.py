@@ -1,19 +1,63 @@
-"""`explain`: the policy and settings that apply to a request, each value with its origin."""
+"""`check` and `explain`: is a configuration valid, and which settings apply to a request, each with its origin."""
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from proxy import assembly
 from proxy.access.records import public_id_or_text
 from proxy.cli import options
 from proxy.cli.options import print_error
-from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, find_origins
+from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, as_yaml, find_origins, find_warnings
 from proxy.config.attachments import ALL_PERCENT
 from proxy.config.values import ConfigModel
+from proxy.windows import find_bundled_window
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    _add_check(commands)
+    _add_explain(commands)
+
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "check", help="validate a configuration: prints every fault with its place, exits with 1 on any"
+    )
+    parser.add_argument(
+        "config",
+        metavar="FILE",
+        nargs="?",
+        type=Path,
+        help="configuration file; without it the defaults and the environment are checked",
+    )
+    options.add_state(parser)
+    parser.add_argument(
+        "--defaults", action="store_true", help="print every setting with its default, and check nothing"
+    )
+    parser.set_defaults(run=_check)
+
+
+def _check(args: argparse.Namespace) -> int:
+    if args.defaults:
+        print(as_yaml(), end="")  # noqa: T201
+        return 0
+    config = options.load_configuration(args, options.state_option(args)).config
+    assembly.check_extras(config)
+    for where, why in find_warnings(config, _has_bundled_window):
+        print(f"warning: {where}: {why}")  # noqa: T201
+    names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
+    print(f"OK ({args.config or 'defaults'}). Upstreams: {names}")  # noqa: T201
+    return 0
+
+
+def _has_bundled_window(model: str) -> bool:
+    return find_bundled_window(model) is not None
+
 
 Row = tuple[str, str, str]
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("explain", help="show the settings that apply, each with its origin")
     options.add_config(parser)
     options.add_state(parser)
@@ -22,10 +66,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
     parser.add_argument("--tag", default="", help="value of the x-compaction-tag header")
     parser.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=_explain)
 
 
-def run(args: argparse.Namespace) -> int:
+def _explain(args: argparse.Namespace) -> int:
     loaded = options.load_configuration(args, options.state_option(args))
     config = loaded.config
     key = options.read_records(config).current.keys.get(public_id_or_text(args.key))
