@@ -153,6 +153,8 @@ UNKNOWN_WINDOW_REQUESTS = 2
 RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 MODEL_MAX_CHARS = 128
+HEAVY_AFTER = (Identify, LookUp, CanSummarize, AwaitSummary)
+"""Actions after which a history is hashed, its block read, or a decision made."""
 INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
@@ -383,7 +385,7 @@ class Session:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     async def compact(self, *, store: bool) -> Decision:
-        decision = await self.run(self.exchange.compact(store=store))
+        decision = await self.run(self.exchange.compact(store=store), is_heavy=True)
         self._announce(decision)
         return decision
 
@@ -391,7 +393,7 @@ class Session:
         before = self._body
         if refusal.kind == "usage-option":
             return await self._without_usage_option(outgoing)
-        decision = await self.run(self.exchange.recover(refusal))
+        decision = await self.run(self.exchange.recover(refusal), is_heavy=True)
         if decision is None:
             return None
         if outgoing.decision is not None and decision.plan is not outgoing.decision.plan:
@@ -422,7 +424,8 @@ class Session:
         """Remember what the upstream has accepted."""
         self._services.accepted.add(self._scope[2])
         if self.is_identified:
-            await self.run(self.exchange.accept())
+            plan = self.exchange.decision.plan
+            await self.run(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
 
     async def complete(self, tail: answers.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
@@ -469,14 +472,19 @@ class Session:
 
     # The actions of the core, performed
 
-    async def run(self, steps: Steps[T]) -> T:
-        """Perform the actions of these steps, one after the other. The steps of a large history run off the loop."""
-        result = None
+    async def run(self, steps: Steps[T], *, is_heavy: bool = False) -> T:
+        """Perform the actions of these steps, one after the other.
+
+        Of a large history, steps that hash or decide run off the event loop: all where `is_heavy`, else those after one
+        of `HEAVY_AFTER`. To send each of a dozen steps to a thread and back would cost as much as what they do.
+        """
+        action, result = None, None
         while True:
-            step = await run_apart(self._work, partial(_advance, steps, result))
+            work = self._work if is_heavy or isinstance(action, HEAVY_AFTER) else 0
+            step = await run_apart(work, partial(_advance, steps, result))
             if isinstance(step, _Finished):
                 return step.value  # type: ignore[no-any-return]
-            result = await self._perform(step)
+            action, result = step, await self._perform(step)
 
     async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
         services = self._services
