@@ -11,8 +11,10 @@ class Sink:
         self.lines = []
         self.opened = threading.Event()
         self.opened.set()
+        self.entered = threading.Event()
 
     def write(self, lines):
+        self.entered.set()
         self.opened.wait()
         self.lines += lines
         return 0
@@ -35,13 +37,13 @@ def test_a_sink_that_hangs_bounds_the_queue_in_bytes_and_the_end_in_time():
     writer = BackgroundWriter("test", sink.write, limit=100)
     began = time.monotonic()
     writer.put(b"first", len(b"first"))
-    time.sleep(0.1)  # the sink has it
+    assert sink.entered.wait(30)
     for _ in range(30):
         writer.put(b"x" * 10, len(b"x" * 10))
     assert writer.dropped == 20
     assert not writer.flush(0.1)
     writer.close(0.1)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     sink.opened.set()
 
 

@@ -12,6 +12,7 @@ import pytest_asyncio
 from proxy.admin import guard
 from proxy.admin.app import ROUTES
 from tests.support.admin_client import Desk, configured
+from tests.support.proxy_client import whole_log
 from tests.support.running_proxy import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
@@ -103,7 +104,7 @@ async def test_a_wrong_key_stands_in_the_audit_log(desk):
     act = (await desk.told("/audit?limit=1"))["acts"][0]
     assert (act["act"], act["outcome"], act["address"]) == ("log in", "refused", "127.0.0.1")
     assert "cpa-very-wrong" not in (desk.proxy.state / "audit.jsonl").read_text()
-    assert "cpa-very-wrong" not in desk.proxy.output
+    assert "cpa-very-wrong" not in await whole_log(desk.proxy)
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------

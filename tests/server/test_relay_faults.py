@@ -37,7 +37,8 @@ from tests.support.scripted_upstream import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CANARY = "sk-canary-0badc0de"
-PROMPTLY = 0.1
+# Against a time-out of minutes; a busy machine takes a second.
+PROMPTLY_SECONDS = 3.0
 QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
 MIB = 1024 * 1024
 
@@ -106,7 +107,7 @@ async def test_when_the_client_leaves_the_upstream_is_told_promptly(up, proxy, s
             await line.until(seen)
         left_at = line.leave()
         await asked.end()
-    assert asked.departure.at - left_at < PROMPTLY
+    assert asked.departure.at - left_at < PROMPTLY_SECONDS
     assert asked.departure.phase in (phase, "silent")
 
 
@@ -116,7 +117,7 @@ async def test_when_the_client_leaves_in_the_middle_of_its_upload_the_upstream_i
         await until(lambda: up.requests)
         left_at = line.leave()
         await up.requests[0].end()
-    assert up.requests[0].departure.at - left_at < PROMPTLY
+    assert up.requests[0].departure.at - left_at < PROMPTLY_SECONDS
 
 
 async def test_a_client_that_left_is_told_apart_in_the_log(up, proxy):
@@ -315,7 +316,7 @@ async def test_the_first_comment_comes_when_the_silence_has_lasted_long_enough(u
     async with streaming(proxy) as line:
         await line.until(delta(content="Hi"))
         with noting(0.15):
-            await line.until(b": keep-alive\n\n", within=2)
+            await line.until(b": keep-alive\n\n")
 
 
 async def test_no_comment_stands_in_the_middle_of_a_line(up, proxy):

@@ -12,7 +12,7 @@ import yaml
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
-from tests.support.proxy_client import ask, chat, connected, log_of, request, until
+from tests.support.proxy_client import ask, chat, connected, log_of, request, until, whole_log
 from tests.support.scripted_upstream import answer, paced, pause, says
 from tests.support.summary_model import BEYOND, NEAR, OVER, SEEN, TOLD, WINDOW, account, model, summary_calls, told_body
 
@@ -63,7 +63,8 @@ async def summarizing(serve, up, **summary):
         yield proxy, Agent(proxy, up, "sk-a")
 
 
-def faults_of(proxy):
+async def faults_of(proxy):
+    await whole_log(proxy)
     return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
 
 
@@ -78,7 +79,7 @@ async def test_a_request_whose_body_is_still_coming_finishes_on_its_configuratio
                 await reloaded(proxy)
                 await line.says(sent[-10:])
                 assert (await line.answer()).status == 200
-        assert faults_of(proxy) == []
+        assert await faults_of(proxy) == []
 
 
 async def test_old_connections_are_closed_after_the_last_request_on_them(up, serve):
@@ -105,7 +106,7 @@ async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve)
         assert beyond.answer.status == 200
         assert beyond.compaction == "created"
         assert told_body(up.requests[-1])
-        assert faults_of(proxy) == []
+        assert await faults_of(proxy) == []
 
 
 async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, serve):
@@ -121,7 +122,7 @@ async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, se
         assert (ended["outcome"], ended["tries"]) == ("made", 2)
         assert (await agent.sends(OVER)).compaction == "created"
         assert told_body(up.requests[-1])
-        assert faults_of(proxy) == []
+        assert await faults_of(proxy) == []
 
 
 @pytest.mark.slow
@@ -148,8 +149,9 @@ async def test_a_storm_of_reloads_under_load_fails_no_request(up, serve):
                 reload_upstream(proxy)
                 await asyncio.sleep(0.03)
             stop.set()
+        await whole_log(proxy)
         assert len(log_of(proxy, "config-reloaded")) > 20
         assert len(statuses) > 20
         assert set(statuses) == {(200, True)}
-        assert faults_of(proxy) == []
+        assert await faults_of(proxy) == []
         await until(lambda: up.connections <= 8)

@@ -63,13 +63,13 @@ async def test_a_store_that_fails_now_and_then_gets_it_all(writing, spool, sky, 
 
 
 async def test_a_slow_store_delays_nobody(writing, sky, stored, spool):
-    sky.now = slow(0.3)
+    sky.now = slow(3.0)
     with writing() as kept:
         keep(kept, heard(HELLO))
         await until(lambda: sky.asked)
         began = time.monotonic()
         keep(kept, *(heard(chat(user(f"conversation {number}"))) for number in range(20)))
-        assert time.monotonic() - began < 0.25
+        assert time.monotonic() - began < 2
         sky.now = clear
         await sent(spool)
     assert len(stored()) == 21
@@ -82,7 +82,7 @@ async def test_a_store_that_hangs_delays_nobody_and_leaving_is_not_held_up(s3, w
         with writing(to=impatient) as kept:
             keep(kept, *(heard(chat(user(f"conversation {number}"))) for number in range(5)))
             began = time.monotonic()
-        assert time.monotonic() - began < 3.0
+        assert time.monotonic() - began < 10
     finally:
         s3.go_on()
     assert len(waits(spool)) == 5

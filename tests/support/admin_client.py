@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from proxy.access.records import Records, create_team_key
 from proxy.events import TurnEnded
 from tests.support import http_client
-from tests.support.proxy_client import request
+from tests.support.proxy_client import PATIENCE_SECONDS, request
 from tests.support.running_proxy import Proxy
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Desk:
         assert answer.status == 200, answer.body.data
         return json.loads(answer.body.data)
 
-    async def until(self, path: str, seen: Callable[[Any], T], within: float = 5) -> T:
+    async def until(self, path: str, seen: Callable[[Any], T], within: float = PATIENCE_SECONDS) -> T:
         """What a function finds in an answer, as soon as it finds anything."""
         async with asyncio.timeout(within):
             while not (found := seen(await self.told(path))):  # noqa: ASYNC110 (nobody tells us)

