@@ -6,7 +6,7 @@ The queries name their columns as the API does, so a row of the activity databas
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -31,8 +31,9 @@ TITLE_LINES = 40
 CONTEXT_CHARACTERS = 80
 SEARCH_SECONDS = 10.0
 _LIST = """
-select conversation, tenant, team, model, upstream, tag, policy || '@' || policy_version as policy, sums.*,
-       round(warm * 1.0 / nullif(read, 0), 4) as cached_share, spent, plain_all - paid_all - spent as saved
+select conversation, tenant, team, model, upstream, tag, policy || '@' || policy_version as policy, first, last,
+       requests, tokens_raw, tokens_forwarded, sums.tokens_would_be, largest, blocks, spent, would_save,
+       paid_all as paid, plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
 from (select conversation as name, min(at) as first, max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
@@ -56,14 +57,8 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
        paid_dollars - would_be_dollars as would_save
 from (select * from turns where conversation = ? order by at desc limit ?) order by at
 """
-_OF_LIST = (
-    "conversation", "team", "model", "upstream", "tag", "policy", "first", "last", "requests", "tokens_raw",
-    "tokens_forwarded", "tokens_would_be", "largest", "cached_share", "blocks", "spent", "saved", "would_save",
-)  # fmt: skip
-_OF_TURN = (
-    "at", "link", "messages", "tokens_raw", "tokens_forwarded", "tokens_would_be", "tokens_read", "tokens_cached",
-    "tokens_written", "action", "reason", "policy", "model", "upstream", "paid", "saved", "would_save",
-)  # fmt: skip
+_OF_CONVERSATION = ("conversation", "tenant", "team")
+"""Columns of a turn that are the same in all turns of a conversation."""
 
 
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,16 +87,10 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
     rows = context.activity_log.query(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
     shown, more = rows[: query.limit], len(rows) > query.limit
-    titles = find_titles(context.config(), ((row["tenant"], row["conversation"]) for row in shown))
+    titles = find_titles(context.config(), [(row.pop("tenant"), row["conversation"]) for row in shown])
     return {
         "conversations": [
-            {
-                **{name: row[name] for name in _OF_LIST},
-                "title": titles.get(row["conversation"], ""),
-                "open": _is_open(row["last"]),
-                "paid": row["paid_all"],
-            }
-            for row in shown
+            {**row, "title": titles.get(row["conversation"], ""), "open": _is_open(row["last"])} for row in shown
         ],
         "next": shown[-1]["last"] if more else None,
         "teams": _names(context.activity_log, "team"),
@@ -133,7 +122,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         "last": last["at"],
         "open": _is_open(last["at"]),
         "at": last["link"],
-        "turns": [{name: turn[name] for name in _OF_TURN} for turn in turns],
+        "turns": [{name: value for name, value in turn.items() if name not in _OF_CONVERSATION} for turn in turns],
         "happened": happened,
         "spent": sum(event["dollars"] for event in happened),
         **messages,
@@ -202,11 +191,10 @@ def _find_hits(transcript: Transcript, pattern: re.Pattern[str]) -> Iterator[Jso
         }
 
 
-def find_titles(config: Config, wanted: Iterable[tuple[str, str]]) -> dict[str, str]:
+def find_titles(config: Config, wanted: Sequence[tuple[str, str]]) -> dict[str, str]:
     """The first words of the user in each of these (tenant, conversation), where they are kept on this disk."""
-    pairs = list(wanted)
-    places = {tenant: _places_by_name(config.originals / file_name(tenant)) for tenant in {pair[0] for pair in pairs}}
-    found = ((name, places[tenant].get(name)) for tenant, name in pairs)
+    places = {tenant: _places_by_name(config.originals / file_name(tenant)) for tenant in {pair[0] for pair in wanted}}
+    found = ((name, places[tenant].get(name)) for tenant, name in wanted)
     return {name: _read_title(place) for name, place in found if place is not None}
 
 
