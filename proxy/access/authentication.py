@@ -31,6 +31,13 @@ TAG = "x-compaction-tag"
 _BEARER = "bearer "
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key")
 HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
+# Below these no public DNS holds a name, so no attacker can own one.
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
+# With these a form, or a script without a preflight, can send any text. Files come as multipart/form-data.
+_SENT_BY_ANY_FORM = frozenset({"text/plain", "application/x-www-form-urlencoded"})
+_OF_WEB_SITES = frozenset({"http", "https", ""})
+ADMIN_KEY_FILE = "admin.key"
+ADMIN_KEY_PREFIX = "cpa-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +154,6 @@ def _is_within(peer: str, networks: tuple[str, ...]) -> bool:
     return any(address in ipaddress.ip_network(network) for network in networks)
 
 
-# Below these no public DNS holds a name, so no attacker can own one.
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
-# With these a form, or a script without a preflight, can send any text. Files come as multipart/form-data.
-_SENT_BY_ANY_FORM = frozenset({"text/plain", "application/x-www-form-urlencoded"})
-_OF_WEB_SITES = frozenset({"http", "https", ""})
-
-
 def check_page(headers: Headers, hosts: frozenset[str]) -> None:
     """Raise a ProxyError for a request that a page of another site may have caused.
 
@@ -210,10 +210,6 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
         return False
     own = (find(headers, "host") or "").strip().lower()
     return not page.netloc or not (page.netloc.lower() == own or host_of(page.netloc) in hosts)
-
-
-ADMIN_KEY_FILE = "admin.key"
-ADMIN_KEY_PREFIX = "cpa-"
 
 
 def create_admin_key(config: Config) -> str | None:

@@ -37,6 +37,13 @@ _SHAPE = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 _ID_BYTES = 5
 _SECRET_BYTES = 24
 DAY_SECONDS = 24 * 3600
+FORMAT_VERSION = 1
+EVERYBODY = ""
+ENDED_SESSIONS_MAX = 500
+_LATER_BY_SECONDS = 0.001
+FILE = "registry.json"
+SHARED = "registry"
+MOST_SYNC_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +91,6 @@ def digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-team-key").hexdigest()
 
 
-FORMAT_VERSION = 1
-EVERYBODY = ""
-ENDED_SESSIONS_MAX = 500
-_LATER_BY_SECONDS = 0.001
 NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at": 0.0, "by": ""}
 """Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
 
@@ -194,10 +197,6 @@ def _merge_switches(one: Switch | None, other: Switch | None) -> Switch:
     """The later of two settings; of two at the same moment, the one that is off."""
     return max((switch for switch in (one, other) if switch is not None), key=lambda switch: (switch.at, not switch.on))
 
-
-FILE = "registry.json"
-SHARED = "registry"
-MOST_SYNC_TRIES = 8
 
 Change = Callable[[Registry], Registry]
 

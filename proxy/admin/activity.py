@@ -47,6 +47,13 @@ select cast(minute / :every as integer) as place, name, sum(many) as many from m
 where minute >= :since and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
 group by place, name
 """
+ADMIN_ACT = "admin"
+"""Name of operators' acts in the activity database; the audit log has them too."""
+SEVERITIES = ("info", "warning", "error")
+_LAST_RELOAD = """
+select name, at, details from incidents
+where name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1
+"""
 
 
 class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,15 +154,6 @@ def _period(counts: Mapping[str, int]) -> Json:
 def _saved_dollars(counts: Mapping[str, int]) -> float:
     """Dollars: what is left of the difference once the summaries are paid."""
     return (counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)) / MICRODOLLARS_PER_DOLLAR
-
-
-ADMIN_ACT = "admin"
-"""Name of operators' acts in the activity database; the audit log has them too."""
-SEVERITIES = ("info", "warning", "error")
-_LAST_RELOAD = """
-select name, at, details from incidents
-where name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1
-"""
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,6 +29,9 @@ from proxy.wire.redaction import Redaction
 
 KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
 STATUSES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
+PREVIEW_CHARACTERS = 200
+FORKS_LIMIT = 50
+TITLE_CHARACTERS = 140
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,6 @@ def _is_pinned(message: Message, passages: Sequence[str]) -> bool:
 Turn = Mapping[str, Any]
 """A request, as a row of the activity log."""
 CREATED, OBSERVED = "created", "observed"
-PREVIEW_CHARACTERS = 200
-FORKS_LIMIT = 50
-TITLE_CHARACTERS = 140
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,16 @@ from proxy.errors import NotFound, Overloaded
 from proxy.store.transcripts.archive import Archive, SavedConversation
 from proxy.wire.http import Caller
 
+DAY_SECONDS = 24 * 3600.0
+CONVERSATION_BYTES = 8 * 1024 * 1024
+"""Larger conversations are left out."""
+MEMORY_BYTES = 2 * 1024 * 1024 * 1024
+"""Address space of the process."""
+GRACE_SECONDS = 15.0
+"""For its start and its answer; the process keeps to its own seconds."""
+_COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
+_RUNNING = asyncio.Lock()
+
 
 def list_policies(context: AdminContext, _: AdminRequest) -> Json:
     loaded = _load(context)
@@ -85,16 +95,6 @@ def _kind(loaded: Loaded, name: str) -> str:
     return "shipped" if name in shipped_policies() else "default"
 
 
-DAY_SECONDS = 24 * 3600.0
-CONVERSATION_BYTES = 8 * 1024 * 1024
-"""Larger conversations are left out."""
-MEMORY_BYTES = 2 * 1024 * 1024 * 1024
-"""Address space of the process."""
-GRACE_SECONDS = 15.0
-"""For its start and its answer; the process keeps to its own seconds."""
-_COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
-
-
 class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /what-if`."""
 
@@ -109,9 +109,6 @@ class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
     window: Annotated[int, Meta(ge=1_000, le=100_000_000)] | None = None
-
-
-_RUNNING = asyncio.Lock()
 
 
 async def try_policy(context: AdminContext, request: AdminRequest) -> Json:

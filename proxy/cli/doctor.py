@@ -29,6 +29,18 @@ from proxy.wire.http import Headers, find
 from proxy.wire.window_probes import PROBES
 
 MODELS = "/v1/models"
+ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"
+_SHORT_STREAM = {
+    "messages": [{"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}],
+    "stream": True,
+    "max_tokens": 160,
+}
+_MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
+# Chunks of an unbuffered stream arrive over this share of its time at least; buffered ones arrive together at its end.
+_SPREAD_SHARE = 0.2
+_CHUNKS_MIN = 3
+# A buffer shows only where a model needs time: a tiny one on this machine writes all its words in one go.
+_TELLING_STREAM_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,6 @@ KINDS: tuple[ServerKind, ...] = (
         "/api/ps",
     ),
 )
-ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"
 # Pages other than the list of models that may show a sign, each once.
 PAGES = tuple(dict.fromkeys(sign.page for kind in KINDS for sign in kind.signs if sign.page != MODELS))
 
@@ -158,18 +169,6 @@ def _rows(page: object) -> list[dict[str, Any]]:
     rows = page.get("data") if isinstance(page, dict) else page
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
-
-_SHORT_STREAM = {
-    "messages": [{"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}],
-    "stream": True,
-    "max_tokens": 160,
-}
-_MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
-# Chunks of an unbuffered stream arrive over this share of its time at least; buffered ones arrive together at its end.
-_SPREAD_SHARE = 0.2
-_CHUNKS_MIN = 3
-# A buffer shows only where a model needs time: a tiny one on this machine writes all its words in one go.
-_TELLING_STREAM_SECONDS = 0.25
 
 Finding = tuple[bool, str]
 

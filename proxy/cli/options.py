@@ -12,6 +12,8 @@ from proxy.access.records import Records, RegistryUnreadable
 from proxy.config import Config, Fault, InvalidConfig, Loaded, load
 
 Place = tuple[str | int, ...]
+_KIB = 1024
+_UNKNOWN = "-"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +54,6 @@ def report_registry_faults(records: Records) -> Iterator[None]:
     except OSError as fault:
         why = f"cannot be read or written: {fault.strerror}; run as its owner, or use another --state"
         raise InvalidConfig([Fault("registry", str(fault.filename or records.path), why)]) from None
-
-
-_KIB = 1024
-_UNKNOWN = "-"
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -36,6 +36,10 @@ from proxy.store.transcripts.archive import (
 from proxy.store.transcripts.files import AnswerLine, MessageLine
 from proxy.wire.redaction import Redaction
 
+_WIDTH_CHARACTERS = 120
+_MARGIN_CHARACTERS = 17
+SHORT_CHARACTERS = 16
+
 
 class NotFoundError(Exception):
     """No such conversation; the text says which there are."""
@@ -67,10 +71,6 @@ class TranscriptSource:
             print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
             return None, {}
         return key, {keys[promise]: block for promise, block in found.items()}
-
-
-_WIDTH_CHARACTERS = 120
-_MARGIN_CHARACTERS = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,6 @@ class TranscriptPrinter:
         line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
         return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
-
-SHORT_CHARACTERS = 16
 
 Act = Callable[[TranscriptSource, argparse.Namespace], int]
 

@@ -28,6 +28,8 @@ from proxy.core.summaries import Summaries
 SHIPPED_PROMPTS = ("structured", "workflow")
 WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+DEFAULT = "default"
+_R = rules.Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,6 @@ def read_prompt(name: str) -> Prompt:
         raise ValueError(
             f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"
         ) from None
-
-
-DEFAULT = "default"
-_R = rules.Rules()
 
 
 def _to_settings(steps: tuple[Step, ...]) -> tuple[dict[str, Any], ...]:

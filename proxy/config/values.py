@@ -25,6 +25,23 @@ from pydantic import (
     ValidationInfo,
 )
 
+SIMILARITY_MIN_RATIO = 0.6
+FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
+SHORTEST_KEY_CHARS = 16
+# What people leave in place, whatever stands around it.
+WEAK = (
+    "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
+    "default", "compaction", "replace",
+)  # fmt: skip
+FORM = "not a URL of the form redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or redis+cluster://HOST:6379"
+_SCHEME = re.compile(r"redis(s?)(?:\+(sentinel|cluster))?")
+_NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
+_PATH = {
+    "standalone": re.compile(r"/?()(\d*)"),
+    "sentinel": re.compile(r"/([^/]+)/?(\d*)"),
+    "cluster": re.compile(r"/?()(0?)"),
+}
+
 
 class ConfigModel(BaseModel):
     """A group of settings: frozen, and closed to settings that it does not have."""
@@ -36,16 +53,6 @@ class ConfigModel(BaseModel):
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
     )
-
-
-SIMILARITY_MIN_RATIO = 0.6
-FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
-SHORTEST_KEY_CHARS = 16
-# What people leave in place, whatever stands around it.
-WEAK = (
-    "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
-    "default", "compaction", "replace",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +117,10 @@ def check_strength(secret: Secret | None) -> Secret | None:
 SecretReference = Annotated[Secret | None, BeforeValidator(_read_reference), PlainSerializer(_show_reference)]
 MaybeSecret = Annotated[Secret | str, BeforeValidator(_read_if_reference), PlainSerializer(_show_reference)]
 
-FORM = "not a URL of the form redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or redis+cluster://HOST:6379"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 
 Topology = Literal["standalone", "sentinel", "cluster"]
 Option = str | int | float | bool
-
-_SCHEME = re.compile(r"redis(s?)(?:\+(sentinel|cluster))?")
-_NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
-_PATH = {
-    "standalone": re.compile(r"/?()(\d*)"),
-    "sentinel": re.compile(r"/([^/]+)/?(\d*)"),
-    "cluster": re.compile(r"/?()(0?)"),
-}
 
 
 _Positive = Annotated[float, Field(gt=0)]

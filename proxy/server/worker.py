@@ -47,6 +47,19 @@ _SHARE_SECONDS = 0.25
 _RETRY_SECONDS = 1.0  # after a failure, which is reported each time
 
 FileStamp = tuple[int, int] | None
+_LAG_SECONDS = 0.25
+_SNAPSHOT_SECONDS = 1.0
+_JOB_RESTART_SECONDS = 1.0  # after a job has failed
+# How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005.
+_THREAD_SWITCH_SECONDS = 0.002
+# How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute.
+_CANCEL_SECONDS = 0.1
+# Notes after answers that may be under way at once. More means that the store or an upstream does not keep up.
+_NOTES_MAX = 1_000
+# How long the notes after the last answers may take once the drain is over.
+_NOTES_SECONDS = 5.0
+_HEAD_LIMIT_BYTES = 64 * 1024
+_READ_BUFFER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +136,6 @@ def _file_stamp(file: Path | None) -> FileStamp:
     except OSError:
         return None
     return (stat.st_mtime_ns, stat.st_size) if stat else None
-
-
-_LAG_SECONDS = 0.25
-_SNAPSHOT_SECONDS = 1.0
-_JOB_RESTART_SECONDS = 1.0  # after a job has failed
-# How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005.
-_THREAD_SWITCH_SECONDS = 0.002
-# How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute.
-_CANCEL_SECONDS = 0.1
-# Notes after answers that may be under way at once. More means that the store or an upstream does not keep up.
-_NOTES_MAX = 1_000
-# How long the notes after the last answers may take once the drain is over.
-_NOTES_SECONDS = 5.0
-_HEAD_LIMIT_BYTES = 64 * 1024
-_READ_BUFFER_BYTES = 256 * 1024
 
 
 Job = Callable[[], Coroutine[Any, Any, None]]

@@ -56,6 +56,15 @@ _BREAK = re.compile(rb"[\r\n]")
 _BREAKS = bytes.maketrans(b"\r\n", b"  ")  # in JSON a bare line break is only ever white space
 _MESSAGE = b',"message":'
 _ANSWER = b'{"v":1,"answer":'
+SUFFIX = ".jsonl"
+CURRENT = f"current{SUFFIX}"
+SENT = "sent.ids"
+SENT_SECONDS = 3600.0
+REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
+UNSYNCED_FILES_MAX = 256
+BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
+_CLOSED = re.compile(rf"\d{{8}}T\d{{9}}Z-.+{re.escape(SUFFIX)}")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -245,16 +254,6 @@ def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> 
 
 Sync = Literal["never", "rotate", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes] | None]
-
-SUFFIX = ".jsonl"
-CURRENT = f"current{SUFFIX}"
-SENT = "sent.ids"
-SENT_SECONDS = 3600.0
-REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
-UNSYNCED_FILES_MAX = 256
-BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
-_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
-_CLOSED = re.compile(rf"\d{{8}}T\d{{9}}Z-.+{re.escape(SUFFIX)}")
 
 
 @dataclass(slots=True)
