@@ -126,7 +126,8 @@ def _print_rows(rows: Sequence[Row]) -> None:
 def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
     for name, value in group:
         at = (*place, name)
-        yield ".".join(map(str, at)), _format_value(value), loaded.origin(*at)
+        origin = loaded.origin(*at) if name in group.model_fields_set else "default"
+        yield ".".join(map(str, at)), _format_value(value), origin
 
 
 def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:

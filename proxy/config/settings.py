@@ -297,7 +297,7 @@ class Transcripts(ConfigModel):
         if not isinstance(values, Mapping) or not str(values.get("dir") or "").startswith("s3://"):
             return values
         environ = info.context or {}
-        found = {setting: name for setting, names in _OF_AWS.items() for name in names[::-1] if environ.get(name)}
+        found = _aws_variables(environ)
         named = {
             setting: f"env:{name}" if setting in ("key", "secret", "token") else environ[name]
             for setting, name in found.items()
@@ -311,6 +311,19 @@ class Transcripts(ConfigModel):
         if self.is_remote and self.key is not None and self.secret is None:
             raise ValueError("`key` is set without `secret`: set both, or neither to use a role's credentials")
         return self
+
+
+def _aws_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of an object store that variables of AWS's own tools give, each with the name of its variable."""
+    return {setting: name for setting, names in _OF_AWS.items() for name in names[::-1] if environ.get(name)}
+
+
+def aws_origins(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Places of the settings that `Transcripts` takes from variables, each with the name of its variable."""
+    group = values.get("transcripts")
+    if not isinstance(group, Mapping) or not str(group.get("dir") or "").startswith("s3://"):
+        return {}
+    return {("transcripts", setting): name for setting, name in _aws_variables(environ).items()}
 
 
 class LogConfig(ConfigModel):

@@ -54,6 +54,40 @@ def test_every_value_has_its_origin(explain):
     assert rows["log.format"] == ("auto", "default")
 
 
+def test_what_the_file_does_not_set_is_a_default_also_of_an_upstream_and_a_team_in_it(explain):
+    _, rows = explain("--team", "red")
+    assert rows["upstreams.1.headers"][1] == "proxy.yaml:7"
+    unset = {path: origin for path, (_, origin) in rows.items() if path.startswith(("upstreams.1.", "teams.red."))}
+    for path in ("name", "base_url", "headers"):
+        assert unset.pop(f"upstreams.1.{path}").startswith("proxy.yaml:")
+    for path in ("policy", "upstream"):
+        assert unset.pop(f"teams.red.{path}").startswith("proxy.yaml:")
+    assert len(unset) > 10
+    assert set(unset.values()) == {"default"}
+
+
+def test_a_value_that_comes_from_a_variable_of_aws_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKCANARY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    file = tmp_path / "proxy.yaml"
+    file.write_text("transcripts:\n  dir: s3://bucket/there\n")
+    assert main(["explain", "--config", str(file)]) == 0
+    rows = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
+    assert rows["transcripts.dir"] == f"{file}:2"
+    assert rows["transcripts.region"] == "AWS_REGION"
+    assert rows["transcripts.key"] == "AWS_ACCESS_KEY_ID"
+    assert rows["transcripts.secret"] == "AWS_SECRET_ACCESS_KEY"
+    assert rows["transcripts.endpoint"] == "default"
+
+
+def test_a_group_that_one_variable_sets_has_it_for_its_origin(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COMPACTION_PROXY_LISTEN", "{port: 9001}")
+    assert main(["explain"]) == 0
+    rows = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
+    assert (rows["listen.port"], rows["listen.host"]) == ("COMPACTION_PROXY_LISTEN", "default")
+
+
 def test_a_secret_is_shown_as_the_place_where_it_stands(explain):
     _, rows = explain("--model", "gpt-4o")
     assert rows["upstreams.0.key"] == ("env:HOUSE_KEY", "proxy.yaml:4")
