@@ -79,6 +79,16 @@ def test_the_bill_is_at_the_models_prices_and_beside_it_the_bill_without():
     assert now.dollars_without == pytest.approx((50_000 * 1.0 + 50_000 * 0.1 + 40 * 10.0) / 1e6)
 
 
+def test_the_end_names_what_is_in_each_bill_and_says_more_where_it_is_more():
+    told = picture.format_closing(moment(10_000, 20_000, 9_000, 9_000), 3, 80, PLAIN)
+    bills = [line.split("   ")[0].strip() + ": " + line.split("   ")[-1].strip() for line in told if "bill: " in line]
+    assert bills == ["bill: input: 13 % less", "bill: input and answers: 13 % less"]
+    dearer = picture.format_closing(moment(10_000, 20_000, 29_000, 39_000), 3, 80, PLAIN)
+    assert [line.split("   ")[-1] for line in dearer if "bill: " in line] == ["78 % more"] * 2
+    same = picture.format_closing(moment(5_500), 3, 80, PLAIN)
+    assert [line.split("   ")[-1] for line in same if "bill: " in line] == ["the same"] * 2
+
+
 def test_the_end_says_when_the_run_would_have_ended_without():
     told = " ".join(picture.format_closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
     assert "refuses turn 3" in told

@@ -1,5 +1,6 @@
 """The published scorecard is what the command prints, and every column says what the scores say."""
 
+import json
 import re
 from decimal import Decimal
 
@@ -112,8 +113,20 @@ def test_the_page_shows_what_the_command_prints(capsys):
     assert f"```text\n{capsys.readouterr().out}```" in PAGE, "write the table anew with `make scorecard`"
 
 
+def test_the_readme_has_the_bill_of_models_with_cheap_cached_input(capsys):
+    """Its column of the sample; the other one is of recorded conversations, which are not part of this repository."""
+    rows = re.findall(
+        r"^\| (\.\d+ / [\d.]+) \|.*\| (\d+) % \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert main(["replay", "--sample", "--policy", "default", "--prices", ".02/1", "--json"]) == 0
+    (scores,) = json.loads(capsys.readouterr().out)["policies"]
+    named = {prices.replace(" ", ""): int(cost) for prices, cost in rows}
+    assert named.keys() >= {".1/1.25", ".05/1.25", ".025/1", ".02/1"}
+    assert named == {prices: round(scores["figures"][prices]) for prices in named}
+
+
 def test_the_page_defines_every_column():
     marked = {name.strip() for mark in re.findall(r"\*+([^*\n]+)\*+", PAGE.lower()) for name in mark.split(",")}
-    prices = {".1/1.25", ".05/1.25", ".02/1", ".5/1", "none"}
+    prices = {".1/1.25", ".05/1.25", ".025/1", ".02/1", ".5/1", "none"}
     assert [column.name for column in COLUMNS if column.name not in marked | prices] == []
     assert all(name in PAGE for name in PUBLISHED_POLICIES)

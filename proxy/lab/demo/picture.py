@@ -205,14 +205,15 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
         ("summaries asked for", f"{tally.summaries}", "0"),
         ("times the cache was broken", f"{tally.breaks}", "0"),
     ]
-    with_it, without_it = (f"{_format_dollars(each):>16}" for each in (moment.dollars, moment.dollars_without))
-    bill = f" {'bill':<34}{ink.strong(with_it)}{without_it}"
+    prices = scenery.prices
+    inputs = tally.bill.input_dollars(prices), without.input_dollars(prices)
     return [
         f" {turns} turns of a simulated agent, one user message, in {seconds:.0f} seconds:",
         "",
         f" {'':<34}{'with the proxy':>16}{'without':>16}",
         *(f" {what:<34}{with_it:>16}{bare:>16}" for what, with_it, bare in rows),
-        f"{bill}   {ink.good(_format_saving(moment))}",
+        _format_bill("bill: input", *inputs, ink),
+        _format_bill("bill: input and answers", moment.dollars, moment.dollars_without, ink),
         "",
         *(f" {ink.faint(line)}" for said in _fine_print(moment) for line in wrap(said, width - 2)),
     ]
@@ -232,10 +233,17 @@ def _fine_print(moment: Moment) -> Iterator[str]:
     yield "A real agent may look again for what was cleared. This one does not: take the saving as an upper bound."
 
 
-def _format_saving(moment: Moment) -> str:
-    if not moment.dollars_without:
-        return ""
-    return f"{1 - moment.dollars / moment.dollars_without:.0%} less"
+def _format_bill(name: str, paid: float, without: float, ink: Ink) -> str:
+    """A row of dollars, and the difference as a share of the bill without the proxy."""
+    row = f" {name:<34}{ink.strong(f'{_format_dollars(paid):>16}')}{_format_dollars(without):>16}"
+    return f"{row}   {ink.good(_format_saving(paid, without))}"
+
+
+def _format_saving(paid: float, without: float) -> str:
+    percent = round(100 * (1 - paid / without)) if without else 0
+    if not percent:
+        return "the same"
+    return f"{percent} % less" if percent > 0 else f"{-percent} % more"
 
 
 def _format_dollars(dollars: float) -> str:

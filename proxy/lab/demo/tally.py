@@ -42,8 +42,11 @@ class Bill:
         return self.prompt - self.cached + self.cached * read
 
     def dollars(self, prices: TokenPrices) -> float:
-        read = (self.prompt - self.cached) * prices.fresh + self.cached * prices.cached
-        return (read + self.answer * (prices.output or 0.0)) / MILLION_TOKENS
+        """Dollars for input and answers."""
+        return self.input_dollars(prices) + self.answer * (prices.output or 0.0) / MILLION_TOKENS
+
+    def input_dollars(self, prices: TokenPrices) -> float:
+        return ((self.prompt - self.cached) * prices.fresh + self.cached * prices.cached) / MILLION_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
