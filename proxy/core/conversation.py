@@ -35,7 +35,7 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import Request
+from proxy.core.messages import Request, canonical_0_1
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
@@ -414,14 +414,30 @@ class Exchange:
         """Identify the conversation and look up what is remembered of it, in one round trip."""
         context = self.context
         owner: Owner = yield Identify()
-        identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
+        names = owner.tenant, owner.secret, context.name, context.counter
+        yield from self._look_up(Identity.of(context.request, *names), size)
+        if self.memory.is_new:
+            # Version 0.1 knew a history by its very bytes, so another way of writing JSON made another conversation.
+            old = Identity.of(context.request, *names, form=canonical_0_1)
+            if old.links != self.identified.links:
+                new, memory = self.identified, self.memory
+                yield from self._look_up(old, size)
+                if self.memory.is_new:
+                    self.identity, self.memory = new, memory
+        if self.memory.answered:
+            yield NoteLocalWindow(self.memory.window)
+        self.window = self._narrow(self.memory.window)
+
+    def _look_up(self, identity: Identity, size: int) -> Steps[None]:
+        """Look up what is remembered of a conversation under one identity."""
+        context = self.context
         newest_first = identity.links[::-1]
         spaces = (False, True) if self.observes else (False,)
         look_up = LookUp(
             blocks=[identity.block_keys(link, observed=observed)[0] for observed in spaces for link in newest_first],
             facts=[*map(identity.anchor_key, newest_first), identity.scale_key],
             # A window that the operator has configured overrules whatever was learned.
-            windows=() if context.window.origin == "config" else self._window_keys(owner.tenant),
+            windows=() if context.window.origin == "config" else self._window_keys(identity.tenant),
             summaries=identity.summary_keys() if self._may_need_summary(size) else (),
         )
         found: Found | None = yield look_up
@@ -430,9 +446,6 @@ class Exchange:
         if not self._serves(self.memory.block):
             places = [(link, observed) for observed in spaces for link in newest_first]
             yield from self._find_other_block(places[look_up.blocks.index(self.memory.block_key) :])
-        if self.memory.answered:
-            yield NoteLocalWindow(self.memory.window)
-        self.window = self._narrow(self.memory.window)
 
     def _serves(self, block: Block | None) -> bool:
         """True where a block may be used under this head: a summary may repeat what its own head says."""

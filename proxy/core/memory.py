@@ -13,7 +13,16 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeVar
 
-from proxy.core.messages import Message, Request, block_key, bound_key, canonical, chain, text_of
+from proxy.core.messages import (
+    CanonicalForm,
+    Message,
+    Request,
+    block_key,
+    bound_key,
+    canonical,
+    chain,
+    text_of,
+)
 from proxy.core.overlay import Block
 from proxy.core.rules import Anchor
 from proxy.core.window import UNCALIBRATED, Calibration, Window, window_from_bytes
@@ -83,11 +92,11 @@ _CACHED_LINES = 4_096
 _CACHED_LINE_CHARACTERS = 1_000
 
 
-def head_digest(head: Sequence[Message], key: bytes) -> str:
+def head_digest(head: Sequence[Message], key: bytes, form: CanonicalForm = canonical) -> str:
     """Keyed hash of what a head says, without what changes from turn to turn. A history without a head has one too."""
     digest = blake2b(key=key, digest_size=DIGEST_BYTES, person=b"head")
     for message in head:
-        said = "\n".join(stable_lines(_text(message))).encode("utf-8", "surrogatepass")
+        said = "\n".join(stable_lines(_text(message, form))).encode("utf-8", "surrogatepass")
         digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(said)) + said)
     return digest.hexdigest()
 
@@ -119,14 +128,14 @@ def _without_moments(line: str) -> str:
     return _RUNS.sub(_GONE, found).rstrip()
 
 
-def _text(message: Message) -> str:
+def _text(message: Message, form: CanonicalForm) -> str:
     """The text of a message; one with more than text in it is taken byte by byte, without its cache markers."""
     content = json.loads(message.content)
     parts: Iterable[object] = content if isinstance(content, list) else ()
     is_text = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
     if isinstance(content, str | list) and is_text:
         return text_of(content)
-    return canonical(message).decode("utf-8", "surrogateescape")
+    return form(message, True).decode("utf-8", "surrogateescape")  # noqa: FBT003 (a `CanonicalForm`)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -170,9 +179,19 @@ class Identity:
     """The digest of its head. Summaries are bound to it: a model may repeat whatever its own head says."""
 
     @classmethod
-    def of(cls, request: Request, tenant: str, secret: bytes, name: str, counter: str) -> "Identity":
+    def of(
+        cls,
+        request: Request,
+        tenant: str,
+        secret: bytes,
+        name: str,
+        counter: str,
+        *,
+        form: CanonicalForm | None = None,
+    ) -> "Identity":
         """The identity of a history. `name`: the client's, to tell apart conversations whose content is equal."""
-        return cls(tenant, chain(request, tenant, secret, name), counter, head_digest(request.head, secret))
+        links = chain(request, tenant, secret, name, form)
+        return cls(tenant, links, counter, head_digest(request.head, secret, form or canonical))
 
     @property
     def conversation(self) -> str:
@@ -297,6 +316,11 @@ class Memory:
     """The newest summary that was asked for, and how far it is."""
     answered: bool = True
     """Whether the store answered at all."""
+
+    @property
+    def is_new(self) -> bool:
+        """True where the store knows nothing of the conversation."""
+        return self.answered and self.last is None and not self.block_bytes
 
     @classmethod
     def read(

@@ -11,8 +11,10 @@ library only.
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -232,24 +234,144 @@ def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
 #   can ever match.
 # - The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`memory.py`).
 # - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
+# - A message is known by what its JSON means: a gateway or another version of a client may write it with other spaces,
+#   another order of keys, other escapes. Most clients write it in one form; that is hashed as it is, unparsed.
 # - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
 # - It begins with a version, which must change with the canonical form below.
 
 VERSION = b"c1"
 SIZE = 20
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
-_MARK = re.compile("|".join(f'"{name}"' for name in sorted(MARKERS)).encode())
+_OF_MARKERS = b"cache_"
+"""Part of the name of each marker."""
+# The order of keys in which most clients write a message; other keys follow by name.
+_ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
+_RANKS = {key: rank for rank, key in enumerate(_ORDER)}
+_CONTENT = b'"content"'
+_CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
+# All but those of control characters that have no short form: these are written in one way. It is an escape after an
+# odd number of backslashes only.
+_ESCAPE = re.compile(rb"(\\+)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_CACHED_MESSAGES = 4_096
+_CACHED_MESSAGE_BYTES = 1_024
+
+CanonicalForm = Callable[[Message, bool], bytes]
+"""The bytes that a message is hashed as; the flag says whether it may hold cache markers."""
 
 
-def chain(request: Request, tenant: str, key: bytes, conversation: str = "") -> tuple[bytes, ...]:
-    """The links h(0) .. h(n) of a request with n messages after its head."""
+def canonical(message: Message, marked: bool = True) -> bytes:  # noqa: FBT001, FBT002 (a `CanonicalForm`)
+    """The bytes of a message in one form, in whatever way its JSON is written, and without cache markers."""
+    raw = message.raw
+    if len(raw) <= _CACHED_MESSAGE_BYTES:
+        return _rewrite_cached(raw)
+    is_marked = marked and _OF_MARKERS in raw
+    return _rewrite(raw) if is_marked or message.content[:1] != b'"' else _rewrite_around(message)
+
+
+def _is_ambiguous(raw: bytes) -> bool:
+    r"""True where a `\u` stands for a character that could be written in another way."""
+    return any(len(found[1]) % 2 for found in _ESCAPE.finditer(raw))
+
+
+def _rewrite_around(message: Message) -> bytes:
+    """A message with a long text in the usual form: what is around the text is parsed, the text only where it must."""
+    raw, text = message.raw, message.content
+    name = _CONTENT_KEY.search(raw)
+    if name is None or not raw.startswith(text, name.end()):
+        return _rewrite(raw)
+    start = name.end()
+    outer = raw[:start] + b"0" + raw[start + len(text) :]
+    rewritten = _rewrite_cached(outer) if len(outer) <= _CACHED_MESSAGE_BYTES else _rewrite(outer)
+    before, place, after = rewritten.partition(_CONTENT + b":0")
+    if not place:
+        return _rewrite(raw)
+    if b"\\u" in text and _is_ambiguous(text):
+        text = _rewrite(text)
+    return b"".join((before, _CONTENT, b":", text, after))
+
+
+def _rewrite(raw: bytes) -> bytes:
+    """The message in the usual form; bytes that cannot be read as JSON stay as they are."""
+    try:
+        return _encode(_ENCODER.encode(_sort_keys(_without_markers(json.loads(raw)))))
+    except (ValueError, RecursionError):
+        return raw
+
+
+@lru_cache(maxsize=_CACHED_MESSAGES)
+def _rewrite_cached(raw: bytes) -> bytes:
+    """The same, cached: clients send all their messages again with every request."""
+    return _rewrite(raw)
+
+
+def _without_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
+    """The message without cache markers and the wrapping that they need."""
+    if not isinstance(message, dict):
+        return message
+    found = _drop_markers(message)
+    for key in ("content", "tool_calls"):
+        if isinstance(found.get(key), list):
+            found[key] = [_drop_markers(part) if isinstance(part, dict) else part for part in found[key]]
+    match found.get("content"):
+        case [{"type": "text", "text": str(text), **more}] if not more:  # one part of text and nothing else
+            found["content"] = text
+    return found
+
+
+def _drop_markers(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in MARKERS}
+
+
+def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        ordered = sorted(value, key=lambda key: (_RANKS.get(key, len(_RANKS)), key))
+        return {key: _sort_keys(value[key]) for key in ordered}
+    return [_sort_keys(each) for each in value] if isinstance(value, list) else value
+
+
+def chain(
+    request: Request, tenant: str, key: bytes, conversation: str = "", form: CanonicalForm | None = None
+) -> tuple[bytes, ...]:
+    """The links h(0) .. h(n) of a request with n messages after its head. `form`: of all its messages."""
     link = _origin(request, tenant, key, conversation)
     links = [link]
-    marked = _MARK.search(request.source) is not None
-    for message in request.body:
-        link = follow(link, message, key, marked=marked)
+    marked = request.source.rfind(_OF_MARKERS) >= 0  # from the end: twice as fast as `in`
+    forms = [form] * len(request.body) if form is not None else _choose_forms(request)
+    for message, each in zip(request.body, forms, strict=True):
+        link = follow(link, message, key, marked=marked, form=each)
         links.append(link)
     return tuple(links)
+
+
+def _choose_forms(request: Request) -> list[CanonicalForm]:
+    """The form in which each message is hashed: as it is, where it is known to be in the one form already.
+
+    Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
+    message of each kind tells; it is part of every prefix that holds others of its kind. Only escapes are looked for in
+    all of them.
+    """
+    places = set(_find_escaped(request))
+    is_usual: dict[tuple[str, bool], bool] = {}
+    forms: list[CanonicalForm] = []
+    for place, message in enumerate(request.body):
+        kind = message.role, bool(message.calls)
+        if kind not in is_usual:
+            is_usual[kind] = canonical(message) == canonical_0_1(message)
+        forms.append(canonical_0_1 if is_usual[kind] and place not in places else canonical)
+    return forms
+
+
+def _find_escaped(request: Request) -> Iterator[int]:
+    """The places in the body of messages with escapes that could be written in another way."""
+    source, first = request.source, len(request.head)
+    at = source.find(b"\\u") if source.rfind(b"\\u") >= 0 else -1
+    while at >= 0:
+        place = bisect_right(request.offsets, at) - 1
+        following = request.offsets[place + 1] if place + 1 < len(request.offsets) else len(source)
+        if place >= first and _is_ambiguous(request.messages[place].raw):
+            yield place - first
+        at = source.find(b"\\u", following)
 
 
 def beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
@@ -264,10 +386,14 @@ def _origin(request: Request, tenant: str, key: bytes, conversation: str) -> byt
     return blake2b(told, digest_size=SIZE, key=key).digest()
 
 
-def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True) -> bytes:
+def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True, form: CanonicalForm = canonical) -> bytes:
     """The link after this one: of the message, over all that came before it."""
+    return _hash(link, form(message, marked), key)
+
+
+def _hash(link: bytes, said: bytes, key: bytes) -> bytes:
     step = blake2b(link, digest_size=SIZE, key=key)
-    step.update(canonical(message, marked=marked))
+    step.update(said)
     return step.digest()
 
 
@@ -281,9 +407,9 @@ def bound_key(tenant: str, link: bytes, head: str) -> str:
     return f"{block_key(tenant, link)}.{head}"
 
 
-def canonical(message: Message, *, marked: bool = True) -> bytes:
-    """The bytes a message is known by: its own, without cache markers and the wrapping that they need."""
-    raw = without_cache_marker(message.raw) if marked and _MARK.search(message.raw) else message.raw
+def canonical_0_1(message: Message, marked: bool = True) -> bytes:  # noqa: FBT001, FBT002 (a `CanonicalForm`)
+    """The bytes that version 0.1 knew a message by: its own, without cache markers. For what it has stored."""
+    raw = without_cache_marker(message.raw) if marked and _OF_MARKERS in message.raw else message.raw
     return _unwrap_text(raw) if message.content[:1] == b"[" else raw
 
 

@@ -2,9 +2,18 @@
 
 import json
 
+import pytest
 from hypothesis import given
 
-from proxy.core.messages import beginning, block_key, canonical, chain, without_cache_marker
+from proxy.core.messages import (
+    Message,
+    beginning,
+    block_key,
+    canonical,
+    canonical_0_1,
+    chain,
+    without_cache_marker,
+)
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, call, history, parsed, request, says, system, user
@@ -90,18 +99,79 @@ def test_cache_markers_move_without_notice():
 def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are():
     for content in ('say "cache_control"', [], ["odd"], [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]):
         message = request([{"role": "user", "content": content}]).body[0]
-        assert canonical(message) == message.raw
+        assert json.loads(canonical(message)) == json.loads(message.raw)
+        assert canonical_0_1(message) == message.raw
     picture = request(user([{"type": "image_url", "image_url": {"url": "x"}}])).body[0]
-    assert canonical(picture) == picture.raw
+    assert json.loads(canonical(picture)) == json.loads(picture.raw)
     odd = request(
         [{"role": "user", "content": None, **MARK}, {"role": "user", "content": ["odd", {"x": 1, **MARK}]}]
     ).body
     assert [canonical(each) for each in odd] == [
-        b'{"role": "user", "content": null}',
-        b'{"role": "user", "content": ["odd", {"x": 1}]}',
+        b'{"role":"user","content":null}',
+        b'{"role":"user","content":["odd",{"x":1}]}',
     ]
+    assert canonical_0_1(odd[0]) == b'{"role": "user", "content": null}'
     bare = request([{"role": "user", **MARK}]).body[0]
-    assert canonical(bare) == b'{"role": "user"}'
+    assert canonical(bare) == b'{"role":"user"}'
+
+
+SAID = 'Größe\n\t"quoted" </p> \\u0041 \u2028 \x1b[0m \U0001f600'
+WORK = [
+    {"role": "user", "content": SAID},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "Read", "arguments": '{"p": "ä"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": SAID * 100},
+    {"role": "assistant", "content": "Done.", "refusal": None, "annotations": []},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]},
+]
+
+
+def turned(value):
+    """The same JSON with all its keys in the opposite order."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return [turned(each) for each in value] if isinstance(value, list) else value
+
+
+WAYS = {
+    "compact": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False),
+    "spaced": json.dumps,
+    "indented": lambda value: json.dumps(value, indent=2),
+    "turned": lambda value: json.dumps(turned(value), separators=(",", ":")),
+    "go": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_history_is_the_same_in_whatever_way_its_json_is_written(way):
+    made = parsed(('{"model":"m","messages":' + WAYS[way](WORK) + "}").encode())
+    usual = parsed(('{"model":"m","messages":' + WAYS["compact"](WORK) + "}").encode())
+    assert links(made) == links(usual)
+    assert [canonical(each) for each in usual.body[:3]] == [each.raw for each in usual.body[:3]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"content": "a b"}, {"content": "ab"}),
+        ({"content": "1"}, {"content": 1}),
+        ({"content": "\\u0041"}, {"content": "A"}),
+        ({"content": ""}, {}),
+        ({"content": "a", "name": "b"}, {"content": "a", "name": "c"}),
+        ({"content": "a", "x": True}, {"content": "a", "x": 1}),
+    ],
+)
+def test_what_differs_in_meaning_is_another_history(one, other):
+    told = [request([{"role": "user", **each}]) for each in (one, other)]
+    assert links(told[0])[1] != links(told[1])[1]
+
+
+def test_what_no_parser_reads_twice_the_same_is_known_by_its_bytes():
+    huge = b'{"role":"user","x":' + b"9" * 5_000 + b',"content":"a"}'
+    assert canonical(Message(huge, "user")) == huge
 
 
 def test_every_key_begins_with_the_tenant():

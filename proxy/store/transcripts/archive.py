@@ -21,7 +21,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
-from proxy.core.messages import follow, read_message
+from proxy.core.messages import canonical, canonical_0_1, follow, read_message
 from proxy.store.transcripts.files import (
     CURRENT,
     SENT_SECONDS,
@@ -379,7 +379,7 @@ def verify(transcript: Transcript, key: bytes | None) -> Verification:
     """Check that every message follows the one before, and with the key of the chain that none was changed."""
     unaltered = [line for line in transcript.messages.values() if not line.altered]
     altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
-    changed = [line for line in unaltered if key and _derive_link(line, key) != line.at]
+    changed = [line for line in unaltered if key and line.at not in _derive_links(line, key)]
     derived = len(unaltered) - len(changed) if key else 0
     other_key = bool(changed) and not derived
     faults = [*_find_holes(transcript)]
@@ -411,8 +411,9 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _derive_link(line: MessageLine, key: bytes) -> str:
-    try:
-        return follow(bytes.fromhex(line.after), read_message(json.loads(line.message), line.message), key).hex()
-    except (ValueError, RecursionError):
-        return ""
+def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
+    """The link of a message, as this version derives it and as version 0.1 did."""
+    with suppress(ValueError, RecursionError):
+        message = read_message(json.loads(line.message), line.message)
+        for form in (canonical, canonical_0_1):
+            yield follow(bytes.fromhex(line.after), message, key, form=form).hex()

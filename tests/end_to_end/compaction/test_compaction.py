@@ -194,6 +194,21 @@ async def test_observing_keeps_what_stands(agent):
     assert seen.goes_on(made)
 
 
+async def test_a_gateway_that_writes_json_in_another_way_changes_no_conversation(agent, up):
+    """The same messages, with spaces, other keys first and other escapes: the block applies, and nothing is repaid."""
+    work = reading(24, task="Größe: make the <tests> pass.")
+    made = await agent.sends(work)
+    assert made.compaction == "created"
+    turned = [dict(reversed(message.items())) for message in work]
+    told = json.dumps({"messages": turned, "model": "gpt-4o"}, indent=1)
+    answer = await ask(agent.proxy, told.encode(), headers={"authorization": f"Bearer {agent.key}"})
+    assert answer.head.first("x-compaction") == "applied"
+    for name in ("conversation", "tokens-after"):
+        assert answer.head.first(f"x-compaction-{name}") == made.says(f"x-compaction-{name}")
+    forwarded = [json.loads(request.body)["messages"] for request in up.requests[-2:]]
+    assert forwarded[0] == forwarded[1]
+
+
 async def test_a_policy_may_be_deaf_to_the_requests_own_wishes(agent):
     assert (await agent.sends(WORK, {"x-compaction": "please"}, model="deaf")).compaction == "created"
     assert (await agent.sends(WORK, {"x-compaction": "bypass"}, model="deaf")).compaction == "applied"
