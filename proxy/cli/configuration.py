@@ -70,7 +70,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _explain(args: argparse.Namespace) -> int:
-    loaded = options.load_configuration(args, options.state_option(args))
+    loaded = options.load_configuration(args, options.state_option(args), needs_secrets=False)
     config = loaded.config
     key = options.read_records(config).current.keys.get(public_id_or_text(args.key))
     if args.key and key is None:

@@ -63,7 +63,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _create(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args)).config
+    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
     if args.team not in config.teams:
         known = ", ".join(config.teams) or "none"
         return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
@@ -76,7 +76,8 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = read_registry(options.load_configuration(args, options.state_option(args)).config).keys.values()
+    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
+    found = read_registry(config).keys.values()
     if not found:
         return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
     rows = map(_row, sorted(found, key=lambda key: (key.team, key.created)))
@@ -85,7 +86,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args)).config
+    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
 
     public = public_id_or_text(args.id)
 
@@ -192,7 +193,7 @@ def _add_switch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def _switch(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args)).config
+    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
     if args.team and not config.knows_team(args.team):
         return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
     if args.to != "show":

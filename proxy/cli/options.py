@@ -10,6 +10,7 @@ from pathlib import Path
 
 from proxy.access.records import Records, RegistryUnreadable
 from proxy.config import Config, Fault, InvalidConfig, Loaded, load
+from proxy.config.values import WithoutSecrets
 
 Place = tuple[str | int, ...]
 _KIB = 1024
@@ -29,9 +30,12 @@ def state_option(args: argparse.Namespace) -> dict[Place, object]:
     return {("state", "dir"): args.state} if args.state is not None else {}
 
 
-def load_configuration(args: argparse.Namespace, options: Mapping[Place, object] | None = None) -> Loaded:
-    """The configuration from file, environment and command line."""
-    return load(args.config, os.environ, options)  # noqa: TID251 (the one place)
+def load_configuration(
+    args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
+) -> Loaded:
+    """The configuration from file, environment and command line. `needs_secrets`: those that it names must be there."""
+    environ = os.environ if needs_secrets else WithoutSecrets(os.environ)  # noqa: TID251 (the one place)
+    return load(args.config, environ, options)
 
 
 def read_records(config: Config) -> Records:

@@ -56,11 +56,11 @@ class Attachment(ConfigModel):
     def covers(self, other: "Attachment") -> bool:
         """True where this attachment decides every request that the other one matches."""
         return self.rollout >= other.rollout and all(
-            _covers(getattr(self, name), getattr(other, name)) for name in _GLOBS
+            covers_glob(getattr(self, name), getattr(other, name)) for name in _GLOBS
         )
 
 
-def _covers(wide: str, narrow: str) -> bool:
+def covers_glob(wide: str, narrow: str) -> bool:
     """True where everything that matches `narrow` matches `wide`; False where that is hard to tell."""
     if wide in ("*", narrow):
         return True

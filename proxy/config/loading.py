@@ -27,6 +27,7 @@ Place = tuple[str | int, ...]
 _SECRET_SETTINGS = frozenset({"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"})
 # Words without digits: keys and passwords that are any good hold some.
 _QUOTABLE_TEXT = re.compile(r"[A-Za-z_ -]{1,24}")
+_QUOTABLE_FIGURE = re.compile(r"[\d.,_]{1,10} ?[A-Za-z%]{0,4}")
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
@@ -193,7 +194,8 @@ def _read_file(file: Path) -> FileContent:
         raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
-        raise InvalidConfig([Fault("", f"{file}:{line}", f"not YAML: {fault.problem}")]) from None
+        why = f"not YAML: {fault.problem}: check indentation, quotes and brackets here and in the line before"
+        raise InvalidConfig([Fault("", f"{file}:{line}", why)]) from None
     except yaml.YAMLError:
         raise InvalidConfig([Fault("", str(file), "not YAML: it holds characters that no text has")]) from None
     except (ValueError, TypeError, AttributeError, RecursionError):  # what PyYAML makes of a tag that lies, or a circle
@@ -222,7 +224,8 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
             below = (*path, str(key.value))
             origin = f"{file}:{key.start_mark.line + 1}"
             if below in origins:
-                twice.append(Fault(".".join(map(str, below)), origin, "is set a second time here"))
+                first = f"first in line {origins[below].rpartition(':')[2]}"
+                twice.append(Fault(".".join(map(str, below)), origin, f"is set a second time ({first}): remove one"))
             origins[below] = origin
             _note_lines(value, below, file, origins, twice)
     elif isinstance(node, yaml.SequenceNode):
@@ -271,9 +274,54 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
         if error["type"] == "extra_forbidden":
             message = f"there is no such setting{_suggest_setting(place, model)}"
         else:
+            message = _describe_kind(error["type"], error.get("ctx", {}), place) or message
             message += _suggest_value(error.get("input"), error.get("ctx", {}).get("expected"))
             message += _quote(place, error.get("input"))
         yield place, message
+
+
+def _describe_kind(kind: str, context: Mapping[str, Any], place: Place) -> str:
+    """What a setting must be, in words of a configuration file; nothing where the validator says it well."""
+    if kind in ("dict_type", "model_type", "mapping_type", "dataclass_type"):
+        return f"must be a mapping of settings{_EXAMPLES.get(str(place[-1]), ', such as `{name: value}`')}"
+    if kind == "literal_error":
+        return f"must be {context.get('expected', '')}"
+    limit = next((context[name] for name in ("ge", "gt", "le", "lt") if name in context), "")
+    return _KINDS.get(kind, "").format(limit)
+
+
+# By kind of error of pydantic.
+_KINDS = {
+    "tuple_type": "must be a list, such as `[one, two]`",
+    "list_type": "must be a list, such as `[one, two]`",
+    "string_type": "must be text: put it in quotes",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "int_parsing": "must be a whole number, such as 4",
+    "int_type": "must be a whole number, such as 4",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number, such as 0.5",
+    "float_type": "must be a number, such as 0.5",
+    "greater_than_equal": "must be {} or more",
+    "greater_than": "must be more than {}",
+    "less_than_equal": "must be {} or less",
+    "less_than": "must be less than {}",
+}
+_EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ": `policies: {mine: {trigger: 0.8}}`"}
+_GATEWAY = " are no part of this proxy: put a gateway such as LiteLLM in front of it or behind it"
+# Settings of other programs, and what is said of them.
+_FOREIGN = {
+    "timeout": "; did you mean 'silence_seconds' (without a byte) or 'connect_seconds'?",
+    "api_key": "; did you mean 'key' (env:NAME or file:PATH)?",
+    "api_base": "; did you mean 'base_url'?",
+    "url": "; did you mean 'base_url'?",
+    **dict.fromkeys(("fallback", "fallbacks"), f": fallbacks{_GATEWAY}"),
+    **dict.fromkeys(("alias", "model_alias", "model_aliases", "aliases"), f": other names for models{_GATEWAY}"),
+    **dict.fromkeys(
+        ("budget", "max_budget", "rpm", "tpm", "rate_limit", "limits"), f" for limits and budgets{_GATEWAY}"
+    ),
+    "file": ": the log goes to standard output; redirect that",
+}
 
 
 def parse_place(text: str, between: str) -> Place:
@@ -293,7 +341,7 @@ def _quote(place: Place, value: object) -> str:
         return ""
     if isinstance(value, bool | int | float):
         return f" (it says {str(value).lower() if isinstance(value, bool) else value})"
-    is_plain = isinstance(value, str) and _QUOTABLE_TEXT.fullmatch(value)
+    is_plain = isinstance(value, str) and (_QUOTABLE_TEXT.fullmatch(value) or _QUOTABLE_FIGURE.fullmatch(value))
     return f" (it says {value!r})" if is_plain else ""
 
 
@@ -307,6 +355,8 @@ def _suggest_value(value: object, expected: object) -> str:
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     """The setting that was probably meant: a similar name beside it, or the same name in another group."""
     group, name = _model_at(model, place[:-1]), str(place[-1])
+    if name in _FOREIGN and not (group is not None and name in group.model_fields):
+        return _FOREIGN[name]
     if group is not None and (suggestion := suggest(name, group.model_fields)):
         return suggestion
     elsewhere = next((path for path in _setting_paths(model) if path.rpartition(".")[2] == name), None)

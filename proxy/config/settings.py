@@ -60,9 +60,11 @@ def _normalize_base_url(url: str) -> str:
 def _check_state_url(value: Secret | str) -> Secret | str:
     if not value:
         return value
+    if isinstance(value, Secret) and not value.value:
+        raise ValueError(f"{value} is empty or missing, and the shared state cannot be reached without it")
     url = parse_state_url(value.value if isinstance(value, Secret) else value)
     if url.has_password and isinstance(value, str):
-        raise ValueError("a secret is named, not written: say env:NAME or file:PATH for a URL with a password")
+        raise ValueError("a secret is named, not written: write env:NAME or file:PATH for a URL with a password")
     return value
 
 
@@ -71,7 +73,7 @@ def _check_headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret |
         if not name or not re.fullmatch(FIELD_NAME, name):
             raise ValueError("one of the names is not the name of a header")
         if isinstance(value, str) and name.lower() in _SECRET_HEADERS:
-            raise ValueError(f"{name}: a secret is named, not written: say env:NAME or file:PATH")
+            raise ValueError(f"{name}: a secret is named, not written: write env:NAME or file:PATH")
         if isinstance(value, str) and not FIELD_VALUE.fullmatch(value):
             raise ValueError(f"{name}: holds characters that no header can carry")
     return headers
@@ -112,6 +114,13 @@ def _check_client_certificate(path: str | None) -> str | None:
     return path
 
 
+def _find_host_fault(host: str) -> str | None:
+    """Why this is not the name of a host, with the name that it probably holds."""
+    name = urlsplit(host if "//" in host else f"//{host}").hostname or "NAME"
+    is_more = "/" in host or host.count(":") == 1
+    return f"a host name has no scheme, port or path: write {name}" if is_more else None
+
+
 def _check_network(text: str) -> str:
     try:
         ipaddress.ip_network(text)
@@ -130,6 +139,7 @@ StateUrl = Annotated[MaybeSecret, AfterValidator(_check_state_url)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
 HeaderName = Annotated[str, Field(pattern=FIELD_NAME, min_length=1)]
+HostName = Annotated[str, refuse_if(_find_host_fault)]
 Network = Annotated[str, AfterValidator(_check_network)]
 AdminKey = Annotated[SecretReference, AfterValidator(check_strength)]
 
@@ -342,9 +352,9 @@ class Access(ConfigModel):
     """Header in which a gateway in front of the proxy names the team, if there is such a gateway."""
     trusted: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
     """Addresses and networks whose `team_header` is believed."""
-    hosts: tuple[str, ...] = ()
-    """Public names of the proxy, and web sites whose pages may call it. Needed only with an upstream's key and without
-    teams; local names and addresses are always allowed."""
+    hosts: tuple[HostName, ...] = ()
+    """Public names of the proxy, and of web sites whose pages may call it. Needed only with an upstream's key and
+    without teams; local names and addresses are always allowed."""
     tenant_headers: tuple[HeaderName, ...] = ()
     """Headers that tell clients apart, such as x-forwarded-user, beside all known credentials. Clients that share all
     of them share compacted histories."""
@@ -376,7 +386,7 @@ class AdminConfig(ConfigModel):
     """Serve them."""
     key: AdminKey = None
     """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."""
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[HostName, ...] = ()
     """Names under which browsers reach them, beside localhost and the address of `listen.host`."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import (
@@ -23,7 +23,19 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    model_validator,
 )
+from pydantic.fields import FieldInfo
+
+_SCALED = re.compile(r"(\d[\d_]*(?:\.\d+)?|\.\d+) ?([kKM%]|s|min|h|d|[MG]iB)")
+_FACTORS = {"k": 1_000, "K": 1_000, "M": 1_000_000}
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    "seconds": {"s": 1, "min": 60, "h": 3_600, "d": 86_400},
+    "days": {"h": 1 / 24, "d": 1},
+    "mib": {"MiB": 1, "GiB": 1_024},
+}
+"""By the last word of a setting's name: what other units are in its own."""
+_IN_SECONDS = ("wait",)
 
 SIMILARITY_MIN_RATIO = 0.6
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -44,7 +56,21 @@ _PATH = {
 
 
 class ConfigModel(BaseModel):
-    """A group of settings: frozen, and closed to settings that it does not have."""
+    """A group of settings: frozen, and closed to settings that it does not have.
+
+    What can only mean one thing is accepted: `30k`, `10%`, `30d`, `INFO`, one text for a list, nothing for a group.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_plain_spellings(cls, values: Any) -> Any:  # noqa: ANN401 (whatever a file holds)
+        if not isinstance(values, Mapping):
+            return {} if values is None else values
+        return {
+            name: _read_spelling(name, value, cls.model_fields[name]) if name in cls.model_fields else value
+            for name, value in values.items()
+            if not (value is None and name in cls.model_fields and _is_group(cls.model_fields[name].annotation))
+        }
 
     model_config = ConfigDict(
         frozen=True,
@@ -53,6 +79,40 @@ class ConfigModel(BaseModel):
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
     )
+
+
+def _is_group(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)
+    return isinstance(annotation, type) and issubclass(annotation, ConfigModel)
+
+
+def _read_spelling(name: str, value: object, field: FieldInfo) -> object:
+    """The value that another spelling of it means; one that means nothing plainly stays, and is refused."""
+    if not isinstance(value, str):
+        return value
+    kind = field.annotation
+    if get_origin(kind) is tuple and name != "command":
+        return [value]
+    if get_origin(kind) is Literal:
+        return next((choice for choice in get_args(kind) if choice == value.lower()), value)
+    found = _SCALED.fullmatch(value.strip()) if kind in (int, float) or {int, float} & set(get_args(kind)) else None
+    if found is None:
+        return value
+    number = float(found[1].replace("_", ""))
+    factor = _factor(name, found[2], field)
+    if factor is None:
+        return value
+    return int(round(number * factor, 9)) if (number * factor).is_integer() else round(number * factor, 9)
+
+
+def _factor(name: str, unit: str, field: FieldInfo) -> float | None:
+    """What a number with this unit is multiplied by; None where the unit is none of this setting."""
+    if unit == "%":
+        limits = (getattr(each, name, None) for each in field.metadata for name in ("le", "lt"))
+        return {1: 0.01, 100: 1.0}.get(next(filter(None, limits), 0))
+    last = "seconds" if name in _IN_SECONDS else name.rpartition("_")[2]
+    if last in _UNITS:
+        return _UNITS[last].get(unit)
+    return _FACTORS.get(unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +128,16 @@ class Secret:
     __str__ = __repr__
 
 
+class WithoutSecrets(dict[str, str]):
+    """Environment of a command that uses no secrets: one that is missing is no fault."""
+
+
+def _suggest_reference(text: str) -> str:
+    """How to name the secret. The name of a variable is quoted, where it plainly is one."""
+    named = re.fullmatch(r"\$\{?([A-Z][A-Z0-9_]{0,63})\}?", text)
+    return f"write env:{named[1]}" if named else "write env:NAME for a variable, or file:PATH"
+
+
 def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
@@ -77,8 +147,10 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     elif kind == "file":
         value = _read_secret(name)
     else:
-        raise ValueError("a secret is named, not written: say env:NAME or file:PATH")
+        raise ValueError(f"a secret is named, not written: {_suggest_reference(str(reference))}")
     where = f"{'variable' if kind == 'env' else 'file'} {name}"
+    if not value.strip() and isinstance(info.context, WithoutSecrets):
+        return Secret(str(reference), "")
     if not value.strip():
         raise ValueError(f"{where} is empty or missing")
     if not FIELD_VALUE.fullmatch(value.strip()):
@@ -104,13 +176,13 @@ def _show_reference(value: Secret | str | None) -> str | None:
 
 def check_strength(secret: Secret | None) -> Secret | None:
     """Check that a key cannot be guessed: it is long, varied, and no word from a manual."""
-    if secret is None:
-        return None
+    if secret is None or not secret.value:
+        return secret
     plain = secret.value.lower()
     if len(plain) < SHORTEST_KEY_CHARS or len(set(plain)) < SHORTEST_KEY_CHARS // 2:
         raise ValueError(f"too weak: it needs {SHORTEST_KEY_CHARS} characters or more that were drawn at random")
-    if any(word in plain for word in WEAK):
-        raise ValueError("too weak: it contains a common word (password, admin, secret, ...)")
+    if (word := next((word for word in WEAK if word in plain), None)) is not None:
+        raise ValueError(f"too weak: it contains the common word {word!r}; draw it at random (openssl rand -hex 24)")
     return secret
 
 

@@ -3,24 +3,50 @@
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
-from proxy.config.attachments import ALL_PERCENT, Attachment, find_unreachable
+from proxy.config.attachments import ALL_PERCENT, Attachment, covers_glob, find_unreachable
 from proxy.config.settings import Config
 
 _GLOB = frozenset("*?[")
+KEEP_MAX_TOKENS = 200_000
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Each warning as the path of a setting and a message. `is_known`: whether a model of this name is known."""
+    yield from _check_upstreams(config)
     yield from _check_attachments(config, is_known)
     yield from _check_policies(config)
     yield from _check_keys_of_teams(config)
     yield from _check_open_access(config)
+    yield from _check_combinations(config)
+
+
+def _check_upstreams(config: Config) -> Iterator[tuple[str, str]]:
+    """Upstreams to which no request goes, because earlier ones serve all their models."""
+    named = {team.upstream for team in config.teams.values()}
+    named |= {config.policy(name).summary.upstream for name in config.all_policies}
+    for place, later in enumerate(config.upstreams):
+        before = list(enumerate(config.upstreams[:place]))
+        covering = [
+            next((at for at, each in before if any(covers_glob(wide, pattern) for wide in each.models)), None)
+            for pattern in later.models
+        ]
+        if later.name not in named and None not in covering:
+            yield (
+                f"upstreams.{place}",
+                f"is never reached: upstreams.{covering[0]} serves {later.models[0]!r} too; move this one above it",
+            )
 
 
 def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     for place, earlier in find_unreachable(config.attachments):
-        yield f"attachments.{place}", f"is never reached: attachments.{earlier} matches the same requests first"
+        yield (
+            f"attachments.{place}",
+            (
+                f"is never reached: attachments.{earlier} matches the same requests first; move this one up, or give "
+                "it a higher `priority`"
+            ),
+        )
     for place, attachment in enumerate(config.attachments):
         where = f"attachments.{place}"
         yield from ((f"{where}.{name}", why) for name, why in _check_names(config, attachment, is_known))
@@ -54,8 +80,16 @@ def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str
 
 
 def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
+    upstreams = {upstream.name: upstream for upstream in config.upstreams}
     for name in config.policies:
         policy = config.policy(name)
+        model, chosen = policy.summary.model, upstreams.get(policy.summary.upstream)
+        if model and chosen is not None and not chosen.serves(model):
+            yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
+        elif model and chosen is None and not any(each.serves(model) for each in config.upstreams):
+            yield f"policies.{name}.summary.model", f"no upstream serves {model!r}"
+        if policy.keep.tokens >= KEEP_MAX_TOKENS:
+            yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
         if policy.trigger_tokens and policy.clear_at_least >= policy.trigger_tokens * policy.target:
             yield (
                 f"policies.{name}.clear_at_least",
@@ -93,3 +127,11 @@ def _check_open_access(config: Config) -> Iterator[tuple[str, str]]:
                 f"upstreams.{place}.key",
                 f"without `teams`, every client of {config.listen.host} uses this key",
             )
+
+
+def _check_combinations(config: Config) -> Iterator[tuple[str, str]]:
+    if config.transcripts.keep == "off" and config.transcripts.required:
+        yield "transcripts.required", "has no effect: `keep: off` saves no transcripts"
+    for place, hook in enumerate(config.hooks):
+        if not hook.events:
+            yield f"hooks.{place}.events", "is empty: this hook is never called"

@@ -49,7 +49,7 @@ def test_a_file_that_is_not_there_is_a_fault_and_no_traceback(tmp_path, capsys):
 def test_a_key_that_was_written_into_the_file_is_not_repeated(check):
     code, out, err = check("upstreams: [{key: sk-canary-check}]\n")
     assert code == 1
-    assert "say env:NAME or file:PATH" in err
+    assert "write env:NAME for a variable, or file:PATH" in err
     assert "canary" not in out + err
 
 
@@ -57,3 +57,188 @@ def test_the_defaults_can_be_printed_and_are_good(check, capsys):
     assert main(["check", "--defaults"]) == 0
     assert capsys.readouterr().out == as_yaml()
     assert check(as_yaml())[0] == 0
+
+
+def faults(err):
+    """What is said of each setting."""
+    found = {}
+    for line in err.splitlines():
+        _, path, why = line.split(": ", 2)
+        found[path] = why
+    return found
+
+
+A_SHADOWED_UPSTREAM = """
+upstreams:
+  - {name: openai, models: "*"}
+  - {name: vllm, base_url: "http://localhost:8000/v1", models: ["qwen*"]}
+"""
+A_FOREIGN_FILE = """
+upstreams:
+  - {name: openai, key: $OPENAI_API_KEY, timeout: 30, fallback: vllm, model_alias: {gpt: gpt-5}, api_base: "http://x"}
+teams:
+  research: {budget: 100, rpm: 60}
+log: {file: /var/log/x}
+"""
+
+
+def test_an_upstream_behind_one_that_serves_everything_is_warned_about(check):
+    code, out, _ = check(A_SHADOWED_UPSTREAM)
+    assert code == 0
+    assert "warning: upstreams.1: is never reached: upstreams.0 serves 'qwen*' too; move this one above it" in out
+    turned = "upstreams:\n" + "".join(f"{line}\n" for line in reversed(A_SHADOWED_UPSTREAM.split("\n")[2:4]))
+    assert "warning" not in check(turned)[1]
+
+
+def test_an_upstream_that_a_team_or_a_policy_names_is_reached(check):
+    assert "warning: upstreams" not in check(A_SHADOWED_UPSTREAM + "teams: {red: {upstream: vllm}}\n")[1]
+    assert "warning: upstreams" not in check(A_SHADOWED_UPSTREAM + "policies: {x: {summary: {upstream: vllm}}}\n")[1]
+
+
+def test_settings_of_other_programs_are_answered_with_what_there_is_instead(check):
+    code, _, err = check(A_FOREIGN_FILE)
+    assert code == 1
+    found = faults(err)
+    assert found["upstreams.0.key"] == "a secret is named, not written: write env:OPENAI_API_KEY"
+    assert "did you mean 'silence_seconds'" in found["upstreams.0.timeout"]
+    assert "did you mean 'base_url'" in found["upstreams.0.api_base"]
+    for path in ("upstreams.0.fallback", "upstreams.0.model_alias", "teams.research.budget", "teams.research.rpm"):
+        assert "put a gateway such as LiteLLM" in found[path]
+    assert "standard output" in found["log.file"]
+
+
+def test_a_list_of_teams_is_answered_with_an_example(check):
+    _, _, err = check("teams:\n  - {name: research}\n")
+    assert faults(err) == {"teams": "must be a mapping of settings: `teams: {research: {policy: default}}`"}
+
+
+def test_what_can_mean_one_thing_only_is_accepted(check, explain):
+    text = """
+    listen: {body_silence_seconds: 2min}
+    log: {level: INFO}
+    teams: {research: , support: }
+    attachments: [{policy: observe, rollout: 10%}]
+    state: {days: 36h, mib: 1GiB}
+    transcripts: {days: 30d}
+    policies:
+      default:
+        keep: {tokens: 30k}
+        trigger: 80%
+        pins: {markers: "IMPORTANT:"}
+        summary: {wait: 10s}
+    """
+    code, out, err = check(text)
+    assert (code, err) == (0, "")
+    assert "OK" in out
+    shown = explain()
+    expected = {
+        "listen.body_silence_seconds": "120",
+        "log.level": "info",
+        "state.days": "1.5",
+        "state.mib": "1024",
+        "transcripts.days": "30",
+        "policy default.keep.tokens": "30000",
+        "policy default.trigger": "0.8",
+        "policy default.pins.markers": "IMPORTANT:",
+        "policy default.summary.wait": "10",
+        "applies to 10 % of conversations": "observe",
+    }
+    assert {path: shown[path].removesuffix(".0").partition("@")[0] for path in expected} == expected
+
+
+@pytest.fixture
+def explain(tmp_path, capsys):
+    """What `explain` shows of the file that was checked last."""
+
+    def run():
+        assert main(["explain", "--config", str(tmp_path / "proxy.yaml")]) == 0
+        rows = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+        return {path: rest.strip().split("  ")[0] for path, rest in rows}
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "why"),
+    [
+        ("listen: {workers: auto}", "listen.workers", "must be a whole number, such as 4 (it says 'auto')"),
+        ("listen: {workers: 10%}", "listen.workers", "must be a whole number, such as 4 (it says '10%')"),
+        ("state: {days: 3k}", "state.days", "must be a number, such as 0.5 (it says '3k')"),
+        ("log: {level: loud}", "log.level", "must be 'debug', 'info', 'warning' or 'error' (it says 'loud')"),
+        ("listen: {port: 70000}", "listen.port", "must be 65535 or less (it says 70000)"),
+        ("upstreams: {name: x}", "upstreams", "must be a list, such as `[one, two]`"),
+        ("listen: 8080", "listen", "must be a mapping of settings, such as `{name: value}` (it says 8080)"),
+        (
+            "access: {hosts: 'https://a.example/x'}",
+            "access.hosts.0",
+            "a host name has no scheme, port or path: write a.example",
+        ),
+        (
+            "admin: {hosts: ['a.example:443']}",
+            "admin.hosts.0",
+            "a host name has no scheme, port or path: write a.example",
+        ),
+        ("policies: {x: {observations: ['(a']}}", "policies.x.observations.0", "not a regular expression: "),
+        ("policies: {x: {asides: ['(a']}}", "policies.x.asides.0", "not a regular expression: "),
+        ("policies: {x: {pins: {patterns: ['(a']}}}", "policies.x.pins.patterns.0", "not a regular expression: "),
+        ("transcripts: {patterns: ['(a']}", "transcripts.patterns.0", ""),
+    ],
+)
+def test_a_wrong_value_is_quoted_beside_what_is_allowed(check, text, path, why):
+    code, _, err = check(text)
+    assert code == 1
+    assert faults(err)[path].startswith(why)
+    assert "Input should" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("hooks: [{events: [], url: 'http://x'}]", "hooks.0.events: is empty"),
+        ("transcripts: {keep: off, required: true}", "transcripts.required: has no effect"),
+        ("policies: {x: {keep: {tokens: 500000}}}", "policies.x.keep.tokens: is more than most context windows"),
+        (
+            "policies: {x: {summary: {model: mini}}}\nupstreams: [{models: gpt-*}]",
+            "x.summary.model: no upstream serves",
+        ),
+        (
+            "policies: {x: {summary: {model: mini, upstream: a}}}\nupstreams: [{name: a, models: gpt-*}]",
+            "policies.x.summary.model: upstream 'a' does not serve 'mini'",
+        ),
+        ("attachments: [{}, {team: a}]\nteams: {a: }", "attachments.1: is never reached: attachments.0 matches"),
+    ],
+)
+def test_what_is_valid_and_of_no_use_is_warned_about(check, text, warning):
+    code, out, _ = check(text)
+    assert code == 0
+    assert f"{warning}" in out
+
+
+def test_a_key_that_stands_twice_names_both_lines(check):
+    _, _, err = check("listen: {port: 1}\nlog: {}\nlisten: {port: 2}\n")
+    assert "proxy.yaml:3: listen: is set a second time (first in line 1): remove one" in err
+
+
+def test_an_indentation_that_is_wrong_says_what_to_look_at(check):
+    _, _, err = check("listen:\n  port: 1\n host: x\n")
+    assert "not YAML" in err
+    assert "check indentation, quotes and brackets here and in the line before" in err
+
+
+def test_a_weak_key_names_the_word(check, monkeypatch):
+    monkeypatch.setenv("WEAK", "my-admin-key-98765zyxw")
+    _, _, err = check("admin: {key: env:WEAK}")
+    assert "too weak: it contains the common word 'admin'" in err
+
+
+@pytest.mark.parametrize("command", [["keys", "create", "--team", "red"], ["switch", "show"], ["explain"]])
+def test_commands_that_use_no_secret_need_none(tmp_path, capsys, command):
+    (tmp_path / "proxy.yaml").write_text(
+        "upstreams: [{key: env:UPKEY, headers: {x-api-key: env:UPKEY}}]\n"
+        "teams: {red: {upstream: default, key: env:UPKEY}}\n"
+        "admin: {key: env:UPKEY}\n"
+    )
+    state = [] if command == ["explain"] else ["--state", str(tmp_path / "state")]
+    assert main([*command, "--config", str(tmp_path / "proxy.yaml"), *state]) == 0
+    assert main(["check", str(tmp_path / "proxy.yaml")]) == 1
+    assert "variable UPKEY is empty or missing" in capsys.readouterr().err

@@ -112,10 +112,10 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("listen: {port: 99999}", "Input should be less than or equal to 65535 (it says 99999)"),
+        ("listen: {port: 99999}", "must be 65535 or less (it says 99999)"),
         (
             "log: {level: waring}",
-            "Input should be 'debug', 'info', 'warning' or 'error'; did you mean 'warning'? (it says 'waring')",
+            "must be 'debug', 'info', 'warning' or 'error'; did you mean 'warning'? (it says 'waring')",
         ),
         ("listen: {prot: 80}", "there is no such setting; did you mean 'port'?"),
         ("drain_seconds: 5", "there is no such setting; did you mean 'listen.drain_seconds'?"),
@@ -145,7 +145,7 @@ def test_a_setting_that_does_not_exist_is_refused(written):
 def test_a_setting_that_stands_twice_is_told_together_with_the_rest(written):
     file = written("listen:\n  port: 1\n  port: 2\nlog:\n  level: loud\n")
     first, second = faults(file)
-    assert first == f"{file}:3: listen.port: is set a second time here"
+    assert first == f"{file}:3: listen.port: is set a second time (first in line 2): remove one"
     assert second.startswith(f"{file}:5: log.level: ")
 
 
