@@ -1,4 +1,4 @@
-"""`doctor`: check the upstreams and the state folder as they are now.
+"""`doctor`: check the upstreams, the state and the transcripts as they are now.
 
 It reports whether an upstream is reachable, which server it is and which settings that needs, which windows it reports,
 and whether a stream arrives unbuffered. It uses the client that requests use, so a fault of DNS, a proxy, a certificate
@@ -13,18 +13,25 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from proxy import assembly
 from proxy.cli import options
-from proxy.config import Upstream
+from proxy.config import Config, Upstream
+from proxy.config.values import parse_state_url
 from proxy.core.window import Window
 from proxy.errors import ProxyError
+from proxy.store.contract import StoreUnavailable
+from proxy.store.transcripts.archive import StoreFault
 from proxy.upstream import Call, Client, Reply
+from proxy.windows import find_bundled_window
 from proxy.wire.http import Headers, find
 from proxy.wire.window_probes import PROBES
 
@@ -170,11 +177,13 @@ def _rows(page: object) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-Finding = tuple[bool, str]
+Label = Literal["ok", "WARN", "BAD"]
+Finding = tuple[Label, str]
+"""A label and a sentence. `WARN` leaves the exit code at 0: it works, and something should be looked at."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("doctor", help="check the upstreams and the state folder as they are now")
+    parser = commands.add_parser("doctor", help="check the upstreams, the state and the transcripts as they are now")
     options.add_config(parser)
     parser.add_argument("--upstream", metavar="URL", help="check this API instead of the configured ones")
     parser.add_argument("--model", metavar="M", help="request a short stream from this model (about 200 tokens)")
@@ -185,19 +194,51 @@ def run(args: argparse.Namespace) -> int:
     given: dict[options.Place, object] = {("upstreams", 0, "base_url"): args.upstream} if args.upstream else {}
     config = options.load_configuration(args, given).config
     key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
-    findings = [_check_state(Path(config.state.dir))]
+    findings = [*_check_state(Path(config.state.dir)), *_check_shared_state(config), *_check_transcripts(config)]
     for settings in config.upstreams:
         findings += asyncio.run(_check_upstream(settings, key, args.model))
-    for good, text in findings:
-        print(f"{'ok  ' if good else 'BAD '} {text}")  # noqa: T201
-    return 0 if all(good for good, _ in findings) else 1
+    for label, text in findings:
+        print(f"{label:4} {text}")  # noqa: T201
+    return 1 if any(label == "BAD" for label, _ in findings) else 0
 
 
-def _check_state(folder: Path) -> Finding:
+def _check_state(folder: Path) -> Iterator[Finding]:
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if nearest.is_dir() and os.access(nearest, os.W_OK):
-        return True, f"state: {folder} is writable"
-    return False, f"state: {folder} is not writable: change its owner, or name another folder with --state"
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        yield "BAD", f"state: {folder} is not writable: change its owner, or name another folder with --state"
+    elif nearest == folder and folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield "WARN", f"state: {folder} is writable, and open to other users of this machine: chmod 700 {folder}"
+    else:
+        yield "ok", f"state: {folder} is writable"
+
+
+def _check_shared_state(config: Config) -> Iterator[Finding]:
+    """Connect to the Redis that replicas share, where there is one."""
+    if not assembly.state_url(config):
+        return
+    where = parse_state_url(assembly.state_url(config))
+    try:
+        assembly.read_blocks(config, [])
+    except StoreUnavailable as fault:
+        yield "BAD", f"state: {where}: {fault}"
+    else:
+        yield "ok", f"state: {where} answers"
+
+
+def _check_transcripts(config: Config) -> Iterator[Finding]:
+    """Write a file to the object store of the transcripts, read it and remove it, where there is one."""
+    store = assembly.open_object_store(config)
+    if store is None:
+        return
+    name, where = f"doctor/{token_hex(8)}", config.transcripts.dir
+    try:
+        store.put(name, b"compaction-proxy doctor")
+        store.get(name)
+        store.delete(name)
+    except StoreFault as fault:
+        yield "BAD", f"transcripts: {where}: {fault}"
+    else:
+        yield "ok", f"transcripts: {where}: a file was written, read and removed"
 
 
 async def _check_upstream(settings: Upstream, key: str, model: str | None) -> list[Finding]:
@@ -205,10 +246,10 @@ async def _check_upstream(settings: Upstream, key: str, model: str | None) -> li
     async with Client(settings, lambda _: None) as client:
         try:
             findings = await _check_models(client, headers)
-            if model is not None and findings[0][0]:
+            if model is not None and findings[0][0] == "ok":
                 findings.append(await _check_stream(client, headers, model))
         except ProxyError as fault:
-            findings = [(False, fault.message)]
+            findings = [("BAD", fault.message)]
     return findings
 
 
@@ -218,32 +259,35 @@ async def _check_models(client: Client, headers: Headers) -> list[Finding]:
     reply, listed = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):
         why = f"{name}: reachable, but it rejects the key ({reply.status}): set `key`, or OPENAI_API_KEY for this check"
-        return [(False, why)]
+        return [("BAD", why)]
     if not isinstance(listed, dict) or not isinstance(listed.get("data"), list):
         why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
-        return [(False, why)]
+        return [("BAD", why)]
     seen = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
     for page in PAGES:
         if detect_server(seen) is None:
             seen = await _fetch_page(client, headers, seen, page)
     if (known := detect_server(seen)) is not None and known[0].window not in seen.pages:
         seen = await _fetch_page(client, headers, seen, known[0].window)
-    return [_describe_models(name, seen), _describe_server(name, seen)]
+    return [_describe_models(name, seen), _describe_server(client.settings, seen)]
 
 
 def _describe_models(name: str, seen: ServerEvidence) -> Finding:
     models = [str(model.get("id")) for model in seen.models]
     reported = ((model, read_window(seen, model)) for model in models[:_MODELS_SHOWN_LIMIT])
     windows = ", ".join(f"{model} {window.total or window.input}" for model, window in reported if window is not None)
-    return True, f"{name}: reachable, {len(models)} models; windows reported: {windows or 'none'}"
+    return "ok", f"{name}: reachable, {len(models)} models; windows reported: {windows or 'none'}"
 
 
-def _describe_server(name: str, seen: ServerEvidence) -> Finding:
-    known = detect_server(seen)
+def _describe_server(settings: Upstream, seen: ServerEvidence) -> Finding:
+    known, name = detect_server(seen), settings.name
     if known is None:
-        return True, f"{name}: unknown server; {ADVICE_FOR_UNKNOWN}"
+        models = (str(model.get("id")) for model in seen.models)
+        windows = (read_window(seen, model) or find_bundled_window(model) for model in models)
+        is_known = settings.window is not None or all(windows)
+        return ("ok" if is_known else "WARN"), f"{name}: unknown server; {ADVICE_FOR_UNKNOWN}"
     kind, sign = known
-    return True, f"{name}: {kind.name}, detected by {sign.name}; {kind.advice}"
+    return "ok", f"{name}: {kind.name}, detected by {sign.name}; {kind.advice}"
 
 
 async def _fetch_page(client: Client, headers: Headers, seen: ServerEvidence, path: str) -> ServerEvidence:
@@ -274,14 +318,14 @@ async def _check_stream(client: Client, headers: Headers, model: str) -> Finding
         times = [at - began async for at in _arrivals(reply.chunks())]
     name = client.settings.name
     if reply.status >= 400 or not times:  # noqa: PLR2004 (errors begin at 400)
-        return False, f"{name}: a short stream from {model} failed with status {reply.status}"
+        return "BAD", f"{name}: a short stream from {model} failed with status {reply.status}"
     spread = (times[-1] - times[0]) / times[-1]
     if len(times) >= _CHUNKS_MIN and spread >= _SPREAD_SHARE:
         timing = f"{len(times)} chunks in {times[-1]:.2f} s, the first after {times[0]:.2f} s"
-        return True, f"{name}: streams unbuffered: {timing}"
+        return "ok", f"{name}: streams unbuffered: {timing}"
     if times[-1] < _TELLING_STREAM_SECONDS:
-        return True, f"{name}: streams; complete after {times[-1]:.2f} s, too fast to tell whether a proxy buffers"
-    return False, f"{name}: the stream arrives in one piece after {times[-1]:.2f} s: a proxy on the way buffers it"
+        return "WARN", f"{name}: streams; complete after {times[-1]:.2f} s, too fast to tell whether a proxy buffers"
+    return "BAD", f"{name}: the stream arrives in one piece after {times[-1]:.2f} s: a proxy on the way buffers it"
 
 
 async def _arrivals(chunks: AsyncIterator[bytes]) -> AsyncIterator[float]:

@@ -281,7 +281,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
 
 
 def _describe_kind(kind: str, context: Mapping[str, Any], place: Place) -> str:
-    """What a setting must be, in words of a configuration file; nothing where the validator says it well."""
+    """The form that a setting must have, as it is written in YAML. Empty: the validator's own message is good."""
     if kind in ("dict_type", "model_type", "mapping_type", "dataclass_type"):
         return f"must be a mapping of settings{_EXAMPLES.get(str(place[-1]), ', such as `{name: value}`')}"
     if kind == "literal_error":

@@ -105,7 +105,7 @@ def _read_spelling(name: str, value: object, field: FieldInfo) -> object:
 
 
 def _factor(name: str, unit: str, field: FieldInfo) -> float | None:
-    """What a number with this unit is multiplied by; None where the unit is none of this setting."""
+    """The factor of a number with this unit; None where the setting has no such unit."""
     if unit == "%":
         limits = (getattr(each, name, None) for each in field.metadata for name in ("le", "lt"))
         return {1: 0.01, 100: 1.0}.get(next(filter(None, limits), 0))

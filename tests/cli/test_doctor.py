@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from proxy.cli import main
+from tests.support.object_store.server import BUCKET, MISSING, s3_server
+from tests.support.redis_server import PROGRAM, running
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer, by_path, cut, paced, says, stream
 
@@ -22,7 +24,7 @@ MODELS = answer(
 
 @pytest.fixture
 def doctor(capsys, monkeypatch, tmp_path):
-    """Lets the doctor look; answers its exit code and its findings, good ones and bad ones."""
+    """Lets the doctor look; answers its exit code and its findings, good ones and bad ones. Warnings are neither."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
@@ -33,7 +35,8 @@ def doctor(capsys, monkeypatch, tmp_path):
         lines = capsys.readouterr().out.splitlines()
         good = [line[4:].strip() for line in lines if line.startswith("ok")]
         bad = [line[4:].strip() for line in lines if line.startswith("BAD")]
-        assert len(good) + len(bad) == len(lines)
+        look.warnings = [line[4:].strip() for line in lines if line.startswith("WARN")]
+        assert len(good) + len(bad) + len(look.warnings) == len(lines)
         return code, good, bad
 
     return look
@@ -51,9 +54,9 @@ async def test_a_good_upstream_is_told_with_the_windows_it_tells(doctor, up):
     assert (code, bad) == (0, [])
     assert good[0] == "state: state is writable"
     assert good[1] == "default: reachable, 3 models; windows reported: local-1 32768, local-2 8192"
-    assert good[2] == (
+    assert doctor.warnings == [
         "default: unknown server; set `window` where it reports none and its models are not known by name"
-    )
+    ]
     assert {request.method for request in up.requests} == {"GET"}, "asking a model costs money, unless one is named"
 
 
@@ -98,9 +101,9 @@ async def test_a_stream_that_something_on_the_way_holds_back_is_found(doctor, up
 
 async def test_a_stream_too_fast_to_show_a_buffer_is_not_called_buffered(doctor, up):
     up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": stream(b"".join(COUNTING.frames()))})
-    code, good, bad = await doctor("--upstream", up.url, "--model", "local-1")
+    code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
     assert (code, bad) == (0, [])
-    assert "too fast to tell" in good[-1]
+    assert "too fast to tell" in doctor.warnings[-1]
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -139,3 +142,53 @@ async def test_a_state_that_cannot_be_kept_is_told(doctor, up, monkeypatch, tmp_
     code, _, bad = await doctor("--upstream", up.url, COMPACTION_PROXY_STATE__DIR=str(tmp_path / "file" / "state"))
     assert code == 1
     assert "is not writable" in bad[0]
+
+
+async def test_a_state_that_others_can_read_is_warned_about(doctor, up, tmp_path):
+    (tmp_path / "state").mkdir(mode=0o755)
+    (tmp_path / "state").chmod(0o755)
+    code, _, bad = await doctor("--upstream", up.url)
+    assert (code, bad) == (0, [])
+    assert doctor.warnings[0] == "state: state is writable, and open to other users of this machine: chmod 700 state"
+
+
+async def test_a_server_whose_windows_are_known_needs_no_warning(doctor, up, tmp_path):
+    (tmp_path / "proxy.yaml").write_text("upstreams: [{window: 32000}]\n")
+    code, good, _ = await doctor("--upstream", up.url, "--config", "proxy.yaml")
+    assert (code, doctor.warnings) == (0, [])
+    assert good[-1].startswith("default: unknown server")
+
+
+async def test_a_redis_and_an_object_store_that_are_not_there_are_told(doctor, up, tmp_path):
+    (tmp_path / "proxy.yaml").write_text(f"""
+    state: {{url: "redis://127.0.0.1:{free_port()}/0"}}
+    transcripts: {{dir: "s3://bucket/there", endpoint: "http://127.0.0.1:{free_port()}", key: env:K, secret: env:K}}
+    """)
+    code, good, bad = await doctor("--upstream", up.url, "--config", "proxy.yaml", K="secret-canary")
+    assert code == 1
+    assert len([line for line in good if line.startswith("state: ")]) == 1
+    assert bad[0].startswith("state: redis://127.0.0.1:")
+    assert bad[1].startswith("transcripts: s3://bucket/there: ")
+    assert "canary" not in " ".join(bad)
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no redis-server")
+async def test_a_redis_that_answers_is_good(doctor, up, tmp_path):
+    with running(tmp_path) as server:
+        (tmp_path / "proxy.yaml").write_text(f'state: {{url: "{server.database(0)}"}}')
+        code, good, bad = await doctor("--upstream", up.url, "--config", "proxy.yaml")
+    assert (code, bad) == (0, [])
+    assert good[1] == f"state: {server.database(0)} answers"
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING or "there is one")
+async def test_an_object_store_that_takes_a_file_is_good(doctor, up, tmp_path):
+    with s3_server(tmp_path) as server:
+        server.bucket()
+        (tmp_path / "proxy.yaml").write_text(
+            f'transcripts: {{dir: "s3://{BUCKET}/x", endpoint: "{server.url}", key: env:K, secret: env:S}}'
+        )
+        code, good, bad = await doctor("--upstream", up.url, "--config", "proxy.yaml", K=server.key, S=server.secret)
+        assert list(server.bucket(prefix="x").list_objects()) == []
+    assert (code, bad) == (0, [])
+    assert good[1] == f"transcripts: s3://{BUCKET}/x: a file was written, read and removed"
