@@ -58,6 +58,9 @@ _PATH = {
 class ConfigModel(BaseModel):
     """A group of settings: frozen, and closed to settings that it does not have.
 
+    The docstring below a setting is its sentence in proxy.yaml. Pydantic reads it from the source file; where that is
+    missing, `check --defaults` prints the settings without their sentences.
+
     What can only mean one thing is accepted: `30k`, `10%`, `30d`, `INFO`, one text for a list, nothing for a group.
     """
 
