@@ -132,7 +132,8 @@ class Bucket:
 
 def _diagnose(text: str) -> tuple[str, str, str]:
     """The kind of a failure, the problem in words, and what to do."""
-    code, status, region = (found[1] if found else "" for found in map(_search(text), (_CODE, _STATUS, _REGION)))
+    matches = [pattern.search(text) for pattern in (_CODE, _STATUS, _REGION)]
+    code, status, region = (found[1] if found else "" for found in matches)
     if status:
         kind = code or status
         cure = _CURES.get(code) or _CURES.get(status) or _TRY_AGAIN
@@ -145,10 +146,6 @@ def _diagnose(text: str) -> tuple[str, str, str]:
         return "not an object store", "returned a response that is not an object store's", _CURES["not an object store"]
     cause = next((name for name, sign in _CAUSES if sign.search(text)), "no connection")
     return "unreachable", f"cannot be reached ({cause})", _CURES.get(cause, _UNREACHABLE)
-
-
-def _search(text: str) -> Callable[[re.Pattern[str]], re.Match[str] | None]:
-    return lambda pattern: pattern.search(text)
 
 
 def _build_s3(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> S3Store:

@@ -132,7 +132,10 @@ class Originals:
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
         """Queue an act that holds so many bytes. False: there is no room for it."""
-        if not self._reserve(size):
+        with self._lock:
+            fits = size <= self._room
+            self._room -= size if fits else 0
+        if not fits:
             self._note_failure("the disk is too slow, and too much waits for it already")
             done.set_result(False)
             return False
@@ -145,7 +148,8 @@ class Originals:
             except OSError as fault:
                 self._note_failure(str(fault))
             finally:
-                self._release(size)
+                with self._lock:
+                    self._room += size
                 if is_awaited:
                     done.set_result(written)
 
@@ -185,16 +189,6 @@ class Originals:
     def _forget(self, history: History) -> None:
         with self._lock:
             self._handed_over.pop((history.tenant, history.conversation), None)
-
-    def _reserve(self, size: int) -> bool:
-        with self._lock:
-            fits = size <= self._room
-            self._room -= size if fits else 0
-        return fits
-
-    def _release(self, size: int) -> None:
-        with self._lock:
-            self._room += size
 
     def _note_failure(self, problem: str) -> None:
         with self._lock:
