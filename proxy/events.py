@@ -113,6 +113,14 @@ class CompactionStarted(msgspec.Struct, frozen=True):
     policy: str
     reason: str
     tokens_before: int
+    originals: str = ""  # where the original is kept, complete; empty: it is not
+
+
+class OriginalKept(msgspec.Struct, frozen=True):
+    """An original that was written before anything of it was folded away for the first time, and where."""
+
+    conversation: str
+    path: str
 
 
 class CompactionEnded(msgspec.Struct, frozen=True):
@@ -128,6 +136,7 @@ class CompactionEnded(msgspec.Struct, frozen=True):
     tokens_after: int
     steps: tuple[tuple[str, int, int], ...]
     rehearsed: bool
+    turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
 
 
 class SummaryEnded(msgspec.Struct, frozen=True):
@@ -226,6 +235,7 @@ Event = (
     | TurnEnded
     | AdminActed
     | CompactionStarted
+    | OriginalKept
     | CompactionEnded
     | SummaryEnded
     | BreakerOpened

@@ -34,6 +34,7 @@ from proxy.core.conversation import (
     Action,
     AnswerReport,
     AwaitSummary,
+    BeginCompaction,
     CanSummarize,
     Context,
     CountTokens,
@@ -198,6 +199,11 @@ class StoreSecret:
         return self._value
 
 
+def _locate_nothing(_identity: Identity) -> str:
+    """For policies under which no originals are kept."""
+    return ""
+
+
 class Occasions:
     """Occasions for a warning, and how often each came: a warning is given at one of them only."""
 
@@ -344,6 +350,8 @@ class Session:
             now=time.time(),
             mode=mode if mode != "bypass" else "auto",
             focus=options.focus,
+            insists=options.is_by_name,
+            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
             name=options.conversation,
             upstream=self._client.settings.name,
             counter=profile.counter,
@@ -513,7 +521,17 @@ class Session:
                 self.kept, is_written = await services.keeper.keep_before_loss(
                     self._identity, self._request, self.policy.rules.label, waits=waits, must=must
                 )
+                if waits and is_written and self.kept is not None:
+                    path = services.keeper.locate(self._identity)
+                    services.emit(events.OriginalKept(self._identity.conversation, path))
                 return is_written
+            case BeginCompaction(reason, tokens, is_kept):
+                path = services.keeper.locate(self._identity) if is_kept else ""
+                services.emit(
+                    events.CompactionStarted(
+                        self._identity.conversation, self.policy.rules.policy, reason, tokens, path
+                    )
+                )
             case StoreBlock():
                 return await self._store_block(action)
             case StoreFact():
@@ -565,6 +583,7 @@ class Session:
             model=rules.model,
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(rules.max_tokens),
+            longest_answer=window.output,
             usage_refusals=self._services.usage_refusals if self.policy.policy.ask_usage else None,
         )
         candidate = exchange.memory.candidate
@@ -575,19 +594,27 @@ class Session:
         """The upstream's token count of the shortened history, from a request for a minimal answer."""
         body = chat.answer_within(chat.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
         try:
-            answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+            heard = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # what the client asked for was answered: nothing is lost but a figure
-        return answers.read(answer.usage).prompt
+        return answers.read(heard.answer.usage).prompt
 
     def _announce(self, decision: Decision) -> None:
         found, rules = decision.plan, self.policy.rules
         if found is not None and found.action == "created":
             steps = tuple((report.step, report.messages, report.saved) for report in found.reports)
-            described = decision.conversation, rules.policy, found.reason, found.before
-            self._services.emit(events.CompactionStarted(*described))
-            is_observed = decision.outcome == "observed"
-            self._services.emit(events.CompactionEnded(*described, found.after, steps, rehearsed=is_observed))
+            self._services.emit(
+                events.CompactionEnded(
+                    decision.conversation,
+                    rules.policy,
+                    found.reason,
+                    found.standing,
+                    found.after,
+                    steps,
+                    rehearsed=decision.outcome == "observed",
+                    turns=found.turns,
+                )
+            )
 
     def _report(self, turn: TurnReport) -> None:
         decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
@@ -719,7 +746,9 @@ class Compactor:
         options = outgoing.options
         session = Session(self._services, outgoing.call, history, options=options, policy=policy, client=client)
         decision = await session.compact(store=True)
-        return replace(outgoing, decision=decision, answer=local_answers.describe_compaction(decision, history))
+        return replace(
+            outgoing, decision=decision, answer=local_answers.describe_compaction(decision, history, options.focus)
+        )
 
     # After the upstream has answered
 

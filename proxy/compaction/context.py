@@ -43,10 +43,12 @@ class RequestOptions:
     """What a summary should keep above all."""
     conversation: str = ""
     """Tells apart conversations whose content is equal."""
+    is_by_name: bool = False
+    """It asks to compact by command, by a call of the tool, or at the endpoint."""
 
     def with_force(self, focus: str) -> "RequestOptions":
         """The same from a client that has asked to compact now, whatever its headers say."""
-        return replace(self, mode="force", focus=focus or self.focus)
+        return replace(self, mode="force", focus=focus or self.focus, is_by_name=True)
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proxy.core.conversation import Decision
+from proxy.core.conversation import FOCUS_UNUSED, Decision
 from proxy.core.messages import Request
-from proxy.core.planning import Ready
+from proxy.core.planning import NO_SUMMARY, Ready
 from proxy.errors import BadRequest
 from proxy.wire import chat
 from proxy.wire.chat import answers
@@ -43,8 +43,8 @@ def without_command(request: Request) -> Request:
     return history
 
 
-def describe_compaction(decision: Decision, request: Request) -> LocalAnswer:
-    """The answer to `/compact`: what became of it."""
+def describe_compaction(decision: Decision, request: Request, focus: str) -> LocalAnswer:
+    """The answer to `/compact`: what became of it, and whether the focus was of use."""
     ready = _plan(decision)
     text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
     if ready.action != UNCHANGED:
@@ -52,6 +52,10 @@ def describe_compaction(decision: Decision, request: Request) -> LocalAnswer:
         text = f"Compacted: {ready.before:,} -> {ready.after:,} tokens{f' ({steps})' if steps else ''}."
         if ready.block is not None and ready.block.summary is not None:
             text += f"\n\n{ready.block.summary.text}"
+    if ready.reason == NO_SUMMARY:
+        text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
+    if decision.reason == FOCUS_UNUSED:
+        text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
     return LocalAnswer(*answers.render_completion(text, request.model, int(time.time()), stream=request.stream))
 
 

@@ -41,6 +41,12 @@ class Keeper:
         """True where originals can be written now, as far as is known."""
         return self.originals is None or not self.originals.problem
 
+    def locate(self, identity: Identity) -> str:
+        """The place of a conversation's originals; empty where none are kept."""
+        if self.originals is None or len(identity.links) < 2:  # noqa: PLR2004 (the chain begins with the owner)
+            return ""
+        return self.originals.locate(identity.tenant, identity.links[1].hex())
+
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
         """Hand over what is new of a history. There may be none: a request can be a system prompt alone."""
         if self.originals is None or not request.body:

@@ -7,8 +7,9 @@ Across workers a claim in the store makes sure that one asks and the others read
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +27,7 @@ from proxy.core.window import NOT_REPORTED, Usage
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
+from proxy.model_names import plain_name
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import chat, http
@@ -34,6 +36,12 @@ from proxy.wire.chat.answers import Answer, Assembly
 from proxy.wire.redaction import Redaction
 
 MAX_TRIES = 3
+BOUND_NAMES = ("max_tokens", "max_completion_tokens")
+# These refuse `max_tokens`; most other servers know only that.
+REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
+_OTHER_NAME = re.compile(
+    rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
+)
 # After these faults another try would only cost more: seconds until that upstream is asked for summaries again.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
 FINAL_FAULTS = {*REST_SECONDS, "too-long"}
@@ -82,6 +90,42 @@ class UsageRefusals:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal, as far as it is about the bound of the answer."""
+
+    longest_answer: int | None = None
+    """The most tokens that the model can write."""
+    wants_other_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBound:
+    """The most tokens of an answer, and the parameters that say so."""
+
+    wanted: int
+    longest: int | None
+    names: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        return self.wanted if self.longest is None else min(self.wanted, self.longest)
+
+    def double(self) -> "AnswerBound":
+        """The bound after an answer that had too little room, perhaps because the model has reasoned first."""
+        return replace(self, wanted=2 * self.wanted)
+
+    def after(self, refusal: Refused | None) -> "AnswerBound | None":
+        """The bound to try after this refusal; None where it is not about the bound."""
+        if refusal is None:
+            return None
+        if refusal.longest_answer is not None and refusal.longest_answer < self.tokens:
+            return replace(self, longest=refusal.longest_answer)
+        if refusal.wants_other_name and len(self.names) == 1:
+            return replace(self, names=tuple(name for name in BOUND_NAMES if name not in self.names))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryCall:
     """A question for a model, and everything needed to ask it."""
 
@@ -96,6 +140,8 @@ class SummaryCall:
     is_other_upstream: bool = False
     """It goes to another upstream than the request: no credential of the client may reach it."""
     room: int | None = None
+    longest_answer: int | None = None
+    """Tokens that the model can write at all, if that is known."""
     usage_refusals: UsageRefusals | None = None
     """None: streams are not asked for usage."""
 
@@ -105,29 +151,38 @@ class SummaryCall:
 
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
-        outcome = SummaryOutcome()
+        outcome, bound = SummaryOutcome(), self._first_bound()
         sent = set[bytes]()
         ways = tries(self.question, self.room, self.count)
         # In a thread: writing the body of a large history would hold up every other request.
-        while (way := await asyncio.to_thread(self._next, ways)) is not None:
-            attempt, body = way
-            if body in sent or (attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES):
+        while (attempt := await asyncio.to_thread(next, ways, None)) is not None and len(sent) < MAX_TRIES:
+            if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
-            if len(sent) == MAX_TRIES:
-                break
+            body = await asyncio.to_thread(self._write, attempt, bound)
+            if body in sent:
+                continue
             sent.add(body)
             outcome = await self._try(body, outcome.cost)
+            if (other := bound.after(outcome.refusal)) is not None:
+                bound = other  # the same question, bounded as this upstream wants it
+                outcome = await self._try(await asyncio.to_thread(self._write, attempt, bound), outcome.cost)
             if outcome.verdict.text or outcome.verdict.why in FINAL_FAULTS:
                 break
+            if outcome.verdict.why in TRUNCATED_OUTCOMES:
+                bound = bound.double()
         return outcome
 
-    def _next(self, ways: Iterator[Try]) -> tuple[Try, bytes] | None:
-        """The next way to ask, and the body to send."""
-        attempt = next(ways, None)
-        if attempt is None:
-            return None
-        clean = self._redact(attempt)
-        return attempt, chat.question(self.request, clean, self.model, foreign=self.is_other_upstream)
+    def _first_bound(self) -> AnswerBound:
+        """The bound of the first answer, under the name that the client uses, or else that of this kind of model."""
+        is_reasoning = REASONING_MODEL.match(plain_name(self.model_name)) is not None
+        names = chat.find_bounds(self.request.source) or ("max_completion_tokens" if is_reasoning else "max_tokens",)
+        return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
+
+    def _write(self, attempt: Try, bound: AnswerBound) -> bytes:
+        """The body that asks in this way."""
+        clean, bounds = self._redact(attempt), dict.fromkeys(bound.names, bound.tokens)
+        body = chat.question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
+        return body if self.question.rules.stream else chat.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:
         """A retold history is sent without its secrets; what the upstream has read before is sent as it was."""
@@ -139,23 +194,27 @@ class SummaryCall:
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking = self._request_usage(body)
         try:
-            answer, refused = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+            heard = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if heard.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
                 self.usage_refusals.add(self.client.settings.name, self.model_name)
                 cost = cost.plus(NOT_REPORTED)
-                answer, refused = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                heard = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(answers.read(answer.usage))
-        if refused or answer.error is not None:
-            return SummaryOutcome(Verdict(why=refused or "refused"), cost)
-        return SummaryOutcome(self._judge(answer), cost)
+        cost = cost.plus(answers.read(heard.answer.usage))
+        if heard.refused or heard.answer.error is not None:
+            return SummaryOutcome(Verdict(why=heard.refused or "refused"), cost, heard.said)
+        return SummaryOutcome(self._judge(heard.answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
         refusals_known, scope = self.usage_refusals, (self.client.settings.name, self.model_name)
-        if not self.request.stream or refusals_known is None or scope in refusals_known:
+        if (
+            not (self.request.stream and self.question.rules.stream)
+            or refusals_known is None
+            or scope in refusals_known
+        ):
             return None
         return answers.request_usage(body)
 
@@ -177,25 +236,38 @@ class SummaryCall:
 class SummaryOutcome:
     verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
     cost: SummaryCost = field(default_factory=SummaryCost)
+    refusal: Refused | None = None
+    """What the upstream said where it refused the last try."""
 
 
-async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, str]:
-    """The whole answer, or why there is none."""
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """An answer read to its end, or why there is none."""
+
+    answer: Answer
+    refused: str = ""
+    said: Refused | None = None
+
+
+async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
+    """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
-        refused = "" if reply.is_good else await _classify_refusal(reply)
+        refused, said = ("", None) if reply.is_good else await _classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
         assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "")
         async for chunk in reply.chunks():
             assembly.feed(chunk)
-        return assembly.answer(ended=True), refused
+        return WholeAnswer(assembly.answer(ended=True), refused, said)
 
 
-async def _classify_refusal(reply: Reply) -> str:
+async def _classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
     said = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
     refusal = None if said is None else refusals.classify(reply.status, reply.headers, said)
     if refusal is not None and refusal.kind == "usage-option":
-        return refusal.kind
-    return _classify_status(reply.status)
+        return refusal.kind, None
+    longest = refusal.answer_room if refusal is not None and refusal.kind == "output" else None
+    wants_other_name = said is not None and _OTHER_NAME.search(said) is not None
+    return _classify_status(reply.status), Refused(longest, wants_other_name=wants_other_name)
 
 
 def _classify_status(status: int) -> str:
@@ -240,7 +312,7 @@ class SummaryOrder:
 
     @property
     def key(self) -> str:
-        return self.identity.summary_key(self.call.question.covers)
+        return self.identity.summary_key(self.call.question.covers, self.call.question.focus)
 
     @property
     def scope(self) -> SummaryScope:
@@ -295,7 +367,7 @@ class Summarizer:
         pending = self._pending.get(identity.summary_key(covers))
         if pending is not None:
             return await self._await(pending, seconds)
-        return await self._await_other_worker(identity, covers, seconds)
+        return await self._await_other_worker(identity.summary_key(covers), covers, seconds)
 
     async def _await(self, pending: PendingSummary, seconds: float) -> Summary | None:
         pending.waiting += 1
@@ -330,7 +402,7 @@ class Summarizer:
     async def _make(self, order: SummaryOrder) -> Summary | None:
         claim = SummaryCandidate.claim(token_hex(8))
         if not await self._claim(order, claim):
-            return await self._await_other_worker(order.identity, order.call.question.covers, order.seconds)
+            return await self._await_other_worker(order.key, order.call.question.covers, order.seconds)
         kept, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
@@ -377,9 +449,8 @@ class Summarizer:
             self._emit(events.StoreFailed(str(fault)))
             return True
 
-    async def _await_other_worker(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
+    async def _await_other_worker(self, key: str, covers: int, seconds: float) -> Summary | None:
         """The summary that another worker is writing, or has written."""
-        key = identity.summary_key(covers)
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
                 while (value := await self._store.read_fact(key)) is not None:

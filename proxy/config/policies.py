@@ -7,9 +7,10 @@ itself (proxy/core/steps): there is no second list of them to keep.
 
 import json
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
@@ -22,7 +23,7 @@ from proxy.config.values import ConfigModel, refuse_if
 from proxy.core import grouping, rules
 from proxy.core.agents import find_pattern_fault
 from proxy.core.pipeline import Step
-from proxy.core.steps import STEPS
+from proxy.core.steps import STEPS, ClearArguments, ClearResults, DedupOld, ToolHints
 from proxy.core.summaries import Summaries
 
 SHIPPED_PROMPTS = ("structured", "workflow")
@@ -124,6 +125,9 @@ class SummaryConfig(ConfigModel):
     prepare: float = Field(_R.summary.prepare, gt=0, le=1)
     """Share of the trigger at which a summary is asked for ahead of need. Lower it if requests have to wait for
     summaries."""
+    ahead: bool = _R.summary.ahead
+    """Ask ahead of need, in the background, and only about histories that came before. If off, a model is asked when a
+    history is over its trigger, and the request waits for the summary."""
     call: Literal["aligned", "transcript"] = _R.summary.call
     """How to ask: `aligned` appends the question to the cached conversation, `transcript` sends the conversation as one
     text."""
@@ -134,7 +138,13 @@ class SummaryConfig(ConfigModel):
     prompt: PromptNamed = read_prompt(SHIPPED_PROMPTS[0])
     """Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own."""
     max_tokens: int = Field(_R.summary.max_tokens, ge=100)
-    """Longest summary in tokens."""
+    """Longest summary in tokens. Less is asked for where the model cannot write so much."""
+    stream: bool = _R.summary.stream
+    """Ask for a stream where the client's own request does. Off: summaries always come as one answer."""
+    input_chars: int = Field(_R.summary.input_chars, ge=0)
+    """With `call: transcript`, send only the first so many characters of the old part; 0 sends all that fits."""
+    verbatim: float = Field(_R.summary.verbatim, ge=0, lt=1)
+    """Share of the target that stays word for word behind a summary, where `keep` does not keep more."""
     wait: float = Field(8.0, ge=0)
     """Seconds that a request waits for a summary if its history does not fit without one."""
     seconds: float = Field(180.0, gt=0)
@@ -146,19 +156,34 @@ class SummaryConfig(ConfigModel):
     """With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then the newest."""
     ledger: int = Field(_R.summary.ledger, ge=0)
     """Bytes for a mechanical list of files, commands and errors below the summary."""
-    scope: int = Field(_R.summary.scope, ge=1)
-    """Number of summaries kept in a row. 1 updates a single summary each time."""
+    scope: Annotated[int, Field(ge=0)] | Literal["tokens"] = _R.summary.scope
+    """Number of earlier summaries before the newest, or `tokens`: as many as fit in `scope_tokens`. 0
+    updates a single summary each time."""
     scope_tokens: int = Field(_R.summary.scope_tokens, ge=0)
-    """With `scope` over 1, tokens that the older summaries may take; 0 is no limit."""
+    """With a `scope`, tokens that the earlier summaries may take; 0 is no limit."""
     pointer: str = _R.summary.pointer
-    """Sentence to put at the end of a summary, such as where an agent can read the original messages."""
+    """Sentence to put at the end of a summary. `{path}` in it is where the originals are, `{conversation}` the id of
+    the conversation; without originals there is no such sentence."""
 
     def rules(self) -> Summaries:
         aligned = self.call == "aligned" and not (self.upstream or self.model)
         values = _shared_values(self, Summaries)
         values |= {"call": "aligned" if aligned else "transcript"}
+        # More earlier summaries than any conversation has: their tokens are the bound.
+        values |= {"scope": sys.maxsize if self.scope == "tokens" else self.scope}
         values |= {"prompt": self.prompt.of(self.max_tokens), "headings": self.prompt.headings}
         return Summaries(**values)
+
+
+class ToolConfig(ConfigModel):
+    """Rules for old calls of a tool, before what the steps of the policy say of it."""
+
+    request: Literal["keep", "strip", "remove"] | None = None
+    """What to do with the arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
+    response: Literal["keep", "strip", "remove"] | None = None
+    """The same for results of old calls."""
+    dedup: bool | None = None
+    """Whether a repeated call makes the older one obsolete (`dedup_old`). Set it to false where every call counts."""
 
 
 class Policy(ConfigModel):
@@ -219,6 +244,10 @@ class Policy(ConfigModel):
     min_turns: int = Field(_R.min_turns, ge=0)
     """Leave conversations of up to this many turns alone, unless they do not fit. A turn is a user's message with
     everything up to the next; 0 sets no bound."""
+    fold_all: bool = _R.fold_all
+    """Fold everything older than `keep` when a history is folded, and not only as much as the target takes."""
+    repair: bool = _R.repair
+    """Where something is compacted, fill in missing results of calls and leave out results without a call."""
     keep: KeepConfig = KeepConfig()
     """The newest messages, which are never shortened."""
     always: StepList = _to_settings(_R.always)
@@ -227,6 +256,9 @@ class Policy(ConfigModel):
     """Steps for older messages when the history is compacted."""
     fold: StepList = _to_settings(_R.fold)
     """Steps for a history that is still over its target after that."""
+    tools: dict[str, ToolConfig] = Field(default_factory=dict)
+    """What to do with old calls by tool (globs, case ignored), in all steps. A policy adds to the tools of its parent.
+    """
     observations: tuple[ObservationPattern, ...] = _R.observations
     """Regular expressions for agents without tools: a user message that one of them matches is treated as a tool's
     output."""
@@ -246,7 +278,8 @@ class Policy(ConfigModel):
 
     def rules(self, name: str) -> rules.Rules:
         values = _shared_values(self, rules.Rules)
-        values |= {steps: tuple(map(_build_step, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
+        build = partial(_build_step_for, self.tools)
+        values |= {steps: tuple(map(build, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
         values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": grouping.Pins(**self.pins.model_dump())}
         values |= {"policy": name, "summary": self.summary.rules(), "new_blocks": self.mode != "off"}
         values["trusts_usage"] = self.estimator == "tokens"
@@ -281,11 +314,43 @@ def _override(parent: Settings, child: Settings) -> Settings:
     """Copy the parent with every value that the child sets."""
     values = {name: getattr(child, name) for name in child.model_fields_set}
     return parent.model_copy(
-        update={
-            name: _override(getattr(parent, name), value) if isinstance(value, BaseModel) else value
-            for name, value in values.items()
-        }
+        update={name: _override_value(getattr(parent, name), value) for name, value in values.items()}
     )
+
+
+def _override_value(parent: Any, child: Any) -> Any:  # noqa: ANN401 (a value of any setting)
+    if isinstance(child, BaseModel):
+        return _override(parent, child)
+    # The child's own come first: of several globs that match a tool, the first counts.
+    return (
+        {**child, **{key: value for key, value in parent.items() if key not in child}}
+        if isinstance(child, dict)
+        else child
+    )
+
+
+def _build_step_for(tools: Mapping[str, ToolConfig], entry: Mapping[str, Any]) -> Step:
+    """Build a step that knows what the policy says of tools."""
+    step = _build_step(entry)
+    match step:
+        case ToolHints():
+            hints = tuple((glob, tool.request or "", tool.response or "") for glob, tool in tools.items())
+            return replace(step, hints=(*hints, *step.hints))
+        case ClearResults():
+            return replace(step, exempt=(*_globs(tools, response="keep"), *step.exempt))
+        case ClearArguments():
+            kept = _globs(tools, request="keep")
+            return replace(step, exempt=(*kept, *step.exempt), tools=(*_globs(tools, request="strip"), *step.tools))
+        case DedupOld():
+            return replace(step, exempt=(*_globs(tools, dedup=False), *step.exempt))
+        case _:
+            return step
+
+
+def _globs(tools: Mapping[str, ToolConfig], **settings: object) -> tuple[str, ...]:
+    """The globs of tools with this setting."""
+    ((name, value),) = settings.items()
+    return tuple(glob for glob, tool in tools.items() if getattr(tool, name) == value)
 
 
 def _build_step(entry: Mapping[str, Any]) -> Step:

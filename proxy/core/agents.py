@@ -273,8 +273,11 @@ ASIDES = (
     r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
 )
 COMPACT = "compact"
-_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z")
-_TRACES = (b'"/compact', b'"Compact"', b'"compact"')
+_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
+# What agents put beside a person's words, in the same message.
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_REMINDER_CHARACTERS = 50_000
+_TRACES = (b"/compact", b"/Compact", b"/COMPACT", b'"Compact"', b'"compact"')
 _END_CHARACTERS = 2_000
 _MOSTLY_OUTPUT_RATIO = 3
 # How agents that know tools by text only ask for one: a block of shell or Python, an action, an element.
@@ -291,7 +294,10 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     `observations`: the patterns by which output is known in the role of a user.
     """
     last = request.messages[-1]
-    found = _COMMAND.match(last.text) if last.role == "user" and len(last.raw) < _END_CHARACTERS else None
+    if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
+        return None
+    text = _REMINDER.sub("", last.text)
+    found = _COMMAND.match(text) if len(text) < _END_CHARACTERS else None
     return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
 
 

@@ -72,6 +72,7 @@ SILENT_CUT_SHARE = 0.5
 SUMMARY_PENDING = "summary-pending"
 SWITCHED_OFF = "switched-off"
 WINDOW_UNKNOWN = "window-unknown"
+FOCUS_UNUSED = "focus-unused"
 ORIGINALS_UNWRITABLE = "originals-unwritable"
 
 T = TypeVar("T")
@@ -96,6 +97,10 @@ class Context:
     mode: Mode = "auto"
     focus: str = ""
     """What the client wants a summary to keep above all."""
+    insists: bool = False
+    """It asked to compact by name: a model is asked, however short the history is."""
+    locate_originals: Callable[[Identity], str] = lambda _: ""
+    """Where the originals of a conversation are kept; empty: nowhere."""
     name: str = ""
     """The client's own name for the conversation."""
     upstream: str = ""
@@ -219,6 +224,17 @@ class KeepOriginals:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginCompaction:
+    """Report that a compaction begins, before any of its work: whoever listens may still read what will go."""
+
+    reason: str
+    tokens: int
+    """Of the history as it was forwarded until now."""
+    is_kept: bool
+    """Its original is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreBlock:
     """Store a block, unless another one stands by now that is not the one it `replaces`.
 
@@ -262,6 +278,7 @@ Action = (
     | StartSummary
     | AwaitSummary
     | KeepOriginals
+    | BeginCompaction
     | StoreBlock
     | StoreFact
     | RecountByProbe
@@ -343,6 +360,8 @@ class Exchange:
         self.memory = Memory(calibration=context.prior)
         self.decision = Decision("none")
         self._has_originals = False
+        self._has_begun = False
+        self._keeps = True
         self._refused: Decision | None = None
         self._learned: LearnedLimit | None = None
         if context.mode == "off" or context.is_halted:
@@ -379,11 +398,10 @@ class Exchange:
             self.identity = None  # nothing is remembered of a history that is left alone
             self.decision = self._describe(None, is_large=guess > SMALLEST_WINDOW_TOKENS)
             return self.decision
-        yield from self._decide(self.context.wait_seconds)
-        if self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
-            is_kept = yield from self._keep_originals()
-            if not is_kept and not self._may_fold_unkept():
-                yield from self._decide_without_new_block()
+        is_waited_for = self._request_facts(self.window).insists
+        yield from self._decide(self.context.summary_seconds if is_waited_for else self.context.wait_seconds)
+        if not (yield from self._begin()):
+            yield from self._decide_without_new_block()
         return self.decision
 
     def compact(self, *, store: bool) -> Steps[Decision]:
@@ -391,11 +409,12 @@ class Exchange:
 
         `store`: keep the block at once, for the client's next request.
         """
+        self._keeps = store
         sizes = yield CountTokens(self.context.pieces)
         yield from self._recall(sum(sizes))
         yield from self._decide(self.context.summary_seconds)
+        yield from self._begin(must=self.context.without_originals != "always")
         if store and self._plan.block is not None and self._may_be_stored:
-            yield from self._keep_originals(must=self.context.without_originals != "always")
             yield from self._store_block()
         return self.decision
 
@@ -442,10 +461,20 @@ class Exchange:
         )
         found: Found | None = yield look_up
         self.identity = identity
+        self._fill_pointer(identity)
         self.memory = Memory.read(found, look_up, identity, context.prior, context.read_block)
         if not self._serves(self.memory.block):
             places = [(link, observed) for observed in spaces for link in newest_first]
             yield from self._find_other_block(places[look_up.blocks.index(self.memory.block_key) :])
+
+    def _fill_pointer(self, identity: Identity) -> None:
+        """Say in the summary's pointer where the originals are. Where none are kept there is nothing to point to."""
+        summary = self.rules.summary
+        if "{" not in summary.pointer:
+            return
+        path = self.context.locate_originals(identity)
+        pointer = summary.pointer.replace("{path}", path).replace("{conversation}", identity.conversation)
+        self.rules = replace(self.rules, summary=replace(summary, pointer=pointer if path else ""))
 
     def _serves(self, block: Block | None) -> bool:
         """True where a block may be used under this head: a summary may repeat what its own head says."""
@@ -487,12 +516,37 @@ class Exchange:
             if need.question is not None:
                 yield StartSummary(need.question)
             return replace(need.standing, reason=SUMMARY_PENDING)
+        # Kept and announced before the model is asked: a hook may want to read what is about to go.
+        self.decision = self._describe(replace(need.mechanical, action="created"))
+        if not (yield from self._begin()):
+            return replace(need.standing, reason=ORIGINALS_UNWRITABLE)
         covers = facts.summary_in_progress_covers if need.question is None else need.question.covers
         summary: Summary | None = yield AwaitSummary(need.question, covers, wait_seconds)
         if summary is None:
-            return need.mechanical
-        facts = replace(facts, summary=summary, can_summarize=False, summary_in_progress_covers=0)
+            return need.otherwise
+        facts = replace(
+            facts,
+            summary=summary,
+            can_summarize=False,
+            summary_in_progress_covers=0,
+            summary_failed=facts.force,  # what the client asked for and cannot be used must not cost the history
+        )
         return planning.without_model(planning.decide(self._state(facts)))
+
+    def _begin(self, *, must: bool = False) -> Steps[bool]:
+        """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
+        if self._keeps and self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
+            is_kept = yield from self._keep_originals(must=must)
+            if not is_kept and not self._may_fold_unkept():
+                return False
+        yield from self._announce_beginning()
+        return True
+
+    def _announce_beginning(self) -> Steps[None]:
+        plan = self._plan
+        if plan.action == "created" and not self._has_begun:
+            self._has_begun = True
+            yield BeginCompaction(plan.reason, plan.standing, self._has_originals)
 
     def _keep_originals(self, *, must: bool = False) -> Steps[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
@@ -552,6 +606,7 @@ class Exchange:
                 if not is_kept and self.context.without_originals == "never":
                     self.decision = self._refused
                     return None
+            yield from self._announce_beginning()
         if cure.most_answer_tokens is not None:
             bounded = cure.most_answer_tokens
             self.decision = replace(self.decision, max_answer_tokens=bounded, reason=recovery.REASON)
@@ -601,7 +656,8 @@ class Exchange:
         summary, standing = plan.block.summary, self.memory.block
         if summary is not None and (standing is None or summary != standing.summary):
             given_up = SummaryCandidate("failed", failures=MAX_FAILURES).to_bytes()
-            yield StoreFact(self.identity.summary_key(summary.covers), given_up, DAY_SECONDS)
+            key = self.identity.summary_key(summary.covers, plan.block.focus)
+            yield StoreFact(key, given_up, DAY_SECONDS)
 
     def _store_block(self) -> Steps[None]:
         """Store the new block under its link; where a summary of another head stands there, under link and head."""
@@ -775,9 +831,17 @@ class Exchange:
         reason = found.reason
         if outcome == "off" and self.context.is_halted:
             reason = SWITCHED_OFF
+        elif self._ignores_focus(found):
+            reason = FOCUS_UNUSED
         elif not reason and not self.window.is_known:
             reason = WINDOW_UNKNOWN
         return Decision(outcome, reason, rules.policy, rules.version, self.identified.conversation, found)
+
+    def _ignores_focus(self, found: Ready) -> bool:
+        """True where the client named a focus, and what is forwarded holds no summary that was asked for with it."""
+        block = found.block or self.memory.block
+        focus = self.context.focus if self.context.mode == "force" else ""
+        return focus != "" and (block is None or block.focus != focus)
 
     def _narrow(self, learned: Window | None) -> Window:
         """The window as an overflow taught it: that overrules table and probe, but not the operator."""
@@ -811,6 +875,7 @@ class Exchange:
             prices=self.context.prices,
             force=self.context.mode == "force",
             focus=self.context.focus,
+            insists=self.context.mode == "force" and (self.context.insists or self.context.focus != ""),
         )
 
     def _facts(self, *, can_summarize: bool) -> Facts:
@@ -821,10 +886,16 @@ class Exchange:
         may_ask = (
             can_summarize and not self.observes and candidate.failures < MAX_FAILURES and useless < USELESS_BLOCKS_MAX
         )
+        asked = self._request_facts(self.window)
+        is_failing = candidate.state == "failed" and candidate.failures > 0
+        if asked.insists:
+            # Who asks by name, or for something of their own, is not answered with what was asked or failed before.
+            candidate, may_ask = NO_CANDIDATE, not self.observes
         facts = replace(
-            self._request_facts(self.window),
+            asked,
             was_forwarded=last is not None,
             can_summarize=may_ask,
+            summary_failed=self.rules.summary.enabled and not self.observes and (is_failing or not can_summarize),
             useless_blocks=useless,
             summary_in_progress_covers=candidate.covers if candidate.state == "making" and not self.observes else 0,
             summary=Summary(candidate.covers, candidate.text) if candidate.state == "ready" else None,

@@ -209,8 +209,10 @@ class Identity:
         space = f"{self.tenant}/{OBSERVED}" if observed else self.tenant
         return block_key(space, link), bound_key(space, link, self.head)
 
-    def summary_key(self, covers: int) -> str:
-        return f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"
+    def summary_key(self, covers: int, focus: str = "") -> str:
+        """The key of a summary. One with a focus is for the request that asks for it, and is not looked up."""
+        key = f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"
+        return f"{key}.{blake2b(focus.encode('utf-8', 'replace'), digest_size=8).hexdigest()}" if focus else key
 
     def summary_keys(self) -> list[str]:
         """Keys of summaries of every prefix, longest first."""

@@ -137,6 +137,8 @@ class Request:
     model: str = ""
     tools: bytes | None = None
     tools_at: int = 0
+    forced_tool: str = ""
+    """The tool that the model must call, by `tool_choice`."""
     user: str = ""
     max_output: int | None = None
     stream: bool = False

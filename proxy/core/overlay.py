@@ -49,6 +49,8 @@ class Block:
     """The newest summary that stands in it, as the model wrote it: the next one goes on from there."""
     head: str = ""
     """The digest of the head that this summary was written under; empty: of any (no summary, or a block of 0.1)."""
+    focus: str = ""
+    """What the client wanted its summary to keep above all."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
 
@@ -65,6 +67,7 @@ class Block:
             "summary": None if self.summary is None else [self.summary.covers, self.summary.text],
             **({"text_style": True} if self.text_style else {}),
             **({"head": self.head} if self.head else {}),
+            **({"focus": self.focus} if self.focus else {}),
         }
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -90,7 +93,14 @@ class Block:
         summary = self.summary
         figures = [self.covers, *(figure for part in self.parts for figure in (part.start, part.stop))]
         figures += [] if summary is None else [summary.covers]
-        texts = [self.reason, self.policy, self.head, *self.pruned, *([] if summary is None else [summary.text])]
+        texts = [
+            self.reason,
+            self.policy,
+            self.head,
+            self.focus,
+            *self.pruned,
+            *([] if summary is None else [summary.text]),
+        ]
         return (
             all(type(figure) is int and 0 <= figure <= self.covers for figure in figures)
             and all(part.start <= part.stop for part in self.parts)
@@ -111,6 +121,7 @@ class Block:
             summary=None if value["summary"] is None else Summary(*value["summary"]),
             text_style=value.get("text_style") is True,
             head=value.get("head", ""),
+            focus=value.get("focus", ""),
         )
 
     @property

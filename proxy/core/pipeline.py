@@ -38,6 +38,8 @@ class Draft:
     """The usable window, if it is known."""
     goal: int | None = None
     """Tokens that the whole view should come down to, where something is folded: notes take a share of them only."""
+    forced_tool: str = ""
+    """The tool that the request wants the model to call."""
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
     count: Count = quarter

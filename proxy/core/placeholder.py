@@ -1,7 +1,7 @@
 """Placeholders for cleared results: one line that says what it was, how it ended, and which names were in it.
 
-A template may use `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines}`. Nothing in it may depend on a
-clock or a counter: the same result gets the same words every time.
+A template may use `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines} {status} {first}`. Nothing in it
+may depend on a clock or a counter: the same result gets the same words every time.
 """
 
 import re
@@ -54,6 +54,8 @@ def words(
         "outcome": f", {verdict}" if (verdict := find_outcome(text, call).render()) else "",
         "names": f" Names in it: {', '.join(names)}." if names else "",
         "handle": f"#{handle}",
+        "status": "error" if find_outcome(text, call).has_failed else "success",
+        "first": short(text),
         "lines": "".join(("\nSome of its lines:", *(f"\n{line}" for line in lines), "\n")) if lines else "",
     }
     return _WORD.sub(lambda found: known.get(found[1], found[0]), template)

@@ -11,7 +11,7 @@ twice changes nothing. Read `state` first, then `ladder`.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Literal
@@ -19,12 +19,12 @@ from typing import Literal
 from proxy.core import summaries, window
 from proxy.core.agents import is_aside
 from proxy.core.fold import GO_ON, is_of_summary
-from proxy.core.grouping import groups, turns
+from proxy.core.grouping import groups, repair, turns
 from proxy.core.messages import NOTE, Message
 from proxy.core.overlay import Block
-from proxy.core.pipeline import Count, StepReport
+from proxy.core.pipeline import Count, Draft, StepReport
 from proxy.core.rules import Facts, Rules
-from proxy.core.state import DEEPEST, WINDOW_REASONS, ConversationState, Rung, clear_old, ladder
+from proxy.core.state import DEEPEST, WINDOW_REASONS, ConversationState, Rung, clear_old, ladder, summarize_forced
 from proxy.core.summaries import NOTED, Said, Summaries, Verdict, judge_answer, standing
 
 # --- question ---------------------------------------------------------------------------------------------------------
@@ -40,6 +40,11 @@ CLIP_CHARACTERS = 2_000
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
 """How much larger than our count a request may turn out: counts are estimates."""
+MIN_ASKED_TOKENS = 200
+"""Less than this is not worth a model's call, whoever asks for it."""
+NO_SUMMARY = "no-summary"
+UNDERSTOOD = "Understood."
+"""Said for the model where its history ends with a result: some templates take no user's words right after one."""
 MIN_NEW_SHARE = 0.25
 """A question that came to nothing is put again only once there is this share of the view more to tell."""
 
@@ -77,11 +82,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One way to put a question: these messages, and at most `answer` tokens in reply."""
+    """One way to put a question."""
 
     messages: tuple[Message, ...]
     tools: bytes | None
-    answer: int
     aligned: bool
     again: bool = False
     """The same once more with more room: only worth it where the answer had too little."""
@@ -92,7 +96,8 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
 
     So a one-shot prompt, or a client whose history begins differently each time, never pays for a summary.
     """
-    return rules.summary.enabled and facts.can_summarize and (facts.was_forwarded or facts.force)
+    is_due = facts.was_forwarded or facts.force or not rules.summary.ahead
+    return rules.summary.enabled and facts.can_summarize and is_due
 
 
 def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
@@ -100,23 +105,39 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
-    tokens = max(rules.keep.tokens, int(limit * rules.target) // 2)
+    tokens = max(rules.keep.tokens, int(limit * rules.target * rules.summary.verbatim))
+    # Another focus than that of the standing summary: what it needs stands in the originals only.
+    standing_covers, is_refocused = state.block.covers, state.is_refocused
+    state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
+    if is_refocused and standing_covers > (draft.after[0].start if draft.after else len(state.body)):
+        draft = state.draft_up_to(standing_covers) or draft  # the longest block of a history is the one that is found
     covers = draft.after[0].start if draft.after else len(state.body)
     stays = standing(draft, rules.summary)
     weight = state.count_tokens(message for message in draft.middle if id(message) not in stays)
+    if facts.insists:
+        return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None
     gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
     more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
     least = int(size * rules.min_progress)
     if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MIN_NEW_SHARE):
         return None
-    earlier = state.block.summary
+    return build_question(state, draft, covers, weight)
+
+
+def build_question(state: ConversationState, draft: Draft, covers: int, weight: int) -> Question:
+    """The question for the middle of this draft, which covers so many messages and has so many tokens."""
+    rules, facts, earlier = state.rules, state.facts, state.block.summary
+    # Flaws that the client's upstream may pass over would be the summary's fault: its call is ours.
+    view = repair(state.request.head + state.view)
+    if rules.repair and view and view[-1].is_result:
+        view = (*view, _speak("assistant", UNDERSTOOD))
     return Question(
         covers=covers,
-        view=state.request.head + state.view,
+        view=view,
         tools=state.tools,
         old=draft.middle,
-        earlier="" if earlier is None or rules.summary.scope > 1 else earlier.text,
+        earlier="" if earlier is None or rules.summary.scope else earlier.text,
         words="\n".join(message.text for message in state.body if message.is_user),
         weight=weight,
         rules=rules.summary,
@@ -134,22 +155,25 @@ def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
         messages = (*question.view, _user(question.instruction))
         taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
         if room is None or taken * SLACK_RATIO <= room:
-            yield Try(messages, question.tools, most, aligned=True)
+            yield Try(messages, question.tools, aligned=True)
         if room is None or taken * SLACK_RATIO + most <= room:
             messages = (*question.view, _user(question.instruction + AGAIN))
-            yield Try(messages, question.tools, 2 * most, aligned=True, again=True)
+            yield Try(messages, question.tools, aligned=True, again=True)
     said = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
         text = _retell(question, clip, None if room is None else int(room * share) - most, count)
         if text is not None and text not in said:
             said.add(text)
-            yield Try((_user(text),), None, 2 * most, aligned=False)
+            yield Try((_user(text),), None, aligned=False)
+            yield Try((_user(text + AGAIN),), None, aligned=False, again=True)
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
     texts = [summaries.retell([old[place] for place in group], clip) for group in groups(old)]
+    if question.rules.input_chars:
+        texts = _take_characters(texts, question.rules.input_chars)
     left = len(texts)
     if room is not None:
         room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), gone=left)))
@@ -160,7 +184,19 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
                 break
             left += 1
     gone = len(texts) - left
-    return summaries.render_request(question.instruction, question.earlier, texts[gone:], gone=gone) if left else None
+    request = summaries.render_request(question.instruction, question.earlier, texts[gone:], gone=gone)
+    return request if left else None
+
+
+def _take_characters(texts: Sequence[str], room: int) -> list[str]:
+    """The first texts, up to so many characters in all."""
+    taken: list[str] = []
+    for text in texts:
+        if room <= 0:
+            break
+        taken.append(text[:room])
+        room -= len(text) + 1
+    return taken
 
 
 def _is_known(message: Message) -> bool:
@@ -174,7 +210,11 @@ def _encode(text: str) -> bytes:
 
 def _user(text: str) -> Message:
     """A user message with this text."""
-    return Message(json.dumps({"role": "user", "content": text}, ensure_ascii=False).encode("utf-8", "replace"), "user")
+    return _speak("user", text)
+
+
+def _speak(role: str, text: str) -> Message:
+    return Message(json.dumps({"role": role, "content": text}, ensure_ascii=False).encode("utf-8", "replace"), role)
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -212,6 +252,10 @@ class Ready:
     view_id: bytes = b""
     """Which block the view is built on; goes into the `Anchor` with the usage that comes back."""
     reports: tuple[StepReport, ...] = ()
+    standing: int = 0
+    """Tokens of what would have been forwarded without the new block: what it saves is the difference to `after`."""
+    turns: tuple[int, int] | None = None
+    """The first and the last turn that the new block covers and the one before did not, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +268,8 @@ class NeedSummary:
     """The view without a new block, to be used while the summary is written."""
     mechanical: Ready
     """The view with a block that needs no model."""
+    otherwise: Ready
+    """The plan where the call fails: what stands, as long as that fits."""
     urgent: bool
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
 
@@ -263,7 +309,7 @@ def decide(state: ConversationState) -> Ready | NeedSummary:
 def plan_next_summary(state: ConversationState) -> Question | None:
     """The question to ask a model now, so that its answer is there once the history is over its limit."""
     rules, facts = state.rules, state.facts
-    if not rules.new_blocks or facts.useless_blocks >= USELESS_BLOCKS_MAX:
+    if not (rules.new_blocks and rules.summary.ahead) or facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return None
     size = state.size()
     if state.newer_summary is not None or state.awaits_summary or is_aside(state.body, rules.asides):
@@ -299,15 +345,45 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
     against = _find_objection(state, size, reason)
     if against is not None:
         return _keep_view(state, size, against)
-    bound = reason != "forced" and _fits(state, size)
-    least = max(1, _required_tokens(state, size, limit)) if bound else 1
+    if reason == "forced":
+        return _plan_forced(state, size)
+    least = max(1, _required_tokens(state, size, limit)) if _fits(state, size) else 1
     if _count_reachable(state) < least:
         return _keep_view(state, size, "floor")
     rung = ladder(state, size, limit, reason)
-    if rung.freed < least or _is_useless(state, size, size - rung.freed, limit):
-        return _keep_view(state, size, "floor")
-    a_model_helps = rung.way == "folded" or reason == "forced"
-    return _ask_model_first(state, rung, size, limit) if a_model_helps else _use_block(state, rung, size)
+    is_enough = rung.freed >= least and not _is_useless(state, size, size - rung.freed, limit)
+    if is_enough and rung.way != "folded":
+        return _use_block(state, rung, size)
+    mechanical = _use_block(state, rung, size) if is_enough else _keep_view(state, size, "floor")
+    return _ask_model_first(state, mechanical, size, limit)
+
+
+def _plan_forced(state: ConversationState, size: int) -> Ready | NeedSummary:
+    """The plan for a client that asks to compact: a summary, even where clearing would do; else what needs no model."""
+    summarized = summarize_forced(state, size)
+    if summarized is not None:
+        return _use_block(state, summarized, size)
+    facts = state.facts
+    rung = ladder(state, size, size, "forced")
+    mechanical = _use_block(state, rung, size) if rung.freed > 0 else _keep_view(state, size, "floor")
+    is_awaited = state.awaits_summary and not facts.insists
+    question = None if is_awaited else find_question(state, size, size)
+    if question is None and not is_awaited:
+        return _without_summary(state, size, mechanical) if facts.summary_failed else mechanical
+    return NeedSummary(
+        question, _keep_view(state, size), mechanical, _without_summary(state, size, mechanical), urgent=True
+    )
+
+
+def _without_summary(state: ConversationState, size: int, mechanical: Ready) -> Ready:
+    """The plan after a call for a summary has failed: nothing that fits is folded away for it."""
+    if not _fits(state, size):
+        return mechanical
+    if state.facts.force:
+        rung = clear_old(state, state.draft(state.rules.keep), "forced")
+        if rung.freed > 0:
+            return replace(_use_block(state, rung, size), reason=NO_SUMMARY)
+    return _keep_view(state, size, NO_SUMMARY)
 
 
 def _fits(state: ConversationState, size: int) -> bool:
@@ -331,22 +407,24 @@ def _is_short(state: ConversationState) -> bool:
     return len(groups(body)) < rules.min_groups or (rules.min_turns > 0 and len(turns(body)) <= rules.min_turns)
 
 
-def _ask_model_first(state: ConversationState, rung: Rung, size: int, limit: int) -> Ready | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the folded rung is used where neither helps."""
-    mechanical, usable = _use_block(state, rung, size), state.facts.usable_tokens
+def _ask_model_first(state: ConversationState, mechanical: Ready, size: int, limit: int) -> Ready | NeedSummary:
+    """Ask a model for a summary, or wait for one in progress; the mechanical plan is used where neither helps."""
+    usable = state.facts.usable_tokens
     question = None if state.awaits_summary else find_question(state, size, limit)
+    otherwise = _without_summary(state, size, mechanical)
     if question is None and not state.awaits_summary:
-        return mechanical
+        return otherwise if state.facts.summary_failed else mechanical
     room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
-    urgent = mechanical.reason == "forced" or size > room
-    return NeedSummary(question, _keep_view(state, size), mechanical, urgent)
+    urgent = not state.rules.summary.ahead or size > room
+    return NeedSummary(question, _keep_view(state, size), mechanical, otherwise, urgent)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
     """True where the forced block stands already, because this is the same request again."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
-    return state.has_block and state.block.reason == "forced" and covers <= state.block.covers
+    is_same = state.facts.focus in ("", state.block.focus)
+    return state.has_block and state.block.reason == "forced" and covers <= state.block.covers and is_same
 
 
 def _required_tokens(state: ConversationState, size: int, limit: int) -> int:
@@ -395,6 +473,7 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
         before=before,
         after=size,
         block=state.block if opening else None,
+        standing=before,
         link=promised.link if opening else b"",
         view_id=promised.view_id,
     )
@@ -414,4 +493,13 @@ def _use_block(state: ConversationState, rung: Rung, size: int) -> Ready:
         link=new.link,
         view_id=new.view_id,
         reports=rung.reports,
+        standing=size,
+        turns=_find_covered_turns(state, new.block.covers),
     )
+
+
+def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int] | None:
+    """The turns of the client's history from the end of the standing block up to this place, numbered from 1."""
+    start = state.block.covers if state.has_block else 0
+    numbers = [number for number, turn in enumerate(turns(state.body), 1) if turn.start < covers and turn.stop > start]
+    return (numbers[0], numbers[-1]) if numbers else None

@@ -160,4 +160,5 @@ def _without_reasoning(state: ConversationState) -> Ready | None:
         link=new.link,
         view_id=new.view_id,
         reports=reports,
+        standing=size,
     )

@@ -25,7 +25,10 @@ from proxy.core.window import Prices
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of the newest part is left alone: the groups that fit into `tokens`, at least `groups` and `turns`."""
+    """How much of the newest part is left alone: the groups that fit into `tokens`, at least `groups` and `turns`.
+
+    No tokens, groups or turns at all: only what the model has not answered yet.
+    """
 
     tokens: int = 2_000
     groups: int = 2
@@ -73,7 +76,9 @@ class Rules:
     trusts_usage: bool = True
     """Sizes are what the upstream has reported, as far as it has; off: the estimate alone."""
     repair: bool = False
-    """In what a block covers, fill in missing results and leave out results without a call."""
+    """Where a block is applied, fill in missing results and leave out results without a call."""
+    fold_all: bool = False
+    """Fold everything older than what is kept, and not only as much as the target takes."""
     summary: Summaries = field(default_factory=Summaries)
     """When a model is asked for a summary instead of folding without one."""
     new_blocks: bool = True
@@ -139,12 +144,16 @@ class Facts:
     """The client asked to compact now, whatever the figures say."""
     focus: str = ""
     """What the client wants a summary to keep above all."""
+    insists: bool = False
+    """The client asked by name or with a focus: a model is asked, however short the history is."""
     summary: Summary | None = None
     """The summary of the longest prefix for which there is one."""
     summary_in_progress_covers: int = 0
     """The number of messages covered by the summary in progress (0: none)."""
     can_summarize: bool = True
     """A model can be asked for a summary now."""
+    summary_failed: bool = False
+    """A call for a summary has failed lately: what fits is left unchanged until the next one."""
     useless_blocks: int = 0
     """The number of blocks in a row after which the upstream's own count was still over the limit."""
     failed_summary_covers: int = 0

@@ -82,7 +82,10 @@ class ConversationState:
             window=block.window,
             count=self.count,
         )
-        return replace(self, block=block, has_block=has_block, covered=covered, tail=run(block.always, draft)[0].middle)
+        tail = run(block.always, draft)[0].middle
+        if has_block and self.rules.repair:
+            tail = repair(tail)
+        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail)
 
     @property
     def view(self) -> tuple[Message, ...]:
@@ -92,7 +95,8 @@ class ConversationState:
     @property
     def tools(self) -> bytes | None:
         """The tools that are forwarded."""
-        return without_pruned(self.request.tools, self.block.pruned)
+        forced = self.request.forced_tool
+        return without_pruned(self.request.tools, [name for name in self.block.pruned if name != forced])
 
     @property
     def link(self) -> bytes:
@@ -113,7 +117,18 @@ class ConversationState:
     def newer_summary(self) -> Summary | None:
         """The summary at hand, where it covers more than the one that stands."""
         known = self.facts.summary
-        return known if known is not None and known.covers > self._summarized_messages else None
+        is_newer = known is not None and (known.covers > self._summarized_messages or self.is_refocused)
+        return known if is_newer else None
+
+    @property
+    def is_refocused(self) -> bool:
+        """True where the client asks for a summary with another focus than that of the one that stands."""
+        is_other = self.facts.focus not in ("", self.block.focus)
+        return self.facts.force and is_other and self.block.summary is not None
+
+    def without_block(self) -> "ConversationState":
+        """The same history as the client sent it."""
+        return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
 
     @property
     def awaits_summary(self) -> bool:
@@ -169,7 +184,8 @@ class ConversationState:
     def with_draft(self, draft: Draft, reason: str, summary: Summary | None = None) -> "ConversationState":
         """The same history with the block that this draft makes."""
         covers = draft.after[0].start if draft.after else len(self.body)
-        parts = draft.before[len(self.request.head) :] + (repair(draft.middle) if self.rules.repair else draft.middle)
+        parts = draft.before[len(self.request.head) :] + draft.middle
+        parts = repair(parts) if self.rules.repair else parts
         parts += self._restore_lost_pins(parts, covers, draft.after)
         if self.has_block and covers == self.block.covers and draft.after:
             # A block is stored under this link already and the first writer wins, so this one covers a message more.
@@ -184,6 +200,7 @@ class ConversationState:
             policy=self.rules.label,
             pruned=tuple(name for name in tool_names(self.request.tools) if name not in left),
             summary=summary or self.block.summary,
+            focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
         )
         return self.with_block(block, has_block=True)
@@ -199,11 +216,18 @@ class ConversationState:
         return 0 if self.block.summary is None else self.block.summary.covers
 
     def _find_cut(self, view: Sequence[Message], keep: Keep) -> int:
-        """The index where the newest part begins, which is left alone and always holds the model's last answer."""
-        answered = last_assistant(view)
-        if answered is None:
+        """The index where the newest part begins, which is left alone and holds the model's last answer.
+
+        Where nothing is to be kept, it holds that only if the client has not followed it up yet.
+        """
+        last = last_assistant(view)
+        if last is None:
             return 0
+        answered = snap(view, last)
         cut, tokens = len(view), 0
+        if not (keep.groups or keep.tokens):
+            followed_up = next(group.stop for group in groups(view) if group.stop > last)
+            answered = followed_up if followed_up < len(view) else answered
         for number, group in enumerate(reversed(groups(view))):
             tokens += self.count_tokens(view[place] for place in group)
             if number >= keep.groups and tokens > keep.tokens and group.start < answered:
@@ -211,7 +235,7 @@ class ConversationState:
             cut = group.start
         if keep.turns:
             cut = min(cut, [turn.start for turn in turns(view)][-keep.turns :][0])
-        return min(snap(view, answered), cut)
+        return min(answered, cut)
 
     def _build_draft(self, cut: int, keep: Keep) -> Draft:
         view = self.view
@@ -222,6 +246,7 @@ class ConversationState:
             view[first:cut],
             view[cut:],
             tools=self.tools,
+            forced_tool=self.request.forced_tool,
             fixed=grouping.find_fixed(view, self.pinned_passages) | self._newest_user_message,
             origin=self.body,
             window=self.facts.usable_tokens,
@@ -301,13 +326,12 @@ def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung
     """
     goal = int(limit * state.rules.target)
     rungs: list[Rung] = []
-    for rung in _rungs(state, size, goal, reason):
+    for rung in _rungs(state, size, goal, reason, rungs):
         rungs.append(rung)
         if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH_SHARE):
             break
     best = max(rungs, key=_freed_tokens)
-    usable = state.facts.usable_tokens
-    if usable is None or size - best.freed <= usable:
+    if _makes_it_fit(state, size, best):
         return best
     # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
     return max(
@@ -326,8 +350,16 @@ def clear_old(state: ConversationState, draft: Draft, reason: str) -> Rung:
     return _rung("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
-def _rungs(state: ConversationState, size: int, goal: int, reason: str) -> Iterator[Rung]:
+def _makes_it_fit(state: ConversationState, size: int, rung: Rung) -> bool:
+    usable = state.facts.usable_tokens
+    return usable is None or size - rung.freed <= usable
+
+
+def _rungs(state: ConversationState, size: int, goal: int, reason: str, tried: Sequence[Rung]) -> Iterator[Rung]:
+    """The rungs, one after the other; `tried` are those that were used by then."""
     for number, keep in enumerate(_keeps(state.rules.keep, goal)):
+        if keep is DEEPEST and any(_makes_it_fit(state, size, rung) for rung in tried):
+            return  # what the policy keeps is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
@@ -335,9 +367,17 @@ def _rungs(state: ConversationState, size: int, goal: int, reason: str) -> Itera
         yield _fold_oldest(state, draft, reason, size - goal, goal)
 
 
+def summarize_forced(state: ConversationState, size: int) -> Rung | None:
+    """The rung that uses the summary which the client asked for; None where there is none, or it is not shorter."""
+    rung = next(_use_summary(state, "forced", int(size * state.rules.target)), None)
+    is_shorter = rung is not None and state.count_tokens(rung.state.view) < state.count_tokens(state.body)
+    return rung if is_shorter else None
+
+
 def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
     """The rung that puts the summary at hand in place of what it covers, and clears what is old behind it."""
-    summary = state.newer_summary
+    summary, before = state.newer_summary, state.count_tokens(state.view)
+    state = state.without_block() if state.is_refocused else state
     draft = state.draft_up_to(summary.covers) if summary is not None else None
     if summary is None or draft is None:
         return
@@ -350,12 +390,12 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[R
     behind = new.draft(state.rules.keep)
     shorter, more = run(state.rules.when_full, behind)
     new = new if shorter.middle == behind.middle else new.with_draft(shorter, reason)
-    yield Rung("told", new, state.count_tokens(state.view) - state.count_tokens(new.view), reports + more)
+    yield Rung("told", new, before - state.count_tokens(new.view), reports + more)
 
 
 def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
     tokens = min(keep.tokens, goal // 2)
-    return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4, groups=1), DEEPEST
+    return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4), DEEPEST
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
@@ -364,7 +404,8 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: in
     room = state.count_tokens(draft.middle) - excess
     rungs: list[Rung] = []
     while not rungs or rungs[-1].freed < excess:
-        stop = snap(shorter.middle, _tail(state, shorter.middle, room)) if len(rungs) < TRIES else len(shorter.middle)
+        is_last = state.rules.fold_all or len(rungs) == TRIES
+        stop = len(shorter.middle) if is_last else snap(shorter.middle, _tail(state, shorter.middle, room))
         oldest = replace(shorter, middle=shorter.middle[:stop], after=shorter.middle[stop:] + shorter.after)
         folded, more = run(state.rules.fold, oldest)
         whole = replace(shorter, middle=folded.middle + shorter.middle[stop:])

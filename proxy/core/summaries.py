@@ -232,6 +232,14 @@ class Summaries:
     """Ask a model where clearing is not enough; off: the ladder without a model."""
     prepare: float = 0.8
     """Over this share of the trigger it is asked ahead, in the background."""
+    ahead: bool = True
+    """Off: it is asked at the trigger, of a first request too, and the request waits."""
+    stream: bool = True
+    """Its answer is streamed where the client's request is."""
+    input_chars: int = 0
+    """The first so many characters of a retold history are sent, whatever fits (0: all that fits)."""
+    verbatim: float = 0.5
+    """The share of the target that stays word for word behind a summary, where `Keep` does not say more."""
     call: Literal["aligned", "transcript"] = "aligned"
     """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
     retells it in one message."""
@@ -248,20 +256,20 @@ class Summaries:
     """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
     """Bytes of ledger below the summary."""
-    scope: int = 1
-    """How many summaries stand one after the other; 1: a single one, brought up to date each time."""
+    scope: int = 0
+    """How many earlier summaries stand before the newest; 0: a single one, brought up to date each time."""
     scope_tokens: int = 0
-    """Tokens of the older ones among them (0: no bound)."""
+    """Tokens of the earlier ones (0: no bound)."""
     pointer: str = ""
-    """A sentence at its end for an agent that can read where the originals are."""
+    """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
     """The newest summary, and those before it that the scope leaves standing."""
-    if earlier is None or rules.scope <= 1:
+    if earlier is None or not rules.scope:
         return newest
     texts, room = [newest.text], rules.scope_tokens
-    for text in reversed(earlier.text.split(THEN)[1 - rules.scope :]):
+    for text in reversed(earlier.text.split(THEN)[-rules.scope :]):
         room -= count(text.encode("utf-8", "replace"))
         if rules.scope_tokens and room < 0:
             break
@@ -282,15 +290,20 @@ class Summarize:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        kept = standing(draft, self.rules)
+        told = self._tell(draft, standing(draft, self.rules))
+        if weight(told.middle) >= weight(draft.middle):
+            # A talk of short messages: notes between all words of the user would take as much room as the answers did.
+            told = self._tell(draft, kept_words(draft, 0, told_anew=True))
+        return told if weight(told.middle) < weight(draft.middle) else draft
+
+    def _tell(self, draft: Draft, kept: set[int]) -> Draft:
         said = _leaves_unsaid(draft, kept)
-        told = fold_stretches(
+        return fold_stretches(
             draft,
             kept,
             lambda stretch: self._account(draft, said=said) if stretch.last else TOLD_BELOW,
             lambda stretch, text: self._place(stretch, text) if stretch.last else place_notes(stretch, text),
         )
-        return told if weight(told.middle) < weight(draft.middle) else draft
 
     def _account(self, draft: Draft, *, said: bool) -> str:
         """The summary, the ledger of all it covers (`said`: the words of the user too), and where the originals are."""

@@ -214,6 +214,8 @@ def _reload(event: events.ConfigReloaded) -> Line:
 
 def _compaction(event: events.CompactionEnded) -> Line:
     fields = pick_fields(event, "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
+    if event.turns is not None:
+        fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
     name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
     return "info", name, fields | list_steps(event)
 
@@ -264,8 +266,9 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
     events.CompactionStarted: _plain(
-        "debug", "compaction-started", "conversation", "policy", "reason", "tokens_before"
+        "debug", "compaction-started", "conversation", "policy", "reason", "tokens_before", "originals"
     ),
+    events.OriginalKept: _plain("info", "original-saved", "conversation", "path"),
     events.CompactionEnded: _compaction,
     events.SummaryEnded: _summary,
     events.BreakerOpened: _plain(

@@ -131,7 +131,7 @@ def read(message):
 def retold(place, *pieces, room=None, **more):
     """The text of one of the ways to put it plainly."""
     asked = question(*(pieces or (TASK, *OVER)), **more)
-    plain = [each for each in tries(asked, room, quarter) if not each.aligned]
+    plain = [each for each in tries(asked, room, quarter) if not (each.aligned or each.again)]
     return shown(map(read, plain[place].messages))
 
 

@@ -161,7 +161,7 @@ def test_without_a_model_what_it_told_before_stays():
     """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
     worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), can_summarize=False))
     worker.send(work(OVER))
-    worker.facts = replace(WINDOW, can_summarize=False)
+    worker.rules, worker.facts = replace(RULES, summary=replace(RULES.summary, enabled=False)), WINDOW
     for steps in (22, 30, 40):
         sent = worker.send(work(steps))
         assert sent.plan.reason == "window"
@@ -170,7 +170,7 @@ def test_without_a_model_what_it_told_before_stays():
 
 
 def test_of_the_newest_summaries_so_many_stand_one_after_the_other():
-    three = Summaries(scope=3)
+    three = Summaries(scope=2)
     texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
     told = Summary(2, texts[0])
     for number, text in enumerate(texts[1:], 3):
@@ -181,7 +181,7 @@ def test_of_the_newest_summaries_so_many_stand_one_after_the_other():
 
 
 def test_the_older_of_them_within_so_many_tokens():
-    rules = Summaries(scope=3, scope_tokens=12)
+    rules = Summaries(scope=2, scope_tokens=12)
     first = join_summaries(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
     assert first.text == f"{'x' * 8}{THEN}{'y' * 8}"
     assert join_summaries(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"

@@ -11,6 +11,7 @@ from tests import ROOT
 
 TABLE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 VALUES = {"seconds": 1.0, "status": 200, "steps": (), "details": (), "stage": "listening", "outcome": "completed"}
+VALUES["turns"] = (1, 2)
 ALL = get_args(events.Event)
 
 

@@ -25,6 +25,7 @@ def test_payloads_of_hooks_are_what_the_documents_say():
         "tokens_before": 100,
         "tokens_after": 40,
         "rehearsed": False,
+        "turns": None,
         "steps": STEPS,
     }
     assert payload_of(REFUSAL) == {

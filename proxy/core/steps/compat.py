@@ -1,17 +1,20 @@
 """Steps that no default uses: the named policies ask for them (docs/policies.md)."""
 
 import json
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import ClassVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, matches_any, tool_names, without_pruned
 from proxy.core.fold import Stretch, fold_stretches, kept_words
-from proxy.core.grouping import callers, turns
-from proxy.core.messages import Message, ToolCall, kind_of, without
-from proxy.core.pipeline import Draft
+from proxy.core.grouping import callers, groups, turns
+from proxy.core.messages import Message, ToolCall, kind_of
+from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import Outlines
-from proxy.core.steps.standard import TEMPLATE, ClearArguments, foldable, outline_results, without_newest
+from proxy.core.steps.standard import TEMPLATE, ClearArguments, foldable, outline_results, remove_pairs, without_newest
 
 # --- one liners -------------------------------------------------------------------------------------------------------
 # One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
@@ -21,16 +24,19 @@ from proxy.core.steps.standard import TEMPLATE, ClearArguments, foldable, outlin
 # for word.
 
 _CALLS_MAX = 6
+EARLIER = "- Earlier turns that are not listed: {}"
 
 
 @dataclass(frozen=True, slots=True)
 class OneLiners:
-    """Replace the turns of the middle by one line each."""
+    """Replace each message of the middle by a line: what a user asked, or a call of the model with its answer."""
 
     name: ClassVar[str] = "one_liners"
 
     tokens: int = 2_000
-    """Tokens of lines in all."""
+    """Tokens of lines in all; with `loops`, of each turn of the user."""
+    loops: int = 0
+    """How many earlier turns of the user have lines, besides the one under way (0: all)."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
@@ -38,11 +44,24 @@ class OneLiners:
     def __call__(self, draft: Draft) -> Draft:
         kept = kept_words(draft, 0)
         gone = sum(id(message) not in kept for message in draft.middle)
-        return fold_stretches(draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / gone))
+        loops = [turn.start for turn in turns(draft.origin)]
+        return fold_stretches(draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / gone, loops))
 
-    def _render(self, stretch: Stretch, share: float) -> str:
-        lines = [_line(stretch.origin[turn.start : turn.stop]) for turn in turns(stretch.origin)]
-        return "\n".join(_newest(lines, int(4 * self.tokens * share)))
+    def _render(self, stretch: Stretch, share: float, loops: Sequence[int]) -> str:
+        """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
+        origin = stretch.origin
+        lines = [(stretch.start + group.start, _line(origin[group.start : group.stop])) for group in groups(origin)]
+        room = BYTES_PER_TOKEN * self.tokens
+        if not self.loops:
+            return "\n".join(_newest([line for _, line in lines], int(room * share)))
+        told, too_old = list[str](), 0
+        for loop, of_loop in groupby(lines, key=lambda line: bisect_right(loops, line[0])):
+            found = [line for _, line in of_loop]
+            if loop < len(loops) - self.loops:
+                too_old += len(found)
+            else:
+                told += _newest(found, room)
+        return "\n".join([*([EARLIER.format(too_old)] if too_old else []), *told])
 
 
 def _newest(lines: list[str], room: int) -> list[str]:
@@ -50,7 +69,7 @@ def _newest(lines: list[str], room: int) -> list[str]:
     for place in reversed(range(len(lines))):
         room -= len(lines[place].encode("utf-8", "replace"))
         if room < 0:
-            return [f"- Earlier turns that are not listed: {place + 1}", *lines[place + 1 :]]
+            return [EARLIER.format(place + 1), *lines[place + 1 :]]
     return lines
 
 
@@ -69,20 +88,24 @@ def _line(turn: tuple[Message, ...]) -> str:
 # whole cache.
 
 
+ENDINGS = ("*finish*", "*submit*", "*complet*", "*done*", "*final*", "exit*", "end_*", "ask*", "compact")
+
+
 @dataclass(frozen=True, slots=True)
 class PruneTools:
     """Leave out the definitions of tools that the history never calls."""
 
     name: ClassVar[str] = "prune_tools"
 
-    keep: tuple[str, ...] = ()
-    """Tools that stay though they were never used (globs)."""
+    keep: tuple[str, ...] = ENDINGS
+    """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
 
     def reach(self, draft: Draft) -> int:
         return draft.count(draft.tools) if draft.tools else 0
 
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}
+        used.add(draft.forced_tool)
         spare = [name for name in tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
         return replace(draft, tools=without_pruned(draft.tools, spare))
 
@@ -137,8 +160,8 @@ def _label(part: bytes) -> bytes:
 # Hints per tool: whether the request or the response of an old call is worth keeping.
 #
 # Of a read the path is short and the content long; of a write it is the other way round. A hint says `keep`, `strip` or
-# `remove` for each side; `remove` on either side takes the whole pair away. The first hint whose glob matches the tool
-# counts. What it leaves open, and tools without a hint, follow the step's own `request` and `response`.
+# `remove` for each side; `remove` on either side takes the whole pair away. For each side, the first hint counts that
+# matches the tool and names the side. What no hint names follows the step's own `request` and `response`.
 
 Hint = tuple[str, str, str]
 """A tool (glob), then `keep`, `strip`, `remove` or "" (as the step says) for its request and for its response."""
@@ -165,7 +188,7 @@ class ToolHints:
     name: ClassVar[str] = "tool_hints"
 
     hints: tuple[Hint, ...] = HINTS
-    """The first hint whose glob matches the tool counts; see `Hint`."""
+    """For each side, the first hint counts whose glob matches the tool and that names it; see `Hint`."""
     request: str = "keep"
     """For requests without a hint."""
     response: str = "strip"
@@ -188,7 +211,8 @@ class ToolHints:
     def __call__(self, draft: Draft) -> Draft:
         if not self.reach(draft):
             return draft
-        left = self._remove_pairs(draft)
+        removed = (call for message in draft.middle for call in message.calls if "remove" in self._modes(call))
+        left = remove_pairs(draft, {id(call) for call in removed}, self.name)
         answers = [pair for pair in left.pair_with_calls() if self._response_goes(*pair, left)]
         outlines = Outlines(self.outline, self.outline_bytes, self.names)
         left = left.exchange(outline_results(answers, left, outlines, self.template, self.name) if answers else {})
@@ -197,7 +221,9 @@ class ToolHints:
         return left.exchange(arguments.shorten(asking, self._strips_request))
 
     def _modes(self, call: ToolCall) -> tuple[str, str]:
-        _, request, response = next((hint for hint in self.hints if matches_any(call.name, hint[:1])), ("", "", ""))
+        hints = [hint for hint in self.hints if matches_any(call.name, hint[:1])]
+        request = next((hint[1] for hint in hints if hint[1]), "")
+        response = next((hint[2] for hint in hints if hint[2]), "")
         return request or self.request, response or self.response
 
     def _response_goes(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
@@ -211,26 +237,3 @@ class ToolHints:
 
     def _strips_request(self, call: ToolCall) -> bool:
         return self._modes(call)[0] == "strip"
-
-    def _remove_pairs(self, draft: Draft) -> Draft:
-        """The draft without the pairs to remove, where both the call and its result may be touched."""
-        answers = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
-        gone = {
-            id(call)
-            for message in draft.middle
-            for call in message.calls
-            if "remove" in self._modes(call)
-            and draft.free(message)
-            and not message.signed
-            and id(call) in answers
-            and draft.free(answers[id(call)])
-        }
-        if not gone:
-            return draft
-        results = {id(answers[call]) for call in gone}
-        kept = (self._without(message, gone) for message in draft.middle if id(message) not in results)
-        return draft.with_middle(message for message in kept if message is not None)
-
-    def _without(self, message: Message, gone: set[int]) -> Message | None:
-        places = {place for place, call in enumerate(message.calls) if id(call) in gone}
-        return without(message, places, self.name) if places else message

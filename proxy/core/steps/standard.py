@@ -3,7 +3,7 @@
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -11,7 +11,7 @@ from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, is_read, matches_any
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.ledger import ledger
-from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments
+from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
 from proxy.core.outcome import cut_line, find_outcome
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import Outlines, rows, texts_of
@@ -279,6 +279,8 @@ class ClearArguments:
     """Texts up to this many characters stay."""
     tools: tuple[str, ...] = WRITERS
     """Tools with arguments that are shortened (globs, case ignored)."""
+    exempt: tuple[str, ...] = ()
+    """Tools with arguments that stay although they match `tools` (globs, case ignored)."""
     lines: int = 5
     """This many of the first lines stay, and the last one."""
 
@@ -308,7 +310,8 @@ class ClearArguments:
         ]
 
     def _may_clear(self, call: ToolCall) -> bool:
-        return len(call.arguments) > self.over and matches_any(call.name, self.tools)
+        is_meant = matches_any(call.name, self.tools) and not matches_any(call.name, self.exempt)
+        return is_meant and len(call.arguments) > self.over
 
     def _arguments(self, call: ToolCall) -> str:
         if call.kind == "custom":
@@ -347,14 +350,27 @@ class ClearArguments:
 # earlier one of lines 20-40 obsolete).
 
 Subsumption = tuple[str, str, str, str, str]
-"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none."""
+"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none.
+
+The first line may be an argument that holds both ends of a range, as `view_range: [1, 50]`. What else a call says must
+be the same in both calls.
+"""
 
 READS: tuple[Subsumption, ...] = (
     ("read", "file_path", "offset", "", "limit"),
     ("read_file", "path", "start_line", "end_line", ""),
+    ("read_file", "file_path", "offset", "", "limit"),
+    ("read_file", "target_file", "start_line_one_indexed", "end_line_one_indexed_inclusive", ""),
     ("fs_read_file", "path", "start_line", "end_line", ""),
-    ("view*", "path", "", "", ""),
+    ("view*", "path", "view_range", "", ""),
+    ("*str_replace*edit*", "path", "view_range", "", ""),
+    ("*text_editor*", "path", "view_range", "", ""),
+    ("*file_editor*", "path", "view_range", "", ""),
 )
+LOOKS = ("view", "read", "Line")
+"""What a tool that can also edit is told to do with a file, in its argument `command`."""
+CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
+"""Tools of which every call counts: a repeated commit has another hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,8 +415,12 @@ class DedupOld:
     """Results up to this many bytes stay."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored)."""
+    changes: tuple[str, ...] = CHANGES
+    """Tools whose calls are never made obsolete by a later one (globs), but where they only look at a file."""
     subsumes: tuple[Subsumption, ...] = READS
     """Which arguments say what a call covers; see `Subsumption`."""
+    remove: bool = False
+    """Take the older call out with its result, instead of leaving the call and a line."""
 
     def reach(self, draft: Draft) -> int:
         return sum(
@@ -414,19 +434,49 @@ class DedupOld:
         for message in draft.after:
             for newer in message.calls:
                 later.covers(newer)
-        shorter: dict[int, Message] = {}
+        obsolete: list[tuple[Message, ToolCall]] = []
         for message, call in reversed(draft.pair_with_calls()):
             if call is None or message.made == DedupArrivals.name:  # a pointer back makes nothing obsolete
                 continue
             if later.covers(call) and self._may_clear(message, call, draft):
-                told = f"[Cleared: {_render_call(call)} was asked for again later; the newer result counts.]"
-                shorter[id(message)] = message.with_text(told, self.name)
-        return draft.exchange(shorter)
+                obsolete.append((message, call))
+        if self.remove:
+            return remove_pairs(draft, {id(call) for _, call in obsolete}, self.name)
+        return draft.exchange({id(message): self._point_ahead(message, call) for message, call in obsolete})
+
+    def _point_ahead(self, message: Message, call: ToolCall) -> Message:
+        text = f"[Cleared: {_render_call(call)} was asked for again later; the newer result counts.]"
+        return message.with_text(text, self.name)
 
     def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
             return False
-        return len(message.content) > self.over and not matches_any(call.name, self.exempt)
+        if matches_any(call.name, self.changes) and call.named.get("command") not in LOOKS:
+            return False
+        is_large = self.remove or len(message.content) > self.over
+        return is_large and not matches_any(call.name, self.exempt)
+
+
+def remove_pairs(draft: Draft, calls: Collection[int], made: str) -> Draft:
+    """The draft without these calls (by id()) and their results, where both of them may be touched."""
+    answers = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
+    gone = {
+        id(call)
+        for message in draft.middle
+        for call in message.calls
+        if id(call) in calls and draft.free(message) and not message.signed and id(call) in answers
+        if draft.free(answers[id(call)])
+    }
+    if not gone:
+        return draft
+    results = {id(answers[call]) for call in gone}
+    kept = (_without_calls(message, gone, made) for message in draft.middle if id(message) not in results)
+    return draft.with_middle(message for message in kept if message is not None)
+
+
+def _without_calls(message: Message, gone: Collection[int], made: str) -> Message | None:
+    places = {place for place, call in enumerate(message.calls) if id(call) in gone}
+    return without(message, places, made) if places else message
 
 
 class _Later:
@@ -435,27 +485,34 @@ class _Later:
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
         self._same: set[tuple[str, str]] = set()
-        self._ranges: dict[tuple[str, str], _Ranges] = {}
+        self._ranges: dict[tuple[str, str, str], _Ranges] = {}
 
     def covers(self, call: ToolCall) -> bool:
-        exact = (call.name, call.arguments)
+        named = call.named
+        exact = (call.name, json.dumps(named, sort_keys=True) if named else call.arguments)
         covered = exact in self._same
         self._same.add(exact)
-        extent = self._extent(call)
-        if extent is None:
+        declared = next((each for each in self._subsumes if _declares(each, call.name, named)), None)
+        if declared is None:
             return covered
-        path, start, stop = extent
-        return self._ranges.setdefault((call.name, path), _Ranges()).add(start, stop) or covered
+        path, *lines = declared[1:]
+        rest = {key: value for key, value in named.items() if key not in (path, *lines)}
+        about = call.name, named[path], json.dumps(rest, sort_keys=True)
+        return self._ranges.setdefault(about, _Ranges()).add(*_find_lines(named, *lines)) or covered
 
-    def _extent(self, call: ToolCall) -> tuple[str, float, float] | None:
-        """The path and lines that a call asks for; all lines, where it names none."""
-        declared = next((each for each in self._subsumes if matches_any(call.name, each[:1])), None)
-        named = call.named if declared else {}
-        if declared is None or not isinstance(named.get(declared[1]), str):
-            return None
-        _, path, first, last, count = declared
-        start, end = _number(named.get(first), 0.0), float("inf")
-        return named[path], start, min(_number(named.get(last), end), start + _number(named.get(count), end))
+
+def _declares(subsumption: Subsumption, tool: str, named: Mapping[str, Any]) -> bool:
+    return matches_any(tool, subsumption[:1]) and isinstance(named.get(subsumption[1]), str)
+
+
+def _find_lines(named: Mapping[str, Any], first: str, last: str, count: str) -> tuple[float, float]:
+    """The first and the last line that a call asks for; all of them, where it names none."""
+    start, end = named.get(first), named.get(last)
+    if isinstance(start, list) and len(start) == 2:  # noqa: PLR2004 (both ends)
+        start, end = start
+    begin, limit = _number(start, 0.0), _number(end, float("inf"))
+    limit = float("inf") if limit < 0 else limit  # -1 is the last line
+    return begin, min(limit, begin + _number(named.get(count), float("inf")))
 
 
 class _Ranges:

@@ -1,9 +1,10 @@
 """`compact`: a saved conversation through the heart, to see what would become of it.
 
-Nothing is sent anywhere, except where a model is asked for the turns that are off the track.
+Nothing is sent anywhere, except where a model is asked for a summary, or for the turns that are off the track.
 """
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Collection, Sequence
@@ -12,12 +13,14 @@ from pathlib import Path
 
 from proxy.cli import options
 from proxy.cli.options import print_error
+from proxy.config import Config
 from proxy.core.messages import Message, Request
-from proxy.core.pipeline import Draft, StepReport, run
-from proxy.core.planning import decide, without_model
+from proxy.core.pipeline import Draft, Step, StepReport, run
+from proxy.core.planning import build_question, decide, without_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps import STEPS
+from proxy.core.summaries import Summarize
 from proxy.core.window import Window
 from proxy.lab import saved
 from proxy.lab.commands import tangents
@@ -25,6 +28,10 @@ from proxy.lab.tangents import Turns
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 from proxy.wire import chat
+
+SUMMARY, AUTO, JP = "summary", "auto", "jp"
+SUMMARIZE_OVER_SHARE = 0.5
+"""Of the window: what `auto` leaves over this is summarized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     options.add_config(parser)
     parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--step", metavar="S", action="append", choices=STEPS, help="only this step; may be repeated")
+    ways.add_argument(
+        "--step",
+        metavar="S",
+        action="append",
+        choices=(*STEPS, SUMMARY, AUTO),
+        help="only this step; may be repeated. `summary` asks the model, `auto` is the steps of the policy jp and then "
+        "a summary if more than half of the window is left",
+    )
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument(
         "--drop", metavar="N,N-N", type=tangents.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
@@ -66,6 +80,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--keep-last", metavar="N", type=int, help="leave the newest N turns alone")
     parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model, or ask it")
     parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")
+    parser.add_argument("--dry-run", action="store_true", help="only report, which is the default")
     parser.add_argument("--apply", action="store_true", help="print the compacted request instead of the report")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.set_defaults(run=compact)
@@ -73,12 +88,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def compact(args: argparse.Namespace) -> int:
     config = options.load_configuration(args).config
-    if args.policy not in config.all_policies:
-        return print_error(f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}")
-    if args.tangents and args.apply:
-        return print_error("--tangents only lists: name the turns that shall go with --drop, and then --apply")
+    if fault := _find_fault(args, config):
+        return print_error(fault)
     policy = config.policy(args.policy)
     rules = policy.rules(args.policy)
+    if args.step and AUTO in args.step:
+        rules = replace(rules, keep=config.policy(JP).rules(JP).keep)
     if args.keep_last is not None:
         rules = replace(rules, keep=replace(rules.keep, turns=args.keep_last))
     try:
@@ -86,18 +101,38 @@ def compact(args: argparse.Namespace) -> int:
     except (OSError, saved.UnreadableError) as fault:
         return print_error(f"{args.file}: {fault}")
     window = resolve_window(args.model, Window(total=args.window, origin="config") if args.window else None)
-    facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
     count = Tokenizers().of(args.model, policy.estimator).count
+    room = window.usable_tokens(rules.summary.max_tokens if args.step else None)
+    asking = tangents.ModelQuestion(config, args.model, count, room)
     if args.tangents:
-        asking = tangents.ModelQuestion(config, args.model, count, window.usable_tokens())
         return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
-    scene = ConversationState.of(
-        request, _index_links(request), (), _without_always_steps(rules) if by_hand else rules, count=count, facts=facts
-    )
+    rules = _without_always_steps(rules) if by_hand else rules
+    facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
+    scene = ConversationState.of(request, _index_links(request), (), rules, count=count, facts=facts)
+    try:
+        return _print(_compact(scene, args, asking, window), args)
+    except tangents.NoListError as fault:
+        return print_error(str(fault))
+
+
+def _find_fault(args: argparse.Namespace, config: Config) -> str:
+    """The fault of these arguments, or nothing."""
+    if args.policy not in config.all_policies:
+        return f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}"
+    if args.dry_run and args.apply:
+        return "--dry-run prints the report, --apply the compacted request: give one of them"
+    if args.tangents and args.apply:
+        return "--tangents only lists: name the turns that shall go with --drop, and then --apply"
+    return ""
+
+
+def _compact(
+    scene: ConversationState, args: argparse.Namespace, asking: tangents.ModelQuestion, window: Window
+) -> Outcome:
     if args.drop:
-        return _print(_drop_turns(scene, args.drop), args)
-    return _print(_apply_steps(scene, args.step) if args.step else _apply_policy(scene), args)
+        return _drop_turns(scene, args.drop)
+    return _apply_steps(scene, args.step, asking, window) if args.step else _apply_policy(scene)
 
 
 def _read(args: argparse.Namespace) -> Request:
@@ -116,9 +151,37 @@ def _apply_policy(scene: ConversationState) -> Outcome:
     return Outcome(scene.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
 
 
-def _apply_steps(scene: ConversationState, names: Sequence[str]) -> Outcome:
+def _apply_steps(
+    scene: ConversationState, names: Sequence[str], asking: tangents.ModelQuestion, window: Window
+) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
-    return _outcome_of(scene, *run([STEPS[name]() for name in names], scene.draft(scene.rules.keep)), "steps")
+    draft, reports = scene.draft(scene.rules.keep), list[StepReport]()
+    for name in names:
+        steps: Sequence[Step] = (STEPS[name](),) if name in STEPS else ()
+        if name == AUTO:
+            steps = asking.config.policy(JP).rules(JP).when_full
+        draft, more = run(steps, draft)
+        reports += more
+        left = scene.size() - sum(report.saved for report in reports)
+        is_due = name == AUTO and window.tokens is not None and left > window.tokens * SUMMARIZE_OVER_SHARE
+        if name == SUMMARY or is_due:
+            draft, more = run((_ask_summary(scene, draft, asking),), draft)
+            reports += more
+    return _outcome_of(scene, draft, reports, "steps")
+
+
+def _ask_summary(scene: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
+    """The step that a model's summary of the draft makes. NoListError: the model gave none; the message says why."""
+    rules = replace(scene.rules.summary, call="transcript")
+    state = replace(scene, rules=replace(scene.rules, summary=rules))
+    weight = state.count_tokens(draft.middle)
+    if not draft.middle:
+        raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
+    question = build_question(state, draft, draft.middle[-1].stop, weight)
+    verdict = asyncio.run(tangents.ask_summary(scene.request, question, asking))
+    if not verdict.text:
+        raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
+    return Summarize(verdict.text, rules)
 
 
 def _drop_turns(scene: ConversationState, named: Collection[int]) -> Outcome:

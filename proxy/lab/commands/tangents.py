@@ -15,10 +15,12 @@ from dataclasses import asdict, dataclass
 
 from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, print_error
-from proxy.compaction.summaries import fetch_whole_answer
+from proxy.compaction.summaries import SummaryCall, fetch_whole_answer
 from proxy.config import Config, Upstream
-from proxy.core.messages import read_message
+from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
+from proxy.core.planning import Question
+from proxy.core.summaries import Verdict
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns
 from proxy.upstream import Call, Client
@@ -111,14 +113,34 @@ def _build_question(turns: Turns, asking: ModelQuestion) -> str:
     raise NoListError(f"the conversation is too long for {asking.model!r}: name a model with a larger window")
 
 
+async def ask_summary(request: Request, question: Question, asking: ModelQuestion) -> Verdict:
+    """Ask the model for a summary, as the proxy does, with the key of the upstream that serves it."""
+    settings = asking.config.upstream_for(asking.model)
+    if settings is None:
+        raise NoListError(f"no upstream serves {asking.model!r}: name another with --model, or add it to `upstreams`")
+    async with Client(settings, lambda _: None) as client:
+        call = SummaryCall(
+            question=question,
+            request=request,
+            call=Call("POST", "/chat/completions", "", (*find_credential(settings), _JSON), b""),
+            client=client,
+            count=asking.count,
+            redaction=build_redaction(asking.config),
+            model=asking.model,
+            room=asking.room,
+        )
+        return (await call.run()).verdict
+
+
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        return await fetch_whole_answer(
-            client, Call("POST", "/chat/completions", "", (*_credential(settings), _JSON), body), model
+        heard = await fetch_whole_answer(
+            client, Call("POST", "/chat/completions", "", (*find_credential(settings), _JSON), body), model
         )
+    return heard.answer, heard.refused
 
 
-def _credential(settings: Upstream) -> Headers:
+def find_credential(settings: Upstream) -> Headers:
     """The caller's key, where the upstream has none configured."""
     key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
     return (("authorization", f"Bearer {key}"),) if key and not settings.key else ()

@@ -275,9 +275,13 @@ class TranscriptFolder:
         self._known: OrderedDict[Path, _Known] = OrderedDict()
         self._unsynced: dict[Path, None] = {}
 
+    def locate(self, tenant: str, conversation: str) -> Path:
+        """The folder of a conversation."""
+        return self.path / file_name(tenant) / file_name(conversation)
+
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int | None:
         """Write the lines that are made of the ids that are known; how many bytes. None: none could be made."""
-        place = self.path / file_name(tenant) / file_name(conversation)
+        place = self.locate(tenant, conversation)
         with ExitStack() as held:
             file = _open_to_append(place)
             held.callback(os.close, file)

@@ -105,6 +105,10 @@ class Originals:
         self._unswept = 0
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
+    def locate(self, tenant: str, conversation: str) -> str:
+        """The folder of a conversation. What an object store has taken is in a folder of the same name there."""
+        return str(self._folder.locate(tenant, conversation))
+
     def keep(self, history: History) -> SubmittedHistory:
         """Hand a history over. Most requests go on at once."""
         kept = SubmittedHistory(history=history)

@@ -184,11 +184,22 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> Request | Non
         model=_value(source, places, "model", str, ""),
         tools=None if tools is None else source[slice(*tools)],
         tools_at=0 if tools is None else tools[0],
+        forced_tool=_find_forced_tool(source, places),
         user=_value(source, places, "safety_identifier", str, "") or _value(source, places, "user", str, ""),
         max_output=_value(source, places, "max_completion_tokens", int, None)
         or _value(source, places, "max_tokens", int, None),
         stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
     )
+
+
+def _find_forced_tool(source: bytes, places: dict[str, tuple[int, int]]) -> str:
+    """The tool that `tool_choice`, or `function_call` of old, names."""
+    choice = _value(source, places, "tool_choice", dict, None) or _value(source, places, "function_call", dict, None)
+    if choice is None:
+        return ""
+    named = choice.get(choice.get("type"), choice)
+    name = named.get("name") if isinstance(named, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _value(source: bytes, places: dict[str, tuple[int, int]], key: str, kind: type, default: Any) -> Any:  # noqa: ANN401 - JSON
@@ -271,20 +282,33 @@ def disable_streaming(source: bytes) -> bytes:
     return splice.without(source, frozenset({"stream", "stream_options"}))
 
 
-def question(request: Request, put: Try, model: str = "", *, foreign: bool = False) -> bytes:
+def find_bounds(source: bytes) -> tuple[str, ...]:
+    """The parameters by which a request bounds its answer."""
+    given = (each for each in splice.members(source) if source[each.start : each.stop] != b"null")
+    return tuple(each.key for each in given if each.key in _OUTPUT)
+
+
+def question(request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False) -> bytes:
     """The client's own request with other messages, asking for a text and nothing else.
 
-    Where it bounds the answer the bound is this one's; where it does not, neither does this. `foreign`: it goes to
-    another upstream, so only what the question needs goes along.
+    `bounds`: the most tokens of the answer, by the names of the parameters. `foreign`: it goes to another upstream, so
+    only what the question needs goes along.
     """
     source = render(request, put.messages, put.tools)
     if foreign:
         source = splice.without(source, {member.key for member in splice.members(source)} - _KEYS_FOR_OTHER_UPSTREAMS)
     source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
-    wanted = dict.fromkeys(_OUTPUT, b"%d" % put.answer) | ({"model": json.dumps(model).encode()} if model else {})
+    source = splice.without(source, frozenset(_OUTPUT) - bounds.keys())
+    wanted = {name: b"%d" % most for name, most in bounds.items()}
+    wanted |= {"model": json.dumps(model).encode()} if model else {}
     asked = [each for each in splice.members(source) if each.key in wanted]
-    given = [each for each in asked if source[each.start : each.stop] != b"null"]
-    return splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in given))
+    source = splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in asked))
+    missing = bounds.keys() - {each.key for each in asked}
+    # Behind everything else, so that what an upstream has cached begins with the same bytes.
+    end = source.rindex(b"}")
+    return (
+        source[:end] + b"".join(b',"%b":%b' % (name.encode(), wanted[name]) for name in sorted(missing)) + source[end:]
+    )
 
 
 # --- weight -----------------------------------------------------------------------------------------------------------

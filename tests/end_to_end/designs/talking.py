@@ -1,6 +1,8 @@
 """Histories of a size, and the size at which one of them is first shortened."""
 
 import json
+import re
+from pathlib import Path
 
 from tests.support.messages import call, history, says, system, user
 
@@ -32,3 +34,10 @@ async def first_shortened(agent, make, sizes, **more):
         if step.compaction == "created":
             return sent
     return None
+
+
+def structured(text):
+    """A summary with the sections that both of the shipped prompts ask for."""
+    prompts = (Path(__file__).parents[3] / "proxy/config/prompts").glob("*.md")
+    sections = re.findall(r"^## (.+)$", "\n".join(each.read_text(encoding="utf-8") for each in prompts), re.MULTILINE)
+    return "\n\n".join(f"## {name}\n{text}" for name in dict.fromkeys(sections))

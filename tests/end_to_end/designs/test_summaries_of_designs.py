@@ -1,0 +1,340 @@
+"""Rows 4 to 13, 20 and 34: when a model is asked for a summary, with what, and what stands in the history's place."""
+
+import asyncio
+import json
+import re
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.designs.talking import SYSTEM, characters, chatting, first_shortened, structured, working
+from tests.support.agent import Agent
+from tests.support.messages import call, history, says, tool, user
+from tests.support.proxy_client import log_of, until
+from tests.support.scripted_upstream import answer, in_turn
+from tests.support.scripted_upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOLD = "The parser was mended, and the tests of the lexer are next. " * 4
+SMALL = {"trigger_tokens": 60_000}
+
+
+def is_question(request):
+    if not request.path.endswith("/completions"):
+        return False
+    content = json.dumps(request.json["messages"][-1]["content"])
+    return "handover of this conversation" in content
+
+
+def summarizer(summary, turn=None):
+    """Answers whoever asks for a summary with this, and agents with a turn."""
+    turn = turn or tells("Go on.")
+
+    def script(request):
+        found = summary if is_question(request) else turn
+        return found(request) if callable(found) else found
+
+    return script
+
+
+def questions(up):
+    return [request for request in up.requests if is_question(request)]
+
+
+def turns_of(up):
+    return [request for request in up.requests if request.path.endswith("/completions") and not is_question(request)]
+
+
+@pytest.fixture(scope="module")
+def alone(serve):
+    @asynccontextmanager
+    async def start(up, *, window=400_000, hooks=(), **policy):
+        upstream = {"base_url": up.url, "policy": "tried", "retries": 0, "window": window}
+        config = {"upstreams": [upstream], "policies": {"tried": policy}, "log": {"format": "json", "level": "debug"}}
+        async with serve(None, config={**config, "hooks": list(hooks)}) as proxy:
+            yield Agent(proxy, up, "sk-tried")
+
+    return start
+
+
+def read_originals(path):
+    (file,) = Path(path).glob("*.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+GOOD = tells(structured(TOLD))
+
+
+async def test_row_4_a_history_over_the_threshold_is_summarized_in_the_same_request(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        sent = await first_shortened(agent, chatting, range(480, 560, 2))
+    assert 60_000 < characters(sent) / 4 < 60_600
+    assert len(questions(up)) == 1
+    assert TOLD.strip() in turns_of(up)[-1].body.decode()
+
+
+async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        await agent.sends(chatting(600), stream=True, tools=[tool("Bash")], model="some-model")
+    (asked,) = questions(up)
+    assert asked.json["max_tokens"] == 20_000
+    assert "stream" not in asked.json
+    assert "tools" not in asked.json
+    (message,) = asked.json["messages"]
+    transcript = message["content"].partition("<transcript>")[2].partition("</transcript>")[0]
+    assert 79_000 < len(transcript) <= 80_010
+    assert "\n[assistant] 0 one word" in transcript
+
+
+@pytest.mark.parametrize(("model", "name"), [("gpt-4o", "max_tokens"), ("gpt-5", "max_completion_tokens")])
+async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, model, name):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        await agent.sends(chatting(600), model=model)
+    (asked,) = questions(up)
+    assert asked.json[name] == {"gpt-4o": 16_384, "gpt-5": 20_000}[model]
+
+
+async def test_row_5_a_refusal_that_names_the_limit_is_asked_again_within_it(up, alone):
+    refused = answer({"error": {"message": "max_tokens is too large: 20000. This model supports at most 4096 "
+                                "completion tokens, whereas you provided 20000.", "type": "invalid_request_error",
+                                "param": "max_tokens", "code": None}}, 400)  # fmt: skip
+    up.script = summarizer(in_turn(refused, GOOD))
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        step = await agent.sends(chatting(600), model="some-model")
+    assert [asked.json["max_tokens"] for asked in questions(up)] == [20_000, 4_096]
+    assert step.compaction == "created"
+
+
+async def test_row_5_a_refusal_of_the_parameter_is_asked_again_by_its_other_name(up, alone):
+    refused = answer({"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+                                "'max_completion_tokens' instead.", "type": "invalid_request_error"}}, 400)  # fmt: skip
+    up.script = summarizer(in_turn(refused, GOOD))
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        step = await agent.sends(chatting(600), model="some-model")
+    assert [asked.json.get("max_completion_tokens") for asked in questions(up)] == [None, 20_000]
+    assert step.compaction == "created"
+
+
+async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        sent = chatting(600)
+        await agent.sends(sent)
+    first, summary, noted, question = turns_of(up)[-1].json["messages"]
+    assert first == SYSTEM[0]
+    assert (summary["role"], noted["role"]) == ("user", "assistant")
+    assert question == sent[-1]
+    path = re.search(r"\[Conversation compressed. Transcript: (.+)\]", summary["content"])[1]
+    lines = read_originals(path)
+    assert [line["message"] for line in lines if "message" in line][: len(sent)] == sent
+
+
+async def test_row_6_in_a_tool_loop_only_the_task_and_the_newest_call_stay_beside_them(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        sent = working(500)
+        await agent.sends(sent)
+    forwarded = turns_of(up)[-1].json["messages"]
+    own = [message for message in forwarded if message not in sent]
+    assert [message for message in forwarded if message in sent] == [*sent[:2], *sent[-2:]]
+    assert sum(TOLD.strip() in (message["content"] or "") for message in own) == 1
+
+
+FORCED = [
+    ("/compact the parser", {}),
+    ("/Compact the parser", {}),
+    ([{"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
+      {"type": "text", "text": "/COMPACT the parser"}], {}),
+    (None, {"x-compaction": "force", "x-compaction-focus": "the parser"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["j-cli", "jp", "middleware", "default"])
+@pytest.mark.parametrize(("command", "headers"), FORCED)
+@pytest.mark.parametrize("make", [chatting, working])
+async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(house, up, policy, command, headers, make):  # noqa: PLR0917
+    agent = Agent(house.proxy, up, "sk-focus")
+    up.script = summarizer(GOOD)
+    sent = make(60, task=f"{policy} {make.__name__} {command}")
+    await agent.sends(sent, model=policy)
+    step = await agent.sends([*sent, *(user(command) if command else ())], headers=headers, model=policy)
+    later = await agent.sends([*sent, *says("Done."), *user("Go on.")], model=policy, headers={})
+    if (policy, make) == ("jp", working):  # all of it is the newest turn, which this design does not touch
+        assert questions(up) == []
+        assert step.says("x-compaction-reason") == "focus-unused"
+        return
+    (asked,) = questions(up)
+    assert "keep what concerns this: the parser" in asked.json["messages"][-1]["content"]
+    assert step.compaction == "created"
+    assert TOLD.strip() in (later.forwarded if command else turns_of(up)[1].body).decode()
+
+
+async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up):
+    answers = [tells(structured(f"About {word}: {TOLD}")) for word in ("parsing", "lexing")]
+    up.script = summarizer(in_turn(*answers))
+    sent = chatting(60)
+    first, second = [await agent.sends([*sent, *user(f"/compact {word}")], model="default") for word in ("a", "b")]
+    again = await agent.sends([*sent, *user("/compact b")], model="default")
+    later = await agent.sends([*sent, *says("Done."), *user("Go on.")], model="default")
+    _, other = questions(up)
+    assert first.compaction == second.compaction == "created"
+    assert again.compaction == "applied"
+    assert "concerns this: b" in other.json["messages"][-1]["content"]
+    assert "0 one word" in other.body.decode()
+    assert "About lexing" in later.forwarded.decode()
+    assert "About parsing" not in later.forwarded.decode()
+
+
+async def test_row_7_whoever_named_a_focus_hears_that_it_was_not_used(up, alone):
+    up.script = summarizer(answer({"error": {"message": "no"}}, 500))
+    async with alone(up, inherit="default") as agent:
+        sent = working(60)
+        command = await agent.sends([*sent, *user("/compact the parser")])
+        step = await agent.sends(sent, headers={"x-compaction": "force", "x-compaction-focus": "the parser"})
+    said = json.loads(command.answer.body.data)["choices"][0]["message"]["content"]
+    assert "focus (the parser) was not used" in said
+    assert step.says("x-compaction-reason") == "focus-unused"
+
+
+@pytest.mark.parametrize("policy", ["j-cli", "middleware", "default"])
+async def test_row_8_after_a_failed_summary_the_history_goes_on_unchanged_while_it_fits(up, alone, policy):
+    up.script = summarizer(answer({"error": {"message": "The server had an error."}}, 500))
+    when, window, sizes = ({}, 30_000, (150, 195, 200)) if policy == "default" else (SMALL, 400_000, (800, 805, 810))
+    async with alone(up, window=window, inherit=policy, **when) as agent:
+        for size in sizes:
+            await agent.sends(chatting(size), max_tokens=500)
+    assert questions(up)
+    assert [request.json["messages"] for request in turns_of(up)] == [chatting(size) for size in sizes]
+
+
+async def test_row_9_the_log_says_where_an_original_was_saved(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        await agent.sends(chatting(600))
+        await until(lambda: log_of(agent.proxy, "compaction-ended", reason="window"))
+        (line,) = await until(lambda: log_of(agent.proxy, "original-saved"))
+        assert read_originals(line["path"])
+
+
+FLAWED = history(
+    SYSTEM,
+    user("Build it."),
+    [{"role": "assistant", "content": None, "tool_calls": [
+        {"type": "function", "id": "lost", "function": {"name": "Bash", "arguments": "{}"}}]}],
+    [{"role": "tool", "tool_call_id": "stray", "content": "of a call that nobody made"}],
+)  # fmt: skip
+
+
+def is_sound(messages):
+    """Is every call answered right behind it, and nothing else?"""
+    waiting = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return False
+            waiting.remove(message["tool_call_id"])
+            continue
+        if waiting:
+            return False
+        waiting = [each["id"] for each in message.get("tool_calls") or ()]
+    return not waiting
+
+
+async def test_row_11_a_flawed_history_is_repaired_where_it_is_compacted_and_in_our_own_call(up, alone):
+    up.script = summarizer(tells(structured(TOLD)))
+    calls = [call("Bash", out=f"{place} {TOLD * 2}", command=str(place)) for place in range(200)]
+    sent = [*FLAWED, *history(*calls)]
+    async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
+        step = await agent.sends(sent)
+    (asked,) = questions(up)
+    assert not is_sound(sent)
+    assert is_sound(asked.json["messages"])
+    assert asked.json["messages"][-2] == {"role": "assistant", "content": "Understood."}
+    assert step.compaction == "created"
+    assert is_sound(turns_of(up)[-1].json["messages"])
+
+
+async def test_row_11_a_flaw_in_the_part_that_stays_is_repaired_too(up, alone):
+    up.script = summarizer(tells(structured(TOLD)))
+    async with alone(up, inherit="j-cli", repair=True, summary={"enabled": False}) as agent:
+        await agent.sends([*working(20, text=TOLD * 5), *FLAWED[2:], *says("And?"), *user("Go on.")])
+    assert is_sound(turns_of(up)[-1].json["messages"])
+
+
+async def test_row_13_one_message_stands_for_the_history_and_the_last_request_stays(up, alone):
+    up.script = summarizer(tells(structured(TOLD)))
+    async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
+        sent = chatting(220)
+        await agent.sends(sent)
+    first, summary, *rest = turns_of(up)[-1].json["messages"]
+    assert (first, summary["role"]) == (SYSTEM[0], "user")
+    assert TOLD.strip() in summary["content"]
+    assert rest[-1] == sent[-1]
+    assert [message for message in rest if message in sent] == [sent[-1]]
+
+
+async def test_row_20_an_event_tells_what_one_compaction_saved_and_which_turns_it_covers(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        for number in (600, 1200, 1800):
+            await agent.sends(chatting(number))
+        ended = await until(
+            lambda: log_of(agent.proxy, "compaction-ended")[2:] and log_of(agent.proxy, "compaction-ended")
+        )
+    first, second, third = ended
+    assert [line["turns"] for line in (first, second, third)] == ["1-600", "601-1200", "1201-1800"]
+    assert second["tokens_before"] < 1.1 * first["tokens_before"]
+    assert third["tokens_before"] < 1.1 * first["tokens_before"]
+
+
+async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_can_be_read(up, alone, tmp_path):
+    heard, copied = tmp_path / "heard", tmp_path / "copied"
+    hook = tmp_path / "hook.sh"
+    hook.write_text(
+        '#!/bin/sh\nbody=$(cat)\nprintf "%s\\n" "$body" >> ' + str(heard) + "\n"
+        'path=$(printf "%s" "$body" | sed -n \'s/.*"originals": *"\\([^"]*\\)".*/\\1/p\')\n'
+        f'[ -n "$path" ] && cat "$path"/*.jsonl > {copied}\nexit 0\n'
+    )
+    hook.chmod(0o755)
+    seen = []
+
+    def asked(_request):
+        seen.extend(heard.read_text().splitlines() if heard.exists() else [])
+        return GOOD
+
+    slow = summarizer(asked)
+    up.script = slow
+    hooks = [{"events": ["compaction-started"], "command": [str(hook)]}]
+    async with alone(up, hooks=hooks, inherit="j-cli", **SMALL) as agent:
+        await agent.sends(chatting(3))  # of unknown callers nothing is kept before the upstream has accepted one
+        sent = chatting(600)
+        await agent.sends(sent)
+        await until(lambda: log_of(agent.proxy, "compaction-ended"))
+        (started,) = log_of(agent.proxy, "compaction-started")
+        lines = [json.loads(line)["event"] for line in agent.proxy.output.splitlines() if line.startswith("{")]
+    assert lines.index("compaction-started") < lines.index("summary-ended") < lines.index("compaction-ended")
+    assert started["originals"]
+    assert json.loads(heard.read_text().splitlines()[0])["event"] == "compaction-started"
+    assert sent[1]["content"] in copied.read_text()
+
+
+async def test_row_15_what_was_folded_away_is_found_by_a_search(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="j-cli", **SMALL) as agent:
+        sent = [*chatting(600)[:-1], *user("And then?")]
+        sent[9]["content"] += " albatross"
+        await agent.sends(sent)
+        await until(lambda: log_of(agent.proxy, "original-saved"))
+        found = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "transcripts", "search", "albatross", "--state", str(agent.proxy.state)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await asyncio.wait_for(found.communicate(), 30)
+    assert b"albatross" not in turns_of(up)[-1].body
+    assert b"albatross" in out

@@ -1,0 +1,251 @@
+"""Rows 17, 22, 25, 26, 28, 30 and 31: what becomes of old calls tool by tool, and which turns keep a line."""
+
+import json
+import re
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.end_to_end.designs.talking import SYSTEM, TEXT, chatting, structured, working
+from tests.support.agent import Agent
+from tests.support.messages import call, history, says, tool, user
+from tests.support.scripted_upstream import says as tells
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LONG = "\n".join(f"line {number} of the output" for number in range(60))
+
+
+@pytest.fixture(scope="module")
+def alone(serve):
+    @asynccontextmanager
+    async def start(up, *, window=40_000, tools=None, **policy):
+        upstream = {"base_url": up.url, "policy": "tried", "retries": 0, "window": window}
+        config = {"upstreams": [upstream], "policies": {"tried": {**policy, "tools": tools or {}}}}
+        async with serve(None, config=config) as proxy:
+            yield Agent(proxy, up, "sk-tried")
+
+    return start
+
+
+def full(*calls, turns=7, filler=49):
+    """A history just over three quarters of 40,000 tokens, whose first turn makes these calls."""
+    bulk = [call("Bash", out=f"{place} {TEXT * 6}", command=f"make {place}") for place in range(filler)]
+    talk = [piece for place in range(turns) for piece in (says(f"Done {place}."), user("And then?"))]
+    return history(SYSTEM, user("Build it."), *calls, *bulk, *talk)
+
+
+def calls_of(messages):
+    return {
+        each["id"]: (each["function"]["name"], json.loads(each["function"]["arguments"]))
+        for message in messages
+        for each in message.get("tool_calls") or ()
+    }
+
+
+def results_of(messages):
+    """Results by the name of the tool, in order."""
+    made, found = calls_of(messages), {}
+    for message in messages:
+        if message["role"] == "tool":
+            found.setdefault(made[message["tool_call_id"]][0], []).append(message["content"])
+    return found
+
+
+async def compacted(agent, *calls, **more):
+    step = await agent.sends(full(*calls), model="jp", max_tokens=1_000, **more)
+    assert step.compaction == "created"
+    return step.messages
+
+
+TABLE = [
+    ("fs_read_file", "keep", "strip"),
+    ("fs_grep_files", "keep", "strip"),
+    ("cargo_check", "keep", "strip"),
+    ("cargo_test", "keep", "strip"),
+    ("fs_create_file", "strip", "keep"),
+    ("fs_modify_file", "strip", "strip"),
+    ("git_commit", "strip", "keep"),
+]
+
+
+async def test_row_17_shipped_hints_say_for_each_tool_what_stays(agent):
+    messages = await compacted(agent, *(call(name, out=LONG, path="a.py", text=LONG) for name, *_ in TABLE))
+    results, arguments = results_of(messages), dict(calls_of(messages).values())
+    assert [(name, results[name] == [LONG]) for name, *_ in TABLE] == [(row[0], row[2] == "keep") for row in TABLE]
+    assert [arguments[row[0]]["text"] == LONG for row in TABLE] == [row[1] == "keep" for row in TABLE]
+
+
+async def test_row_17_one_tool_is_changed_without_restating_the_others(up, alone):
+    tools = {"fs_read_file": {"response": "keep"}, "mcp_*": {"response": "remove"}, "git_commit": {"request": "keep"}}
+    made = (*(call(name, out=LONG, path="a.py", text=LONG) for name, *_ in TABLE), call("mcp_look", out=LONG))
+    async with alone(up, inherit="jp", tools=tools) as agent:
+        messages = await compacted(agent, *made)
+    results, arguments = results_of(messages), dict(calls_of(messages).values())
+    assert results["fs_read_file"] == [LONG]
+    assert results["cargo_check"] != [LONG]
+    assert arguments["git_commit"]["text"] == LONG
+    assert "mcp_look" not in results
+    assert "mcp_look" not in arguments
+
+
+async def test_row_17_hints_hold_in_the_steps_of_the_default_too(up, alone):
+    async with alone(up, tools={"Bash": {"response": "keep"}}, window=200_000) as agent:
+        step = await agent.sends(history(SYSTEM, user("Go."), *(
+            call(name, out=f"{place} {TEXT * 6}", path=str(place)) for place in range(60) for name in ("Bash", "Look")
+        )))  # fmt: skip
+    results = results_of(step.messages)
+    assert all(TEXT in result for result in results["Bash"])
+    assert TEXT not in results["Look"][0]
+
+
+THOUGHT = {"reasoning_content": "Let me think."}
+
+
+async def test_row_22_all_reasoning_goes_also_beside_calls(agent):
+    made = call("Bash", out="ok", command="ls")
+    signed = {"reasoning_details": [{"type": "reasoning.text", "text": "Hm.", "signature": "c2ln"}]}
+    pieces = [
+        [{**made[0], **THOUGHT}, made[1]],
+        [{**made[0], **signed}, made[1]],
+        says("Done.", **THOUGHT),
+        user("So?"),
+    ]
+    forwarded = json.dumps(await compacted(agent, *pieces))
+    assert "reasoning" not in forwarded
+
+
+async def test_row_22_a_placeholder_says_tool_status_and_first_line(agent):
+    failed = "error: cannot find crate `serde`\n" + LONG
+    messages = await compacted(agent, call("fs_read_file", out=LONG, path="a.py"), call("cargo_test", out=failed))
+    results = results_of(messages)
+    assert results["fs_read_file"] == ["[compacted] fs_read_file: success. line 0 of the output"]
+    assert results["cargo_test"] == ["[compacted] cargo_test: error. error: cannot find crate `serde`"]
+
+
+async def test_row_22_a_repeated_call_goes_with_its_result(agent):
+    reads = [call("fs_read_file", out=f"{number}\n{LONG}", path="a.py") for number in range(3)]
+    messages = await compacted(agent, *reads)
+    assert len(results_of(messages)["fs_read_file"]) == 1
+    assert sum(name == "fs_read_file" for name, _ in calls_of(messages).values()) == 1
+
+
+async def test_row_25_tools_that_were_never_used_are_pruned_but_not_one_that_is_wanted(agent):
+    offered = [tool(name) for name in ("Bash", "Deploy", "Paint", "finish")]
+    sent = full()
+    step = await agent.sends(sent, model="jp", max_tokens=1_000, tools=offered)
+    choice = {"type": "function", "function": {"name": "Paint"}}
+    later = await agent.sends(sent, model="jp", max_tokens=1_000, tools=offered, tool_choice=choice)
+    assert [each["function"]["name"] for each in json.loads(step.forwarded)["tools"]] == ["Bash", "finish"]
+    assert [each["function"]["name"] for each in json.loads(later.forwarded)["tools"]] == ["Bash", "Paint", "finish"]
+
+
+READS = [
+    # an earlier call, a later one, and whether the later one makes the earlier one obsolete
+    ("view", {"path": "a", "view_range": [1, 50]}, {"path": "a", "view_range": [100, 150]}, False),
+    ("view", {"path": "a", "view_range": [100, 120]}, {"path": "a", "view_range": [90, 150]}, True),
+    ("view", {"path": "a", "view_range": [100, 120]}, {"path": "a", "view_range": [90, -1]}, True),
+    ("view", {"path": "a", "from": 1, "to": 50}, {"path": "a", "from": 100, "to": 150}, False),
+    ("mcp__fs__read_file", {"path": "a", "start_line": 2}, {"path": "a", "start_line": 1}, True),
+    ("fs_read_file", {"path": "a", "start_line": 2, "end_line": 5}, {"path": "a"}, True),
+    ("fs_read_file", {"path": "a", "start_line": 2, "end_line": 5}, {"path": "b"}, False),
+    ("str_replace_based_edit_tool", {"command": "view", "path": "a"}, {"command": "view", "path": "a"}, True),
+    ("str_replace_based_edit_tool", {"command": "view", "path": "a"}, {"command": "create", "path": "a"}, False),
+    ("fs_grep_files", {"pattern": "x", "path": "a"}, {"path": "a", "pattern": "x"}, True),
+    ("git_commit", {"message": "wip"}, {"message": "wip"}, False),
+    ("fs_modify_file", {"path": "a"}, {"path": "a"}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "earlier", "later", "is_obsolete"), READS)
+async def test_row_26_a_wider_read_makes_a_narrower_one_obsolete_and_nothing_else_does(  # noqa: PLR0917
+    house, up, name, earlier, later, is_obsolete
+):
+    agent = Agent(house.proxy, up, f"sk-{name}-{earlier}-{later}".encode().hex())
+    messages = await compacted(agent, call(name, out=f"1{LONG}", **earlier), call(name, out=f"2{LONG}", **later))
+    made = [arguments for tool_name, arguments in calls_of(messages).values() if tool_name == name]
+    assert made == [later] if is_obsolete else made == [earlier, later]
+
+
+async def test_row_26_a_tool_can_be_kept_from_it(up, alone):
+    calls = [call("git_log", out=f"{number} {LONG}", path="a") for number in range(2)]
+    async with alone(up, inherit="jp", tools={"git_log": {"dedup": False, "response": "keep"}}) as agent:
+        messages = await compacted(agent, *calls)
+    assert len(results_of(messages)["git_log"]) == 2
+
+
+@pytest.mark.parametrize("policy", ["jp", "default"])
+async def test_row_28_the_newest_turns_stay_as_long_as_the_request_fits(up, alone, policy):
+    """The turn under way is most of the history; over the trigger, and under what fits."""
+    turn = [call("Bash", out=f"{place} {TEXT * 6}", command=f"make {place}") for place in range(18)]
+    old = [call("Bash", out=f"{place} old {TEXT * 6}", command=f"old {place}") for place in range(31)]
+    earlier = [piece for place in range(6) for piece in (says("Done."), user(f"And {place}?"))]
+    sent = history(SYSTEM, user("Build it."), *old, *earlier, *turn)
+    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    async with alone(up, inherit=policy, keep={"turns": 1}, trigger=0.6, summary={"enabled": False}) as agent:
+        step = await agent.sends(sent, max_tokens=1_000)
+    assert step.compaction == "created"
+    assert step.messages[-36:] == sent[-36:]
+
+
+async def test_row_30_ten_turns_stay_and_each_call_before_them_has_a_line(up, alone):
+    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    sent = working(330)
+    async with alone(up, inherit="blocks") as agent:
+        step = await agent.sends(sent)
+    forwarded = step.messages
+    assert forwarded[-20:] == sent[-20:]
+    assert forwarded[: len(sent[:4])] == sent[:4]
+    assert [message for message in forwarded if message in sent] == [*sent[:4], *sent[-20:]]
+    (note,) = (message["content"] for message in forwarded if "make 310" in json.dumps(message["content"]))
+    lines = [line for line in note.splitlines() if line.startswith("- Bash(make ")]
+    assert [int(re.search(r"make (\d+)", line)[1]) for line in lines] == list(range(320 - len(lines), 320))
+    assert len(lines) > 100
+    assert len(note) < 4 * 2_200
+
+
+async def test_row_30_outputs_are_cut_to_fifty_lines(agent):
+    out = "\n".join(f"line {number}" for number in range(200))
+    step = await agent.sends(history(SYSTEM, user("Go."), call("Bash", out=out)), model="blocks")
+    assert len(step.messages[-1]["content"].splitlines()) <= 51
+
+
+def _loop(number):
+    calls = (call("Bash", out=f"{place} {TEXT}", command=f"loop {number} {place}") for place in range(60))
+    return (user(f"Task {number}?"), *calls)
+
+
+async def test_row_31_lines_of_three_earlier_loops_are_carried(up, alone):
+    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    loops = [_loop(number) for number in range(6)]
+    async with alone(up, inherit="blocks") as agent:
+        step = await agent.sends(history(SYSTEM, *(piece for loop in loops for piece in loop)))
+    told = "\n".join(str(message["content"]) for message in step.messages[4:-20])
+    assert [f"Asked: Task {loop}?" in told or f"loop {loop} 10" in told for loop in range(6)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
+    assert "- Earlier turns that are not listed: " in told
+
+
+@pytest.mark.parametrize(("scope", "kept"), [(0, 1), (1, 2), (2, 3), ("tokens", 4)])
+async def test_row_31_a_scope_counts_earlier_summaries_or_their_tokens(up, alone, scope, kept):
+    number = iter(range(10))
+    up.script = lambda request: (
+        tells(structured(f"This is account number {next(number)} of what went on."))
+        if "handover of this" in json.dumps(request.json["messages"][-1]["content"])
+        else tells("Go on.")
+    )
+    summary = {"scope": scope, "scope_tokens": 4_000, "max_tokens": 600, "shape": "single"}
+    summary |= {"ahead": False, "ledger": 0, "wait": 30}
+    policy = {"inherit": "middleware", "trigger_tokens": 8_000, "summary": summary}
+    async with alone(up, **policy, window=400_000) as agent:
+        for size in (150, 300, 450, 600):
+            await agent.sends(chatting(size))
+    accounts = {int(found) for found in re.findall(r"account number (\d)", up.requests[-1].body.decode())}
+    assert len(accounts) == kept
+    assert max(accounts) == 3

@@ -1,0 +1,84 @@
+"""`compact FILE --step summary` and `--step auto`: the strategies of the designs, on a saved conversation."""
+
+import asyncio
+import json
+import re
+import sys
+
+import pytest
+
+from proxy.core.fold import HEADING
+from tests.end_to_end.designs.talking import structured
+from tests.support.completions import says as tells
+from tests.support.messages import call, chat, says, tool, user
+from tests.support.scripted_upstream import Upstream
+
+LONG = "one line of output\n" * 400
+READS = [call("fs_read_file", out=f"{place}\n{LONG}", path="a.py") for place in range(12)]
+TALK = [piece for place in range(30) for piece in (says(f"{place} {LONG}"), user(f"And {place}?"))]
+THOUGHT = [{"role": "assistant", "content": "Done.", "reasoning_content": "Hm. " * 50}]
+TOOLS = [tool("fs_read_file"), tool("Paint")]
+
+
+@pytest.fixture
+def run(tmp_path):
+    async def act(*options, pieces, **environment):
+        (tmp_path / "work.json").write_bytes(chat(user("Build it."), *pieces, user("Go on."), tools=TOOLS))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "compact", "work.json", *options),
+            cwd=tmp_path,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, complaint = await asyncio.wait_for(process.communicate(), 50)
+        return process.returncode, out.decode(), complaint.decode()
+
+    return act
+
+
+@pytest.fixture
+async def up():
+    async with Upstream(tells(structured("The parser is mended."))) as upstream:
+        yield upstream
+
+
+async def test_row_21_a_summary_is_asked_of_a_model(run, up):
+    asking = {"OPENAI_UPSTREAM": up.url, "OPENAI_API_KEY": "sk-own"}
+    code, out, complaint = await run(
+        *("--step", "strip_reasoning", "--step", "summary", "--model", "cheap-1", "--apply"),
+        pieces=[*READS, THOUGHT],
+        **asking,
+    )
+    assert (code, complaint) == (0, "")
+    (asked,) = up.requests
+    assert asked.json["model"] == "cheap-1"
+    assert asked.header("authorization") == "Bearer sk-own"
+    assert "one line of output" in asked.body.decode()
+    assert HEADING in out
+    assert "The parser is mended." in out
+
+
+async def test_row_21_auto_is_the_pipeline_of_the_design(run, up):
+    code, out, complaint = await run("--step", "auto", "--dry-run", pieces=[*READS, THOUGHT], OPENAI_UPSTREAM=up.url)
+    assert (code, complaint) == (0, "")
+    rows = dict(re.findall(r"^(\w+) +\d+ +([\d,]+)", out, re.MULTILINE))
+    assert list(rows)[:4] == ["strip_reasoning", "dedup_old", "tool_hints", "prune_tools"]
+    assert all(rows[name] != "0" for name in ("strip_reasoning", "dedup_old", "tool_hints", "prune_tools"))
+    assert up.requests == []
+
+
+async def test_row_21_auto_summarizes_what_is_over_half_of_the_window(run, up):
+    code, out, _ = await run(
+        *("--step", "auto", "--window", "60000", "--json", "--model", "cheap-1"), pieces=TALK, OPENAI_UPSTREAM=up.url
+    )
+    assert code == 0
+    assert len(up.requests) == 1
+    assert json.loads(out)["steps"][-1]["step"] == "summary"
+
+
+async def test_row_21_a_model_that_writes_no_summary_is_an_error(run):
+    async with Upstream(tells("No.")) as up:
+        code, out, complaint = await run("--step", "summary", "--model", "m", pieces=READS, OPENAI_UPSTREAM=up.url)
+    assert (code, out) == (1, "")
+    assert "wrote no summary: empty" in complaint
