@@ -5,14 +5,14 @@ import ast
 import re
 from importlib import import_module
 from importlib.metadata import distribution
+from itertools import pairwise
 
 import pytest
 from packaging.requirements import Requirement
-from pydantic import BaseModel
 
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
-from proxy.config import Config, as_yaml
+from proxy.config import as_yaml
 from proxy.telemetry.metrics import PREFIX, Metrics
 from tests import ROOT
 
@@ -26,24 +26,16 @@ def is_named(name):
     return any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", mark) for mark in NAMED)
 
 
-def settings(block, path=""):
-    """Every setting as path and name, lists and maps by what stands in them."""
-    for name, value in block:
-        inner = value[0] if isinstance(value, tuple) and value else value
-        inner = inner.get("default") if isinstance(inner, dict) else inner
-        if isinstance(inner, BaseModel):
-            yield from settings(inner, f"{path}{name}.")
-        else:
-            yield f"{path}{name}"
-
-
 def test_the_shipped_configuration_is_what_the_code_says():
     assert (ROOT / "proxy.yaml").read_text(encoding="utf-8") == as_yaml(), "write it anew with `make config`"
 
 
-@pytest.mark.parametrize("path", list(settings(Config())))
-def test_every_setting_is_explained(path):
-    assert is_named(path.rpartition(".")[2])
+def test_every_setting_is_described_above_it():
+    lines = [line for line in (ROOT / "proxy.yaml").read_text(encoding="utf-8").splitlines() if line.strip()]
+    settings = [(above.strip(), line) for above, line in pairwise(lines) if re.match(r"\s*(- )?[a-z_]+:", line)]
+    assert len(settings) > 100
+    bare = [line for above, line in settings if not above.startswith("#")]
+    assert bare == ["upstreams:", "policies:"], "whose entries are described"
 
 
 def parsers():

@@ -28,8 +28,8 @@ from proxy.tokenizer import Tokenizers
 from tests import ROOT
 
 IS_SUPPORTED = hasattr(os, "pidfd_open")
-# How coverage.py says to the processes it measures what they are to do.
-MEASURING = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+# By this coverage.py measures the processes that are started; without it they have an empty environment.
+MEASURING = {name: value for name, value in os.environ.items() if name == "COVERAGE_PROCESS_CONFIG"}  # noqa: TID251
 _LONGEST_MESSAGE = 1 << 16
 
 
@@ -76,7 +76,7 @@ class Template:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 cwd=ROOT,
-                env={name: os.environ[name] for name in MEASURING if name in os.environ},  # noqa: TID251
+                env=MEASURING,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from tests.support import http_client, process_template
-from tests.support.process_template import ForkedProcess
+from tests.support.process_template import MEASURING, ForkedProcess
 
 READY = http_client.request_bytes("GET", "/health/ready", ((b"host", b"localhost"), (b"connection", b"close")), b"")
 # Generous: how fast it starts is measured by a benchmark, and a busy machine must fail no test.
@@ -91,7 +91,9 @@ async def serving(
     with (standard_output or place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
         if fresh or is_special or not process_template.IS_SUPPORTED:
             command = [*prefix, sys.executable, *program, *command]
-            process = await asyncio.create_subprocess_exec(*command, cwd=place, env=own, stdout=stdout, stderr=stderr)
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=place, env=MEASURING | own, stdout=stdout, stderr=stderr
+            )
         else:
             process = process_template.template().start(command, place, own, stdout, stderr)
     proxy = Proxy(f"http://127.0.0.1:{port}", process, place)

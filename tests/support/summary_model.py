@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 
 from tests.support.agent import reading
+from tests.support.compacting_proxy import metric
+from tests.support.proxy_client import PATIENCE_SECONDS
 from tests.support.scripted_upstream import Turn, answer, pause, says
 
 ASKED = "write a handover of this conversation"
@@ -71,7 +73,7 @@ def summary_calls(up):
     return [request for request in up.requests if asks_for_summary(request)]
 
 
-async def asked(up, times=1, within=5.0):
+async def asked(up, times=1, within=PATIENCE_SECONDS):
     """Returns once the model has been asked so often, and has answered."""
     async with asyncio.timeout(within):
         while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream tells nobody)
@@ -80,11 +82,20 @@ async def asked(up, times=1, within=5.0):
     await asyncio.sleep(0.1)
 
 
+async def summary_ended(proxy, before):
+    """Returns once the proxy has taken or refused one more summary than before."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await metric(proxy, "summaries_total") <= before:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.05)
+
+
 async def fills(up, agent, asking=1):
     """The history grows over the trigger, with time for a summary on the way."""
+    before = await metric(agent.proxy, "summaries_total")
     await agent.sends(SEEN)
     await agent.sends(NEAR)
     await asked(up, asking)
+    await summary_ended(agent.proxy, before)
     return await agent.sends(OVER)
 
 

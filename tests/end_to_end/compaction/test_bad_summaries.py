@@ -1,6 +1,5 @@
 """A model that does not help: what is no summary is never used, no question is put twice, and the request goes on."""
 
-import asyncio
 import json
 
 import pytest
@@ -24,6 +23,7 @@ from tests.support.summary_model import (
     fills,
     model,
     summary_calls,
+    summary_ended,
     told_body,
     told_in,
 )
@@ -63,7 +63,7 @@ async def test_what_is_no_summary_is_never_used_and_the_request_goes_on(house, n
     agent, before = Agent(proxy, up, f"sk-{name}"), await metric(proxy, "summaries_total")
     await agent.sends(SEEN)
     await agent.sends(NEAR)
-    await asyncio.sleep(0.3)
+    await summary_ended(proxy, before)
     over = await agent.sends(OVER)
     assert over.answer.status == 200
     assert over.messages == OVER
