@@ -63,6 +63,7 @@ clean: ## remove what the others made
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.runs: pyproject.toml
+	@echo "installing into $(VENV): first run only, about a minute"
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@

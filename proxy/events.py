@@ -23,6 +23,8 @@ class RequestFinished(msgspec.Struct, frozen=True):
     outcome: str  # completed | refused | failed | client-left | upstream-broke
     team: str
     upstream: str | None
+    model: str
+    conversation: str
     reason: str | None
     compaction: str | None
     tokens_before: int

@@ -43,6 +43,8 @@ class RequestRecord:
     received_at: float
     team: str = ""
     upstream: str | None = None
+    model: str = ""
+    conversation: str = ""
     reason: str | None = None
     compaction: str | None = None
     tokens_before: int = 0
@@ -74,6 +76,8 @@ class RequestRecord:
             outcome=self.outcome,
             team=self.team,
             upstream=self.upstream,
+            model=self.model,
+            conversation=self.conversation,
             reason=self.reason,
             compaction=self.compaction,
             tokens_before=self.tokens_before,
@@ -322,8 +326,8 @@ class Gateway:
         client left: while its answer is relayed, or while the store still hears that the upstream accepted the call.
         """
         if outgoing.answer is not None:
-            _note(outgoing.decision, record)
-            yield RelayedAnswer(outgoing.answer, render_decision(outgoing.decision), None)
+            _note(outgoing, record)
+            yield RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
             return
         async with AsyncExitStack() as owned:
             yield await self._ask(outgoing, UpstreamCalls(route, owned), record)
@@ -335,8 +339,8 @@ class Gateway:
         record.headers_at = perf_counter()
         if outgoing.session is not None:
             outgoing, reply = await self._retry_refused(outgoing, outgoing.session, reply, calls, record)
-        _note(outgoing.decision, record)
-        headers, watch = render_decision(outgoing.decision), _watch_for(outgoing.call, reply)
+        _note(outgoing, record)
+        headers, watch = render_decision(outgoing.decision, record.request_id), _watch_for(outgoing.call, reply)
         if not reply.is_good and outgoing.session is not None:
             await self._fail_open(outgoing.session.reject(reply.status), None, record)
         if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
@@ -435,11 +439,13 @@ async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
     return None
 
 
-def render_decision(decision: Decision | None) -> Headers:
+def render_decision(decision: Decision | None, request_id: str) -> Headers:
     """Render a decision as response headers; no other place does."""
+    # Not x-request-id: that is the upstream's own, which its support asks for.
+    pairs: list[tuple[str, str]] = [("x-compaction-request-id", request_id)]
     if decision is None:
-        return ()
-    pairs: list[tuple[str, str]] = [("x-compaction", decision.outcome)]
+        return tuple(pairs)
+    pairs.append(("x-compaction", decision.outcome))
     if decision.plan is not None:
         pairs += [
             ("x-compaction-tokens-before", str(decision.tokens_before)),
@@ -455,9 +461,13 @@ def render_decision(decision: Decision | None) -> Headers:
     return tuple(pairs)
 
 
-def _note(decision: Decision | None, record: RequestRecord) -> None:
+def _note(outgoing: OutgoingRequest, record: RequestRecord) -> None:
+    decision = outgoing.decision
+    if outgoing.session is not None:
+        record.model = outgoing.session.model
     if decision is None:
         return
+    record.conversation = decision.conversation
     record.compaction = decision.outcome
     record.reason = decision.reason or None
     if decision.plan is not None:

@@ -28,7 +28,7 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="FILE",
         nargs="?",
         type=Path,
-        help="configuration file; without it the defaults and the environment are checked",
+        help="configuration file (default ./proxy.yaml, or the defaults where there is none)",
     )
     options.add_state(parser)
     parser.add_argument(
@@ -46,7 +46,7 @@ def _check(args: argparse.Namespace) -> int:
     for where, why in find_warnings(config, _has_bundled_window):
         print(f"warning: {where}: {why}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
-    print(f"OK ({args.config or 'defaults'}). Upstreams: {names}")  # noqa: T201
+    print(f"OK ({options.find_config_file(args) or 'defaults'}). Upstreams: {names}")  # noqa: T201
     return 0
 
 

@@ -15,10 +15,13 @@ from proxy.config.values import WithoutSecrets
 Place = tuple[str | int, ...]
 _KIB = 1024
 _UNKNOWN = "-"
+CONFIG_FILE = "proxy.yaml"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", type=Path, help="configuration file; not required")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="configuration file (default ./proxy.yaml, where there is one)"
+    )
 
 
 def add_state(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +38,13 @@ def load_configuration(
 ) -> Loaded:
     """The configuration from file, environment and command line. `needs_secrets`: those that it names must be there."""
     environ = os.environ if needs_secrets else WithoutSecrets(os.environ)  # noqa: TID251 (the one place)
-    return load(args.config, environ, options)
+    return load(find_config_file(args), environ, options)
+
+
+def find_config_file(args: argparse.Namespace) -> Path | None:
+    """The configuration file: the one that is named, or `proxy.yaml` in the working directory."""
+    here = Path(CONFIG_FILE)
+    return args.config or (here if here.is_file() else None)
 
 
 def read_records(config: Config) -> Records:

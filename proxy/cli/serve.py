@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from proxy import assembly
+from proxy import __version__, assembly
 from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
-from proxy.cli.options import print_error
+from proxy.cli.options import CONFIG_FILE, print_error
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
 from proxy.server.worker import ConfigSource, url_of
@@ -21,15 +21,16 @@ _WHERE: dict[str, tuple[str | int, ...]] = {
 }
 
 _WELCOME = """\
-compaction-proxy listens on {url} and forwards to {upstream}
+compaction-proxy {version}
 
-  export OPENAI_BASE_URL={url}/v1
+  listening on   {url}
+  upstream       {upstream}
+  dashboard      {dashboard}
+  agents         export OPENAI_BASE_URL={url}/v1
 
-Set this for an agent; nothing else needs to change. Stop with Ctrl-C.
-"""
-_ADMIN = """\
-Dashboard: {url}/admin/
-Admin key: {key} (shown once; stored in {where})
+  configuration  {file}
+  state          {state}
+
 """
 
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     def read() -> Loaded:
         return options.load_configuration(args, given)
 
-    config = read().config
+    config, file = read().config, options.find_config_file(args)
     assembly.check_extras(config)  # before any worker starts: each of them would fail with a traceback, again and again
     try:
         sock = supervisor.bind_socket(config)
@@ -67,16 +68,29 @@ def run(args: argparse.Namespace) -> int:
     except OSError as fault:
         sock.close()
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
-    _welcome(config, url_of(config, sock), fresh_key)
-    return supervisor.serve(ConfigSource(read, args.config), config, sock)
+    _welcome(config, url_of(config, sock), fresh_key, file)
+    return supervisor.serve(ConfigSource(read, file), config, sock)
 
 
-def _welcome(config: Config, url: str, fresh_key: str | None) -> None:
+def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None) -> None:
     """Print how to use it, unless the log is JSON: a collected log must not hold the key."""
     if not log.is_text(config.log.format):
         return
-    text = _WELCOME.format(url=url, upstream=config.upstreams[0].base_url)
-    if fresh_key is not None:
-        text += _ADMIN.format(url=url, key=fresh_key, where=Path(config.state.dir) / ADMIN_KEY_FILE)
+    state = Path(config.state.dir).resolve()
+    text = _WELCOME.format(
+        version=__version__,
+        url=url,
+        upstream=", ".join(upstream.base_url for upstream in config.upstreams),
+        dashboard=f"{url}/admin/   {_describe_key(config, fresh_key, state)}" if config.admin.enabled else "off",
+        file=file.resolve() if file is not None else f"defaults (no ./{CONFIG_FILE}, and no --config)",
+        state=state,
+    )
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
     log.write_notice(text)
+
+
+def _describe_key(config: Config, fresh_key: str | None, state: Path) -> str:
+    if config.admin.key is not None:
+        return "key: as configured in admin.key"
+    where = state / ADMIN_KEY_FILE
+    return f"key in {where}" if fresh_key is None else f"key {fresh_key} (shown once; stored in {where})"

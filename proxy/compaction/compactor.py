@@ -327,6 +327,11 @@ class Session:
         return self._exchange
 
     @property
+    def model(self) -> str:
+        """The model that the client names, cut to a length that events may carry."""
+        return self._request.model[:MODEL_MAX_CHARS]
+
+    @property
     def is_identified(self) -> bool:
         """True where something was decided about the conversation, and is to be remembered."""
         return self._exchange is not None and self._exchange.identity is not None
@@ -388,7 +393,7 @@ class Session:
 
     def _warn_of_unknown_window(self) -> None:
         """Warn at the second request: the first one has only started the probe that may find the window."""
-        upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
+        upstream, model = self._client.settings.name, self.model
         if self._services.occasions.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
@@ -633,7 +638,7 @@ class Session:
                 team=caller.team,
                 key=caller.key_id,
                 tag=caller.tag[:TAG_MAX_CHARS],
-                model=self._request.model[:MODEL_MAX_CHARS],
+                model=self.model,
                 upstream=upstream,
                 policy=decision.policy,
                 policy_version=decision.version,

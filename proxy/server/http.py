@@ -414,6 +414,9 @@ class App:
         self._can_keep_originals = can_keep_originals
         self._admin = admin
         self._pages: dict[str, Handler] = {
+            "/": self._home,
+            "/health": self._ready,
+            "/healthz": self._live,
             "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": self._metrics_page,
@@ -475,6 +478,10 @@ class App:
                 new_request_id(),
             )
         return await page(request)
+
+    async def _home(self, _: web.BaseRequest) -> web.StreamResponse:
+        """A person who opens the address in a browser looks for the dashboard."""
+        return web.Response(status=302, headers={"location": "/admin/"})
 
     async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
         return _json_response(200, {"status": "live"})

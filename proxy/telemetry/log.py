@@ -8,7 +8,7 @@ a pipe that nobody empties, or closed.
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -23,6 +23,7 @@ FLUSH_SECONDS = 2.0
 """At its end the process waits so long for the reader of the log."""
 NOTICE_TIMEOUT_SECONDS = 1.0
 POLL_SECONDS = 1.0
+BYTES_PER_KB = 1000
 
 Format = Literal["auto", "json", "text"]
 _SEVERITIES = ("debug", "info", "warning", "error")
@@ -163,20 +164,43 @@ def _chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
 def _text_renderer() -> Renderer:
     processors: tuple[Any, ...] = (
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
         structlog.dev.ConsoleRenderer(colors=_is_terminal(), pad_event_to=18),
     )
 
     def render(line: Line) -> bytes:
         severity, name, fields = line
+        if name == "request":
+            name, fields = _summarize_request(fields)
         # Only strings: whatever else there is the renderer writes as `repr`, which escapes by itself.
         entry: Any = {key: escape_controls(value) if isinstance(value, str) else value for key, value in fields.items()}
-        entry["event"] = name
+        entry["event"] = escape_controls(name)
         for process in processors:
             entry = process(None, severity, entry)
         return f"{entry}\n".encode("utf-8", "backslashreplace")
 
     return render
+
+
+def _summarize_request(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A request in a line of a terminal: what was asked, what came of it, and what more there is to know of it."""
+    sizes = f"{_format_bytes(fields['bytes_in'])} -> {_format_bytes(fields['bytes_out'])}"
+    told = [fields["method"], fields["route"], str(fields["status"]), f"{fields['ms']:.0f}ms"]
+    told += [text for text in (fields.get("model"), sizes, fields.get("compaction")) if text]
+    if fields.get("tokens_before", 0) != fields.get("tokens_after", 0):
+        told.append(f"{fields['tokens_before']} -> {fields['tokens_after']} tokens")
+    usual = {"outcome": "completed", "upstream": "default"}
+    shown = {name: fields.get(name) for name in ("outcome", "reason", "team", "upstream", "request_id")}
+    return " ".join(told), {name: value for name, value in shown.items() if value and value != usual.get(name)}
+
+
+def _format_bytes(amount: float) -> str:
+    """Four digits at most, and the unit."""
+    for unit in ("B", "kB"):
+        if amount < BYTES_PER_KB * 10:
+            return f"{amount:.0f}{unit}"
+        amount /= BYTES_PER_KB
+    return f"{amount:.0f}MB"
 
 
 def _render_json(line: Line) -> bytes:
@@ -192,7 +216,7 @@ def _request(event: events.RequestFinished) -> Line:
         "first_byte_ms": _milliseconds(event.first_byte_seconds),
     }
     fields |= pick_fields(event, "bytes_in", "bytes_out")
-    fields |= {name: value for name in ("team", "reason") if (value := getattr(event, name))}
+    fields |= {name: value for name in ("team", "model", "conversation", "reason") if (value := getattr(event, name))}
     if event.compaction:
         fields["compaction"] = event.compaction
     if event.tokens_before:

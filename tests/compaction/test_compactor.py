@@ -114,11 +114,11 @@ def tail_of(usage):
 
 
 def action(prepared):
-    return find(render_decision(prepared.decision), "x-compaction")
+    return find(render_decision(prepared.decision, "cp-1"), "x-compaction")
 
 
 def reason(prepared):
-    return find(render_decision(prepared.decision), "x-compaction-reason")
+    return find(render_decision(prepared.decision, "cp-1"), "x-compaction-reason")
 
 
 def mode(word):
@@ -200,7 +200,7 @@ async def test_a_history_of_a_head_alone_is_no_trouble(house):
     prepared = await house.sends(system("word " * 20_000))
     assert action(prepared) == "none"
     assert prepared.call.body == body(system("word " * 20_000))
-    assert find(render_decision(prepared.decision), "x-compaction-conversation") == ""
+    assert find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation") == ""
 
 
 # --- what is promised ------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(hou
 async def test_what_was_done_is_told_as_events(house):
     prepared = await house.sends(WORK)
     started, ended = house.told
-    conversation = find(render_decision(prepared.decision), "x-compaction-conversation")
+    conversation = find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation")
     before, after = prepared.decision.tokens_before, prepared.decision.tokens_after
     assert started == events.CompactionStarted(conversation, "small", "stride", before)
     assert ended.tokens_after == after < before == ended.tokens_before

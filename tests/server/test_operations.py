@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -154,8 +155,36 @@ async def test_text_is_for_people(up, serve):
         await until(lambda: "request_id=" in proxy.output)
         assert f"export OPENAI_BASE_URL={proxy.url}" in proxy.output
         (line,) = [line for line in proxy.output.splitlines() if "request_id=" in line]
-        assert "status=200" in line
-        assert not line.startswith("{")
+        assert re.search(
+            r"POST /v1/chat/completions 200 \d+ms scripted-1 \d+B -> \d+B none request_id=cp-\w{16} upstream=lab$", line
+        )
+        assert len(line) <= 130
+
+
+async def test_every_answer_and_its_line_carry_one_id(up, proxy):
+    for path in ("/chat/completions", "/embeddings", "/responses"):
+        reply = await ask(proxy, chat(), path)
+        sent = reply.head.first("x-compaction-request-id")
+        await until(lambda sent=sent: sent in [line["request_id"] for line in log_of(proxy, "request")])
+    refused = await ask(proxy, b"{}", "/../v1")
+    assert refused.head.first("x-request-id").startswith("cp-")
+
+
+async def test_a_line_of_a_request_names_model_and_conversation(up, proxy):
+    long = json.loads(chat())
+    long["messages"][-1]["content"] = "word " * 8_000
+    reply = await ask(proxy, json.dumps(long).encode())
+    await until(lambda: log_of(proxy, "request"))
+    line = log_of(proxy, "request")[-1]
+    assert line["model"] == "scripted-1"
+    assert line.get("conversation", "") == (reply.head.first("x-compaction-conversation") or "")
+
+
+async def test_a_browser_finds_the_dashboard_and_usual_paths_of_health_answer(proxy):
+    home = await page(proxy, "/")
+    assert (home.status, home.head.first("location")) == (302, "/admin/")
+    assert json.loads((await page(proxy, "/healthz")).body.data) == {"status": "live"}
+    assert json.loads((await page(proxy, "/health")).body.data)["status"] == "ready"
 
 
 @pytest.mark.parametrize("path", ["/responses", "/messages"])
