@@ -248,6 +248,8 @@ def _set(values: dict[str, Any], origins: dict[Place, str], path: Place, value: 
         at = _into(at, step, [] if isinstance(following, int) else {}, path, origin)
     _into(at, path[-1], None, path, origin)
     at[path[-1]] = value
+    for below in [place for place in origins if place[: len(path)] == path]:
+        del origins[below]  # a group is replaced whole, with all that the file had set in it
     origins[path] = origin
 
 

@@ -88,6 +88,16 @@ def test_a_group_that_one_variable_sets_has_it_for_its_origin(tmp_path, capsys, 
     assert (rows["listen.port"], rows["listen.host"]) == ("COMPACTION_PROXY_LISTEN", "default")
 
 
+def test_a_group_of_the_file_that_a_variable_replaces_is_gone_with_its_origins(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "proxy.yaml").write_text("listen: {host: 127.0.0.2, port: 9000}\n")
+    monkeypatch.setenv("COMPACTION_PROXY_LISTEN", "{port: 9001}")
+    assert main(["explain"]) == 0
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert rows["listen.port"] == ["9001", "COMPACTION_PROXY_LISTEN"]
+    assert rows["listen.host"] == ["127.0.0.1", "default"]
+
+
 def test_a_secret_is_shown_as_the_place_where_it_stands(explain):
     _, rows = explain("--model", "gpt-4o")
     assert rows["upstreams.0.key"] == ("env:HOUSE_KEY", "proxy.yaml:4")
