@@ -48,7 +48,7 @@ class Attachment(ConfigModel):
     rollout: float = Field(ALL_PERCENT, ge=0, le=ALL_PERCENT)
     """Percentage of conversations that it applies to. Begin a new policy with 5, and raise it."""
     mode: Literal["", "auto", "observe", "off"] = ""
-    """Mode instead of the policy's own. Set `observe` to see what a policy would do."""
+    """`auto`, `observe` or `off` instead of the policy's own mode. Set `observe` to see what a policy would do."""
 
     def fits(self, occasion: "Occasion") -> bool:
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)

@@ -193,7 +193,7 @@ class Upstream(ConfigModel):
     key: SecretReference = None
     """API key to call it with, as env:NAME or file:PATH. Without one, the client's own key is forwarded."""
     key_header: Literal["authorization", "api-key", "x-api-key"] = "authorization"
-    """Header that carries the key. `authorization` sends it as a bearer token; Azure wants `api-key`."""
+    """Header that carries the key: `authorization` as a bearer token, `api-key` (Azure) or `x-api-key` (Anthropic)."""
     headers: Headers = Field({})
     """Headers to set on every request. Values may be env:NAME or file:PATH; secrets must be."""
     query: Mapping[str, str] = Field({})
@@ -340,7 +340,7 @@ class LogConfig(ConfigModel):
     """The log on standard output. It never holds bodies, headers or queries of requests."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level to write."""
+    """Least severe level to write: `debug`, `info`, `warning` or `error`."""
     format: Literal["auto", "json", "text"] = "auto"
     """`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else."""
 
@@ -397,7 +397,8 @@ class HookConfig(ConfigModel):
     """A command or a URL that receives events as JSON, never of the words of a conversation."""
 
     events: tuple[EventName, ...] = ("compaction-ended",)
-    """Events to tell it of."""
+    """Events to tell it of: `compaction-started`, `compaction-ended`, `summary-ended`, `breaker-opened`,
+    `refused-for-size`."""
     command: tuple[str, ...] = ()
     """Program and arguments to run; it reads the event from its standard input."""
     url: MaybeSecret = ""

@@ -90,7 +90,9 @@ def _raw_cost(result: Result) -> tuple[float, str]:
 
 def _title(scores: Scores) -> str:
     part = share(scores, PRICES[USUAL])
-    return f"{exact_percent(1 - part)} less cost" if part < 1 else f"{100 * part:.0f} % of the cost of doing nothing"
+    if part < 1:
+        return f"{exact_percent(1 - part)} less input cost"
+    return f"{100 * part:.0f} % of the input cost of doing nothing"
 
 
 def _lead(scores: Scores, name: str, conversations: int) -> str:
@@ -108,7 +110,7 @@ def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
             f"${scores.bill / PICO_PER_DOLLAR:,.2f} instead of ${scores.raw_bill / PICO_PER_DOLLAR:,.2f} at list prices"
         )
         money += "" if scores.priced == scores.requests else f", for the {scores.priced:,} requests with known prices"
-    yield _card("Cost, against doing nothing", exact_percent(price), money, is_good=price < 1)
+    yield _card("Input cost, against doing nothing", exact_percent(price), money, is_good=price < 1)
     often = 100 * scores.rewrites / scores.requests if scores.requests else 0.0
     yield _card("Cache broken, per 100 requests", f"{often:.1f}", f"{scores.rewrites:,} rewrites")
     over = f"the largest had {scores.peak:,} tokens" + (f"; doing nothing: {plain.over:,} over" if plain else "")
@@ -121,6 +123,8 @@ def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
         kept, invalid = sum(found.kept for found in promised), max(scores.invalid.values(), default=0)
         is_good = kept == asked and not invalid
         told = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
+        if (errors := scores.recall.get("errors")) and errors.asked:  # no promise, and not to be hidden beside one
+            told += f"; of {errors.asked:,} error lines of results, {errors.kept:,} are left"
         yield _card("Kept of what must not be lost", exact_percent(kept / asked), told, is_good=is_good)
 
 

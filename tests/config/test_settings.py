@@ -1,10 +1,13 @@
 """What can be set, and what a setting refuses to be."""
 
+from typing import Literal, get_args, get_origin
+
 import pytest
 import trustme
 from pydantic import ValidationError
 
 from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
+from proxy.config.values import ConfigModel
 
 
 def test_a_configuration_cannot_be_changed():
@@ -122,3 +125,35 @@ def test_the_shipped_file_is_a_configuration_and_says_what_the_code_says(tmp_pat
     (tmp_path / "proxy.yaml").write_text(as_yaml())
     loaded = load(tmp_path / "proxy.yaml", {})
     assert loaded.config == Config()
+
+
+def choices(annotation):
+    """The texts that a setting of this type can have, if they are a list of few."""
+    if get_origin(annotation) is Literal:
+        yield from filter(None, get_args(annotation))
+    for inner in get_args(annotation):
+        yield from choices(inner)
+
+
+def groups(model):
+    yield model
+    for field in model.model_fields.values():
+        yield from groups_in(field.annotation)
+
+
+def groups_in(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, ConfigModel):
+        yield from groups(annotation)
+    for inner in get_args(annotation):
+        yield from groups_in(inner)
+
+
+def test_the_description_of_a_setting_names_every_value_that_it_can_have():
+    unnamed = [
+        f"{group.__name__}.{name}: {choice}"
+        for group in groups(Config)
+        for name, field in group.model_fields.items()
+        for choice in choices(field.annotation)
+        if f"`{choice}`" not in field.description
+    ]
+    assert unnamed == []

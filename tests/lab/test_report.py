@@ -110,15 +110,17 @@ def test_the_figures_that_matter_stand_first():
     ours = scores(1_000, 400, requests=4, rewrites=1, peak=200, raw_bill=8 * PICO_PER_DOLLAR,
                   bill=2 * PICO_PER_DOLLAR, priced=4,
                   kept={"old path": RecallCount(10, 9, 10, 10), "fresh path": RecallCount(4, 4, 4, 4)},
-                  recall={"user messages": Recall(5, 5), "pins": Recall(2, 2), "paths": Recall(4, 3)})  # fmt: skip
+                  recall={"user messages": Recall(5, 5), "pins": Recall(2, 2), "paths": Recall(4, 3),
+                          "errors": Recall(9, 4)})  # fmt: skip
     text = shown(result(NOTHING, scored=plain), result(scored=ours)).text
     for said in (
-        "60.0 % less cost",
-        "Cost, against doing nothing 40.0 % $2.00 instead of $8.00 at list prices",
+        "60.0 % less input cost",
+        "Input cost, against doing nothing 40.0 % $2.00 instead of $8.00 at list prices",
         "Cache broken, per 100 requests 25.0 1 rewrites",
         "Requests over the window 0 the largest had 200 tokens; doing nothing: 3 over",
         "What the next action needed 90.0 % in its context; 100.0 % at least by name",
         "Kept of what must not be lost 100.0 % 7 of 7 user messages and pins; 0 requests became invalid",
+        "; of 9 error lines of results, 4 are left",
     ):
         assert said in text
 
@@ -131,7 +133,7 @@ def test_what_was_lost_is_marked():
 
 
 def test_a_policy_that_costs_more_says_so():
-    assert "150 % of the cost of doing nothing" in shown(result(scored=scores(1_000, 1_500, requests=2))).text
+    assert "150 % of the input cost of doing nothing" in shown(result(scored=scores(1_000, 1_500, requests=2))).text
 
 
 def test_the_shipped_policy_is_presented_or_the_first_that_does_anything():
