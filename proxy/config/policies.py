@@ -181,7 +181,7 @@ class ToolConfig(ConfigModel):
     request: Literal["keep", "strip", "remove"] | None = None
     """What to do with the arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
     response: Literal["keep", "strip", "remove"] | None = None
-    """The same for results of old calls."""
+    """What to do with the results of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
     dedup: bool | None = None
     """Whether a repeated call makes the older one obsolete (`dedup_old`). Set it to false where every call counts."""
 
@@ -227,8 +227,8 @@ class Policy(ConfigModel):
     horizon: float = Field(_R.horizon, ge=0)
     """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
     trigger: float = Field(_R.trigger, ge=0, le=1)
-    """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs; 0 is
-    never."""
+    """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs. 0:
+    only where it would not fit."""
     trigger_tokens: int = Field(_R.trigger_tokens, ge=0)
     """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
     target: float = Field(_R.target, gt=0, lt=1)

@@ -591,15 +591,11 @@ class Exchange:
         if limit is not None:
             yield from self._learn_window(identity.tenant, limit)
         counted = sum((yield CountTokens(forwarded_pieces(refused))))
-        cure = recovery.find_cure(refusal, counted, self.memory.calibration.ratio, request.max_output)
+        cures = recovery.find_cures(refusal, counted, self.memory.calibration.ratio, request.max_output)
+        cure, found = next(filter(None, map(self._try_cure, cures)), (None, None))
         if cure is None:
             return None
-        if cure.changes_history:
-            facts = Facts(usable_tokens=cure.window_tokens, prices=self.context.prices)
-            calibration = Calibration(cure.ratio)
-            found = cure(self._state(facts, calibration, cure.harden(self.rules)))
-            if found is None:
-                return None
+        if found is not None:
             self.decision = self._describe(found)
             if self.context.must_keep_originals or self._may_be_stored:
                 is_kept = yield from self._keep_originals()
@@ -612,6 +608,14 @@ class Exchange:
             self.decision = replace(self.decision, max_answer_tokens=bounded, reason=recovery.REASON)
         self._learned = cure.learned
         return self.decision
+
+    def _try_cure(self, cure: recovery.Cure) -> tuple[recovery.Cure, Ready | None] | None:
+        """The cure and what it makes of the history, None where that stays; nothing where it does not help."""
+        if not cure.changes_history:
+            return cure, None
+        facts = Facts(usable_tokens=cure.window_tokens, prices=self.context.prices)
+        found = cure(self._state(facts, Calibration(cure.ratio), cure.harden(self.rules)))
+        return None if found is None else (cure, found)
 
     def withdraw(self) -> None:
         """Return to the first decision: the second try was not accepted either."""

@@ -6,6 +6,7 @@ history is left alone. Reasoning whose signature is refused goes whole. Where no
 and the client hears what the upstream said.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,6 +28,9 @@ SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow,
 
 
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
+# At most this part of the window is kept for the answer; less of it where the history cannot be made so short.
+ANSWER_DIVISOR = 2
+SMALLER_ANSWER_DIVISORS = (4, 8)
 LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the history that is too long
 
 
@@ -78,8 +82,23 @@ class Cure:
         return replace(ready, reason=REASON) if fits else None
 
 
+def find_cures(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Iterator[Cure]:
+    """The cures for a refused request, mildest first: the first that can be applied is tried, and no other.
+
+    A request that asks for a large answer may be mostly instructions and tools, which stay: then less of the window is
+    kept for the answer, and more of the history fits.
+    """
+    found = find_cure(fault, counted, ratio, wanted)
+    if found is None:
+        return
+    yield found
+    for divisor in SMALLER_ANSWER_DIVISORS if found.most_answer_tokens is not None and found.changes_history else ():
+        if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS:
+            yield _shorter_history(fault, counted, ratio, wanted, divisor)
+
+
 def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure | None:
-    """The cure to try for a refused request, or None.
+    """The mildest cure for a refused request, or None.
 
     We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound.
     """
@@ -103,7 +122,9 @@ def _shorter_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | Non
     return Cure(most_answer_tokens=room)
 
 
-def _shorter_history(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure:
+def _shorter_history(
+    fault: Refusal, counted: int, ratio: float, wanted: int | None, divisor: int = ANSWER_DIVISOR
+) -> Cure:
     if fault.limit is None:
         size = round(counted * ratio)
         return Cure(
@@ -115,13 +136,15 @@ def _shorter_history(fault: Refusal, counted: int, ratio: float, wanted: int | N
     if fault.covers == "input":
         room, answer = fault.limit, None
     else:
-        reserve = min(Window(total=fault.limit).answer_tokens(wanted), fault.limit // 2)
+        reserve = min(Window(total=fault.limit).answer_tokens(wanted), fault.limit // divisor)
         room = fault.limit - reserve
         answer = reserve if wanted and wanted > reserve else None
     told = (fault.size or 0) - (wanted or 0 if fault.kind == "tpm-hard" else 0)  # a minute's budget covers the answer
     if is_plausible(counted, told):
         ratio = told / counted
-    ratio = max(ratio, (room + 1) / counted)  # it did not fit, so it is larger than that
+    # It did not fit beside the answer that was asked for, so it is larger than that.
+    excluded = room if divisor == ANSWER_DIVISOR else (fault.limit or 0) - (wanted or 0)
+    ratio = max(ratio, (excluded + 1) / counted)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 

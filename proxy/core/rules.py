@@ -58,7 +58,7 @@ class Rules:
     horizon: float = 60.0
     """The number of requests within which a rewrite must have paid for itself."""
     trigger: float = 0.8
-    """Above this share of the usable window a block is made (0: never)."""
+    """Above this share of the usable window a block is made (0: only of what does not fit)."""
     trigger_of: Literal["usable", "window"] = "usable"
     """What the trigger is a share of: the window less the answer and a margin, or all of it."""
     headroom: float = 0.0
@@ -103,6 +103,8 @@ class Rules:
         if usable is not None and whole is not None and self.trigger > 0:
             # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
             found.append((min(usable, int(whole * (self.trigger - self.headroom))), "window"))
+        elif usable is not None:
+            found.append((usable, "window"))  # what does not fit is refused, whatever the policy says
         if self.trigger_tokens > 0:
             found.append((self.trigger_tokens, "window"))
         return sorted(found)

@@ -1,5 +1,6 @@
 """What can be set, and what a setting refuses to be."""
 
+import re
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 
 from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
 from proxy.config.values import ConfigModel
+from tests import ROOT
 
 
 def test_a_configuration_cannot_be_changed():
@@ -157,3 +159,12 @@ def test_the_description_of_a_setting_names_every_value_that_it_can_have():
         if f"`{choice}`" not in field.description
     ]
     assert unnamed == []
+
+
+def test_the_recipe_for_clients_without_tools_is_a_policy_that_knows_their_output(tmp_path):
+    page = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+    recipe = next(text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "observations" in text)
+    (tmp_path / "proxy.yaml").write_text(recipe)
+    policy = load(tmp_path / "proxy.yaml", {}).config.policy("interpreter")
+    for said in ("Code output:\n\nok", "The code above was executed on my machine."):
+        assert any(re.search(pattern, said) for pattern in policy.observations)

@@ -73,6 +73,14 @@ class Provider:
         return str(round(int(figure[0]) * self.scale)).encode()
 
 
+class MeteredProvider(Provider):
+    """One that reports how many tokens it has read."""
+
+    def __call__(self, request):
+        said = super().__call__(request)
+        return said.using(self.weight(request)) if said is self.answered else said
+
+
 @dataclass(frozen=True)
 class Heard:
     """What a client got, and what the upstream was asked for it."""
@@ -383,3 +391,27 @@ async def cut_silently(proxy):
     metrics = (await own_page(proxy, "/metrics")).body.data.decode()
     found = re.search(r'prompts_cut_silently_total\{upstream="default"\} (\d+)', metrics)
     return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize("policy", [{"trigger": 0}, {"inherit": "middleware"}], ids=["trigger-0", "middleware"])
+async def test_a_policy_that_makes_no_blocks_before_the_window_does_not_overflow_it_with_every_request(serve, policy):
+    """Once it is known: a request that is refused costs a round trip, and its history is read anew."""
+    async with Upstream() as up, serve(up.url, config=settings(**policy)) as proxy:
+        talk = talking(up, proxy, "sk-a")
+        provider = MeteredProvider("openai")
+        for size in range(20, 60):
+            assert (await talk(provider, reading(size, size=3_000))).answer.status == 200
+    assert [provider.weight(request) > LIMIT for request in provider.chats].count(True) == 1
+
+
+@pytest.mark.parametrize("name", ["openai", "vllm-old"])
+async def test_a_large_answer_that_is_asked_for_takes_no_room_that_the_history_needs(serve, name):
+    """Half of the window was kept for the answer, so a history that is mostly instructions and tools was given up."""
+    head = [{"role": "system", "content": "Rules. " * 7_000}]
+    work = reading(14, size=3_000)[1:]
+    async with Upstream() as up, serve(up.url, config=settings()) as proxy:
+        heard = await talking(up, proxy, "sk-a")(
+            Provider(name, limit=30_000, first=34_000), [*head, *work], max_tokens=32_000
+        )
+    assert heard.answer.status == 200
+    assert json.loads(heard.forwarded[-1])["messages"][0] == head[0]
