@@ -196,7 +196,7 @@ def test_one_that_is_simply_better_is_called_that():
 
 def test_one_that_is_as_good_is_not_called_better():
     found = findings.better({"ours": scores(600, 980), "other": scores(595, 981)}, "ours")
-    assert findings.sentences(found, "ours") == ["Nobody here is cheaper than ours or keeps more."]
+    assert findings.sentences(found, "ours") == ["None of these is cheaper than ours or keeps more."]
 
 
 def test_who_takes_less_than_ours_is_told_the_least_first():

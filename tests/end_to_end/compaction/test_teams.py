@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ import yaml
 from proxy.access.records import Records, create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
+from tests.support.commands import run_command
 from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer
@@ -28,13 +28,9 @@ POLICIES = {"default": SMALL, "bold": SMALL, "late": {"clear_at_least": 500_000}
 
 async def command(proxy, *words):
     """One of the proxy's commands, run beside it on the same state; its two outputs."""
-    config = str(proxy.place / "proxy.yaml")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proxy", *words, "--config", config, "--state", str(proxy.state),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={"REAL": "sk-real", "GREEN": "sk-green"},
-    )  # fmt: skip
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state))
+    ended = await run_command(*words, *where, place=proxy.place, REAL="sk-real", GREEN="sk-green")
+    return ended.code, ended.out, ended.complaint
 
 
 async def new_key(proxy, team, *more):
