@@ -120,9 +120,14 @@ def noticed(attentive_house, request):
     return talking(*attentive_house, f"sk-{request.node.name}")
 
 
+def _reply_to(request, script):
+    return script(request) if callable(script) else script
+
+
 def talking(up, proxy, key):
     async def talk(script, messages=WORK, *, headers=(), **more):
-        up.script = script
+        # The proxy asks for the window beside the request: that takes no turn of the script.
+        up.script = lambda request: _reply_to(request, script) if request.method == "POST" else NOT_FOUND
         up.forget()
         sent = body(messages, **more)
         got = await ask(proxy, sent, headers={"authorization": f"Bearer {key}", **dict(headers)})
@@ -273,9 +278,8 @@ async def test_an_error_that_breaks_off_is_no_second_try(talk):
 async def test_when_the_client_leaves_during_the_second_try_the_upstream_is_told(house):
     up, proxy = house
     up.forget()
-    up.script = in_turn(Provider("openai").refusal, hang())
-    asking = asyncio.create_task(ask(proxy, body(WORK), headers={"authorization": "Bearer sk-leaves"}))
-    second = await up.received(2)
+    asking = asyncio.create_task(talking(up, proxy, "sk-leaves")(in_turn(Provider("openai").refusal, hang())))
+    _, second = await until(lambda: len(found := [each for each in up.requests if each.method == "POST"]) > 1 and found)
     asking.cancel()
     await second.end()
     assert second.departure.phase == "before headers"
