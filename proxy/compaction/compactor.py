@@ -730,6 +730,11 @@ class Compactor:
         request = await run_apart(estimate_work(body), partial(chat.parse, body))
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
+        if policy.policy.compact_tool:
+            body = chat.offer_compact(request)
+            request = await run_apart(estimate_work(body), partial(chat.parse, body)) or request
+            call = replace(call, body=body)
+            outgoing = replace(outgoing, call=call)
         session = Session(self._services, call, request, options=options, policy=policy, client=client)
         if session.is_small():
             return replace(outgoing, session=session)  # the client's own bytes

@@ -198,6 +198,9 @@ class Policy(ConfigModel):
     characters of its JSON / 4, whatever the upstream reports."""
     headers: bool = True
     """Let clients change the mode for a request by the header x-compaction."""
+    compact_tool: bool = False
+    """Offer a tool named Compact, with a `focus`, beside the client's own tools. The history is compacted in the
+    request after its call. Only for clients that answer a call of a tool they do not know with an error message."""
     compact_command: bool = True
     """Compact at once on `/compact` as a user's last message, or a call of an offered tool named Compact. Set to false
     to pass both to the model."""

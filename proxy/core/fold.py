@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from proxy.core.agents import matches_any
 from proxy.core.grouping import groups
 from proxy.core.messages import HEAD, NOTE, RESULTS, Message, literal
-from proxy.core.pipeline import Draft
+from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
+
+EXEMPT_SHARE = 0.1
+"""What calls of exempt tools may take of the goal of a fold."""
 
 # --- notes ------------------------------------------------------------------------------------------------------------
 # Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
@@ -134,11 +138,14 @@ Put = Callable[[Stretch, str], tuple[Message, ...]]
 """The messages that say it there."""
 
 
-def kept_words(draft: Draft, tokens: int, *, told_anew: bool = False) -> set[int]:
+def kept_words(
+    draft: Draft, tokens: int, *, told_anew: bool = False, exempt: tuple[str, ...] = (), exempt_tokens: int = 0
+) -> set[int]:
     """The ids of messages that stay in the middle: fixed ones with their groups, and the user's words within the
     budget, first the oldest (the task), then the newest.
 
-    A summary of what went before stays as well, unless it is `told_anew`.
+    A summary of what went before stays as well, unless it is `told_anew`; and so do the newest calls of `exempt` tools
+    (globs) within a budget of their own, as far as the goal has room for them.
     """
     kept = set[int]() if told_anew else {id(message) for message in draft.middle if is_of_summary(message)}
     for group in groups(draft.middle):
@@ -151,6 +158,21 @@ def kept_words(draft: Draft, tokens: int, *, told_anew: bool = False) -> set[int
         if size <= tokens:  # one that is too long leaves the room to the others
             kept.add(id(message))
             tokens -= size
+    return kept | _keep_exempt(draft, exempt, exempt_tokens)
+
+
+def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
+    """The ids of the newest calls of these tools with their results, within so many tokens."""
+    kept = set[int]()
+    room = 0 if draft.bare else draft.bytes_within(EXEMPT_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    for group in reversed(groups(draft.middle) if room and exempt else ()):
+        members = [draft.middle[place] for place in group]
+        if not members[0].calls or not all(matches_any(call.name, exempt) for call in members[0].calls):
+            continue
+        size = sum(draft.count(message.raw) for message in members)
+        if size <= room:
+            kept.update(map(id, members))
+            room -= size
     return kept
 
 

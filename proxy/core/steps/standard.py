@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, is_read, matches_any
+from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
@@ -636,12 +636,16 @@ class DropMiddle:
     """Bytes of dropped lines that stay, because they hold names that stand nowhere else."""
     names: int = 60
     """How many names are listed for which no line had room."""
+    exempt: tuple[str, ...] = STATEFUL
+    """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
+    exempt_tokens: int = 2_000
+    """How many tokens of them stay at most."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        kept = kept_words(draft, self.user_tokens)
+        kept = kept_words(draft, self.user_tokens, exempt=self.exempt, exempt_tokens=self.exempt_tokens)
         budgets = self._budgets(draft)
         gone = {id(message) for message in draft.middle} - kept
         standing = set[str]()

@@ -6,7 +6,7 @@ no socket, no upstream that counts by itself or refuses. `through.py` sends the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core.conversation import (
@@ -28,7 +28,7 @@ from proxy.core.messages import Message
 from proxy.core.pipeline import quarter
 from proxy.core.planning import Question
 from proxy.core.rules import Rules
-from proxy.core.summaries import Summary
+from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, Prices, Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
@@ -140,7 +140,8 @@ class Simulation:
         trial = self._trial
         return Context(
             request=turn.request,
-            rules=trial.rules,
+            # No model to ask is not a call that failed: then old messages are folded without a model.
+            rules=trial.rules if self.can_summarize else replace(trial.rules, summary=Summaries(enabled=False)),
             count=quarter,
             now=turn.seconds if trial.times else 0.0,
             prices=self._prices,

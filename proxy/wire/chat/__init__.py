@@ -8,6 +8,14 @@ A second wire format is a second folder with these parts. What is about HTTP, ev
 bodies stands beside this folder and knows no format, but for `sse`, which must see when a stream is finished.
 """
 
-from proxy.wire.chat.requests import answer_within, disable_streaming, find_bounds, parse, question, render
+from proxy.wire.chat.requests import (
+    answer_within,
+    disable_streaming,
+    find_bounds,
+    offer_compact,
+    parse,
+    question,
+    render,
+)
 
-__all__ = ["answer_within", "disable_streaming", "find_bounds", "parse", "question", "render"]
+__all__ = ["answer_within", "disable_streaming", "find_bounds", "offer_compact", "parse", "question", "render"]

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
+from proxy.core.agents import COMPACT, tool_names
 from proxy.core.messages import Message, Request, ToolCall, read_message, strings
 from proxy.core.planning import Try
 
@@ -261,6 +262,29 @@ def _call(found: _Call) -> ToolCall:
         return ToolCall(found.id, found.custom.name, found.custom.input, "custom")
     function = found.function or _Function()
     return ToolCall(found.id, function.name, function.arguments)
+
+
+_COMPACT_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "Compact",
+        "description": "Trigger conversation compression to free up context window. Use this when the conversation is "
+        "getting long and you want to summarize and compress the history to continue working efficiently.",
+        "parameters": {
+            "type": "object",
+            "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
+        },
+    },
+}
+
+
+def offer_compact(request: Request) -> bytes:
+    """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
+    source, tools = request.source, request.tools
+    if tools is None or not (names := tool_names(tools)) or any(name.lower() == COMPACT for name in names):
+        return source
+    end = request.tools_at + tools.rindex(b"]")
+    return splice.replace_bytes(source, end, end, b"," + json.dumps(_COMPACT_TOOL).encode())
 
 
 def answer_within(source: bytes, most: int) -> bytes:

@@ -94,6 +94,19 @@ async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names
     assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
 
 
+async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(serve, up):
+    todos = [call("TodoWrite", out=f"todo {number}: {'x' * 1_200}", todos=[f"item {number}"]) for number in range(8)]
+    pieces = [piece for todo in todos for piece in (*bashes(6), todo)]
+    policy = {"summary": {"enabled": False}, "when_full": [], "clear_at_least": 1_000_000, "keep": {"tokens": 500}}
+    upstream = {"base_url": up.url, "window": 200_000, "policy": "folding"}
+    async with serve(None, config={"upstreams": [upstream], "policies": {"folding": policy}}) as proxy:
+        step = await _agent(proxy, up).sends(working(*pieces), headers={"x-compaction": "force"})
+    assert step.compaction == "created"
+    kept = [result[:6] for result in results(step.messages) if result.startswith("todo")]
+    assert 1 <= len(kept) < 8
+    assert kept == [f"todo {number}" for number in range(8 - len(kept), 8)]
+
+
 async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_says(serve, up):
     policy = {"inherit": "j-cli", "trigger_tokens": 20_000, "summary": {"enabled": False}, "when_full": []}
     upstream = {"base_url": up.url, "window": 1_000_000, "policy": "chars"}
