@@ -390,7 +390,6 @@ class Exchange:
             yield ProbeWindow()  # a small window may matter long before any threshold is reached
         size = yield from self._measure(guess)
         if size is not None:
-            yield ProbeWindow()
             yield from self._recall(size)
         elif guess >= LOOK_UP_MIN_TOKENS:
             yield from self._recall(guess)
@@ -424,10 +423,14 @@ class Exchange:
         facts = self._request_facts(self._narrow(context.local_window))
         if agents.was_asked(context.request):
             facts = replace(facts, force=True)
-        if planning.is_below_threshold(guess, self.rules, facts):
+        if planning.is_below_threshold(guess, self.rules, facts, count_error=COUNT_ERROR_RATIO):
             return None
         size = sum((yield CountTokens(context.pieces)))
-        return None if planning.is_below_threshold(size, self.rules, facts) else size
+        if planning.is_below_threshold(size, self.rules, facts, count_error=COUNT_ERROR_RATIO):
+            return None
+        if not planning.is_below_threshold(size, self.rules, facts):
+            yield ProbeWindow()
+        return size
 
     def _recall(self, size: int) -> Steps[None]:
         """Identify the conversation and look up what is remembered of it, in one round trip."""

@@ -279,12 +279,15 @@ def without_model(plan: Ready | NeedSummary) -> Ready:
     return plan.mechanical if isinstance(plan, NeedSummary) else plan
 
 
-def is_below_threshold(size: int, rules: Rules, facts: Facts) -> bool:
-    """True where a history of about this size is too small to act on: its bytes go out without a look-up."""
+def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
+    """True where a history of about this size is too small to act on: its bytes go out without a look-up.
+
+    `count_error`: how many times our count the upstream's may be.
+    """
     limits = rules.limits(facts)
     soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
-    error = COUNT_ERROR_RATIO if rules.trusts_usage else 1
+    error = count_error if rules.trusts_usage else 1.0
     least = [rules.clear_at_least, *(limit * soon / error for limit, _ in limits)]
     if rules.always and rules.always_at_least:
         least.append(rules.always_at_least)

@@ -245,8 +245,10 @@ def test_beneath_notice_is_what_neither_a_stride_nor_a_limit_could_concern(size,
     asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=Summaries(prepare=0.8))
     assert not is_below_threshold(size, asking, Facts())
     # The upstream may count twice as many tokens, unless only the estimate counts.
-    assert is_below_threshold(size, replace(asking, summary=ALONE, trigger_tokens=4_200), Facts())
-    assert is_below_threshold(size, replace(asking, summary=ALONE, trusts_usage=False), Facts())
+    alone = replace(asking, summary=ALONE)
+    assert is_below_threshold(size, alone, Facts())
+    assert not is_below_threshold(size, alone, Facts(), count_error=2.0)
+    assert is_below_threshold(size, replace(alone, trusts_usage=False), Facts(), count_error=2.0)
 
 
 # --- asked for -------------------------------------------------------------------------------------------------------
