@@ -383,7 +383,7 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[R
         return
     rules = state.rules.summary
     standing = join_summaries(state.block.summary, summary, rules, state.count)
-    told, reports = run((Summarize(standing.text, rules),), replace(draft, goal=goal))
+    told, reports = run((Summarize(standing.text, rules, state.facts.force),), replace(draft, goal=goal))
     if told.middle == draft.middle:
         return
     new = state.with_draft(told, reason, standing)

@@ -285,13 +285,15 @@ class Summarize:
 
     text: str
     rules: Summaries
+    may_fold_words: bool = False
+    """Fold the user's words as well where it is not shorter otherwise: the client has asked for this summary."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
         told = self._tell(draft, standing(draft, self.rules))
-        if weight(told.middle) >= weight(draft.middle):
+        if self.may_fold_words and weight(told.middle) >= weight(draft.middle):
             # A talk of short messages: notes between all words of the user would take as much room as the answers did.
             told = self._tell(draft, kept_words(draft, 0, told_anew=True))
         return told if weight(told.middle) < weight(draft.middle) else draft

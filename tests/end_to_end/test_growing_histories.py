@@ -31,6 +31,7 @@ OURS = {
 PINS_KEPT = ("pinning", "eager", "alone")
 # A summary in one message, or in a pair, stands for the users' words as well.
 WORDS_KEPT = ("default", "pinning", "eager", "alone", "observe", "off")
+PRUNES_TOOLS = ("jp",)
 ASKS = (b"write a handover of this conversation", b"Now write the summary")
 BYTES_PER_TOKEN = 4
 REFUSED = "refused though it could be helped"
@@ -126,7 +127,7 @@ class Run:
             self._note("a size below zero", where, min(sizes) < 0)
             left = self.provider.forwarded[model]
             came, sent = spliced(body), spliced(left)
-            self._note("another member changed", where, came[1] != sent[1])
+            self._note("another member changed", where, policy not in PRUNES_TOOLS and came[1] != sent[1])
             if left != body:
                 self.tally["rewritten"] += 1
                 keeps, pins = policy in WORDS_KEPT, policy in PINS_KEPT
