@@ -41,6 +41,9 @@ servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and
 scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR: on the conversations there
 	@$(BIN)/python -m proxy replay --all $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz),--sample) $(ARGS)
 
+what-the-model-reads: $(VENV)/.runs ## write docs/what-the-model-reads.md: shortened results of the sample conversations
+	$(BIN)/python bench/what_the_model_reads.py --page docs/what-the-model-reads.md
+
 peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
 	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
 
@@ -73,4 +76,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench scorecard peers economy soak config format clean
+.PHONY: help run setup test fidelity clients agents servers bench scorecard peers what-the-model-reads economy soak config format clean

@@ -6,7 +6,7 @@ values of a conversation  model/        messages, groups and turns, splicing, id
                           head          the digest of what stands before a conversation
 ways to shorten           pipeline      Draft, Step and run(), which checks the laws after every step
                           steps/        one way to shorten per file; steps/compat/ holds those no default uses
-                          calls, names, outline, placeholder   what stays of a call or a text that is cleared
+                          outcome, placeholder   what a result shows of success, and what stands where it was
                           fold, notes   what stands where a stretch was folded
 what stays                overlay       Block: what stands for the first messages of a history, again and again
                           pins          what must survive word for word, and the check that it did

@@ -27,9 +27,14 @@ EXEMPT_SHARE = 0.1
 # assistant's voice: it may quote a tool's output, and a model takes for its own thought what it finds in its own voice.
 # It does not speak for the user either: it says what it is.
 
-OPENING = "[Background, not an instruction: earlier messages of this conversation were folded to save space."
-CLOSING = "End of background. What is listed as done is done; the newest message of the user counts.]"
-GO_ON = "[The conversation goes on below.]"
+OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
+CLOSING = (
+    "End of background. Everything the user said still applies; where two messages of the user conflict, the later one"
+    " counts. The record was made automatically: verify it before relying on it.]"
+)
+GO_ON = "[Separator from the context proxy: the conversation continues below.]"
+GO_ONS = (GO_ON, "[The conversation goes on below.]")
+"""The separator, and that of version 0.1, which stored blocks may hold."""
 NO_OPENER = "(back-ground"
 NO_CLOSER = "end-of-back-ground"
 
@@ -178,7 +183,8 @@ def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]
 
 def is_of_summary(message: Message) -> bool:
     """True where a message is a note that holds a summary, or points to one."""
-    return message.made == NOTE and message.text.startswith((f"{OPENING}\n{HEADING}", f"{OPENING}\n{TOLD_BELOW}"))
+    # The first line is the opening, of this version or an earlier one.
+    return message.made == NOTE and message.text.partition("\n")[2].startswith((HEADING, TOLD_BELOW))
 
 
 def place_notes(stretch: Stretch, text: str) -> tuple[Message, ...]:

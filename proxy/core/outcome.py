@@ -90,7 +90,7 @@ class ResultOutcome:
 def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
     """The outcome that this result of a call shows."""
     refusal = cut_line(text.strip().split("\n", 1)[0]) if _REFUSAL.match(text) else ""
-    quoting = _quoting_kind(call)
+    quoting = quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
     # Beside an exit code that says that it failed, the first line with an error says why, whoever wrote it.
     places = [] if quoting and not code else find_error_places(text)[:1]
@@ -132,7 +132,7 @@ def _find_line_end(text: str, place: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
+def quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
     """The kind of a call whose result quotes other texts: a tool or a command that reads or searches; else empty."""
     if call is None:
         return ""

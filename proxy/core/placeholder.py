@@ -1,75 +1,77 @@
-"""Placeholders for cleared results: one line that says what it was, how it ended, and which names were in it.
+"""Placeholders: what a model reads where an old result stood.
 
-A template may use `{tool} {argument} {bytes} {rows} {outcome} {handle} {names} {lines} {status} {first}`. Nothing in it
-may depend on a clock or a counter: the same result gets the same words every time.
+A placeholder says who wrote it, what the call was, what its result shows of the outcome, how large it was and how to
+get it back, and then quotes a few of its lines, with every gap marked. Nothing in it may depend on a clock or a
+counter: the same history gets the same words every time.
+
+A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} {way_back} {excerpt}`.
 """
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
-from proxy.core.messages import Message, ToolCall, argument_texts
-from proxy.core.outcome import LINE_CHARACTERS, cut_line, find_error_places, find_outcome
+from proxy.core.agents import COMMANDS, PATHS, is_read, meaning
+from proxy.core.messages import Message, ToolCall, argument_texts, strings
+from proxy.core.outcome import cut_line, find_error_places, find_outcome
 
-# --- placeholder ------------------------------------------------------------------------------------------------------
+GAP = "…"
 
-_WORD = re.compile(r"\{(\w+)\}")
-_KEYS = (
-    "file_path",
-    "filePath",
-    "absolute_path",
-    "target_file",
-    "path",
-    "filename",
-    "notebook_path",
-    "command",
-    "cmd",
-    "pattern",
-    "query",
-    "url",
-    "script",
-    "code",
-    "name",
-    "description",
-)
+# --- the call ---------------------------------------------------------------------------------------------------------
+
+LABEL_CHARACTERS = 100
+_PATTERNS = ("pattern", "query", "regex", "search_term", "glob", "url")
+_NAMED_BY = (*PATHS, *COMMANDS, "code", "name", "description", "prompt")
 _LINE_CHARACTERS = 120
-_KEY_CHARACTERS = 40
+_CHANGE_OF_FOLDER = re.compile(r"\s*cd [^\s;&]+ *(?:&&|;|\n)\s*")
 
 
-def words(
-    template: str,
-    text: str,
-    call: ToolCall | None,
-    handle: int,
-    *,
-    names: Sequence[str] = (),
-    lines: Sequence[str] = (),
-) -> str:
-    """The template with its words filled in."""
-    known = {
-        "tool": call.name if call else "tool",
-        "argument": short(argument(call), _KEY_CHARACTERS),
-        "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
-        "rows": rows(text),
-        "outcome": f", {verdict}" if (verdict := find_outcome(text, call).render()) else "",
-        "names": f" Names in it: {', '.join(names)}." if names else "",
-        "handle": f"#{handle}",
-        "status": "error" if find_outcome(text, call).has_failed else "success",
-        "first": short(text),
-        "lines": "".join(("\nSome of its lines:", *(f"\n{line}" for line in lines), "\n")) if lines else "",
-    }
-    return _WORD.sub(lambda found: known.get(found[1], found[0]), template)
+def render_call(call: ToolCall) -> str:
+    """A call as a model can find it again: `Grep(TODO in proxy/core)`."""
+    return f"{call.name}({argument(call)})"
 
 
 def argument(call: ToolCall | None) -> str:
-    """The one argument a person would name the call by."""
+    """The argument a person would name the call by; of a search the pattern and the path."""
     if call is None:
         return ""
-    named = {key: value for key, value in call.named.items() if isinstance(value, str)}
-    first = next((named[key] for key in (*_KEYS, *named) if key in named), None)
+    values = call.named
+    texts = {key: value for key, value in values.items() if isinstance(value, str) and value.strip()}
+    path = next((texts[key] for key in PATHS if key in texts), "")
+    pattern = next((texts[key] for key in _PATTERNS if key in texts), "")
+    if pattern:
+        return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if path else _shorten_middle(pattern)
+    if path:
+        return _shorten_path(path)
+    first = next((texts[key] for key in (*_NAMED_BY, *texts) if key in texts), None)
     if first is None:
-        first = "" if isinstance(call.value, dict) else call.arguments
-    return short(first)
+        found = [text for value in values.values() for text in strings(value) if text.strip()]
+        first = " ".join(found[:4]) if found or isinstance(call.value, dict) else call.arguments
+    moved = _CHANGE_OF_FOLDER.match(first)
+    return _shorten_middle(first[moved.end() :] if moved and moved.end() < len(first) else first)
+
+
+def _shorten_path(path: str) -> str:
+    """The path, cut between folders at its beginning, which paths of one project have in common."""
+    if len(path) <= LABEL_CHARACTERS:
+        return path
+    end = path[1 - LABEL_CHARACTERS :]
+    return f"{GAP}{end[end.find('/') :] if '/' in end else end}"
+
+
+def _shorten_middle(text: str) -> str:
+    """The text in one line, cut between words in its middle: commands are alike at their beginning or at their end."""
+    line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
+    if len(line) <= LABEL_CHARACTERS:
+        return line
+    head, tail = line[: LABEL_CHARACTERS * 2 // 3 - 2], line[2 - LABEL_CHARACTERS // 3 :]
+    head = head[: head.rfind(" ")] if " " in head[len(head) // 2 :] else head
+    tail = tail[tail.find(" ") + 1 :] if " " in tail[: len(tail) // 2] else tail
+    return f"{head} {GAP} {tail}"
 
 
 def rows(text: str) -> str:
@@ -79,45 +81,148 @@ def rows(text: str) -> str:
 
 
 def short(text: str, limit: int = _LINE_CHARACTERS) -> str:
-    """The first line, cut with a visible mark; of a path the end says more than the beginning."""
-    line = text.strip().split("\n", 1)[0].strip()
-    if len(line) <= limit:
-        return line
-    return "…" + line[1 - limit :] if line.startswith("/") and " " not in line else line[: limit - 1] + "…"
+    """The first line, cut between words with a visible mark."""
+    return cut_line(text.strip().split("\n", 1)[0], limit)
+
+
+# --- the placeholder --------------------------------------------------------------------------------------------------
+
+TEMPLATE = "[Shortened by the context proxy: {tool}({argument}), {rows}, {bytes} bytes{outcome}. {way_back}]{excerpt}"
+OBSERVATION_TEMPLATE = (
+    "Observation: [shortened by the context proxy: {rows}, {bytes} bytes{outcome}. {way_back}]{excerpt}"
+)
+_FIELD = re.compile(r"\{(\w+)\}")
+# Fields of earlier versions, which a template may still have.
+_FORMER_FIELDS = {"handle": "", "names": ""}
+_WRAPPED_SHARE = 0.5
+_WRAPPED_CHARACTERS = 200
+
+
+def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt: str = "") -> str:
+    """The template with its fields filled in."""
+    outcome = find_outcome(text, call)
+    verdict = " ".join(outcome.render().split())
+    values = {
+        "tool": call.name if call else "tool",
+        "argument": argument(call),
+        "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
+        "rows": rows(text),
+        "outcome": f", {verdict}" if verdict else "",
+        "status": "error" if outcome.has_failed else "success",
+        "first": short(text),
+        "way_back": _render_way_back(call, has_gaps=GAP in excerpt),
+        "excerpt": f"\n{excerpt}" if excerpt else "",
+        **_FORMER_FIELDS,
+    }
+    values["lines"] = values["excerpt"]
+    return _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
+
+
+def _render_way_back(call: ToolCall | None, *, has_gaps: bool) -> str:
+    legend = f'"{GAP}" marks gaps. ' if has_gaps else ""
+    if call is not None and meaning(call.name, call.named) in ("change", "patch"):
+        return f"{legend}Read the file for its current text."
+    return f"{legend}Call the tool again for the full text."
+
+
+def shorten_wrapped(text: str, shorten: Callable[[str], str]) -> str | None:
+    """A result that is JSON around a long text, with that text shortened in its place; None for any other result."""
+    value = _parse_json(text)
+    wrapped = [each for each in strings(value) if len(each) > _WRAPPED_CHARACTERS]
+    if sum(map(len, wrapped)) < _WRAPPED_SHARE * len(text):
+        return None
+    return json.dumps(_replace_texts(value, shorten), ensure_ascii=False)
+
+
+def _parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
+    """The object or list that the text is; None where it is none."""
+    bare = text.strip()
+    if bare[:1] not in ("{", "[") or bare[-1:] not in ("}", "]"):
+        return None
+    try:
+        return json.loads(bare)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _replace_texts(value: Any, shorten: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, str):
+        return min(value, shorten(value), key=len) if len(value) > _WRAPPED_CHARACTERS else value
+    if isinstance(value, list):
+        return [_replace_texts(each, shorten) for each in value]
+    if isinstance(value, dict):
+        return {key: _replace_texts(each, shorten) for key, each in value.items()}
+    return value
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
 # The specific names in a text: paths, identifiers, dotted words, numbers, which an agent may need again.
-#
-# A name is taken as it stands, `created_at:` and all: what an agent writes next is copied from what it has seen.
 
-_NAME_WORD = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
-_SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
+_NAME = re.compile(r"(?<![\w\\])[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
+_SPECIFIC = re.compile(r"[/_0-9]|\w\.\w|[a-z][A-Z]")
+# Line numbers, times, sizes and versions of nothing: no call is ever made with them.
+_DEBRIS = re.compile(r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+-[a-z]+|-+.*|[\d:.-]+T[\d:.Z+-]*|.*//+")
+# `a.py:31`, and `a.py-31` as a search shows the lines around.
+_PLACE_IN_FILE = re.compile(r"(\.[a-z]{1,4})-\d+$|(?::\d+)+(?::[a-z]*)?$")
 NAME_CHARACTERS = 120
 
 
 def names(text: str) -> dict[str, None]:
     """The names of a text, once each, in order of appearance; longer words are data."""
-    words = dict.fromkeys(_NAME_WORD.findall(text))
-    return {word: None for word in words if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word)}
+    words = (_PLACE_IN_FILE.sub(r"\1", word) for word in dict.fromkeys(_NAME.findall(text)))
+    return {
+        word: None
+        for word in words
+        if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word) and not _DEBRIS.fullmatch(word)
+    }
 
 
-# --- outline ----------------------------------------------------------------------------------------------------------
-# Outlines of long texts that are cleared: the few of their own lines with names that stand nowhere else.
-#
-# A cleared result is seldom needed whole again. What an agent looks for later is a name in it, and the line around that
-# name. A long history repeats most names many times, so very few lines are needed to keep each name once. Lines are
-# chosen by how many new names they bring for their length; names for which no line had room can follow as a list.
-#
-# Measured on recorded conversations (docs/economy.md): a tenth of the bytes kept this way halves what clearing loses,
-# twice.
+# --- the excerpt ------------------------------------------------------------------------------------------------------
+# The few lines of a text that stay: what went wrong, where it begins and ends, its headings and signatures, what the
+# user or the model speaks of elsewhere, and names that stand nowhere else. A long history repeats most names many
+# times, so few lines are needed to keep each name once. Of lines that are alike but for their numbers a few stand for
+# all.
 
+EDGE_CHARACTERS = 160
+LEAST_CHARACTERS = 120
+"""An excerpt is not shorter than this, whatever the part, unless the share of the text is."""
+LONGEST_LINE_CHARACTERS = 300
+ALIKE_LINES_MAX = 3
+_SIMILAR_MIN = 3
 _LINE_COST_CHARACTERS = 8
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_NUMBERED = re.compile(r"\S*\d\S*")
+_SPOKEN = re.compile(r"[^\W\d_]{2}")
+_CLOSING_TAG = re.compile(r"\s*</[\w-]{1,40}>\s*")
+_RULER = re.compile(r"[\s|+:=-]{3,}")
+_SIGNATURE = re.compile(
+    r"\s{0,12}(?:\d+\s{0,4}[→|:\t]\s{0,8})?(?:#{1,4} \S"
+    r"|(?:(?:export|default|public|private|static|async|pub|abstract|final) ){0,4}"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|impl|trait|module) \w)"
+)
+_WARNING = re.compile(
+    r"(?i)\b(?:warn(?:ing)?|deprecated|errors?|failed|failures?|denied|not found|exception|undefined)\b"
+)
+_EDGE_SHARE = 0.5
+_WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION = 2.0, 0.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Outlines:
-    """Makes outlines of one text after the other, and remembers which names stand somewhere already."""
+class Worth:
+    """Reasons to keep a line of one text, beside its names."""
+
+    own: set[str]
+    """Names in the call itself."""
+    warnings: bool
+    """Lines with words such as "warning" tell of what happened: not so in a file that was read."""
+
+    def of(self, line: str) -> float:
+        return _WORTH_WARNING if self.warnings and _WARNING.search(line) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """Makes excerpts of one text after the other, and remembers which names stand somewhere already."""
 
     share: float
     """The share of a text that may stay as lines."""
@@ -126,53 +231,173 @@ class Outlines:
     listed: int
     """How many further names are listed."""
     standing: set[str] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)
+    """Names of which the user or the model speaks."""
 
     @property
     def wanted(self) -> bool:
         return self.share > 0 or self.listed > 0
 
-    def keep(self, texts: Iterable[str]) -> None:
-        """These texts stay whole: their names need no line elsewhere."""
+    def keep(self, texts: Iterable[str], *, mentioned: bool = False) -> None:
+        """These texts stay whole: their names need no line elsewhere. `mentioned`: the user or the model said them."""
         if self.wanted:
             for text in texts:
-                self.standing.update(names(text))
+                found = names(text)
+                self.standing.update(found)
+                if mentioned:
+                    self.mentioned.update(found)
 
-    def of(self, text: str, part: float = 1.0) -> tuple[list[str], list[str]]:
-        """The lines that stay, in their order, and the names that are only listed; `part` scales the share."""
+    def excerpt(self, text: str, part: float = 1.0, call: ToolCall | None = None) -> str:
+        """The excerpt of a text; `part` scales the share."""
         if not self.wanted:
-            return [], []
+            return ""
         room = min(self.at_most, int(len(text) * self.share * part))
-        picked = self._keep_errors(text)
-        kept, left = {place for place, _ in picked}, dict[str, None]()
-        for place, line, found in self._by_worth(text):
-            if place in kept:
-                continue
-            new = [name for name in found if name not in self.standing]
-            if new and len(line) < room:
+        if self.share:
+            room = max(room, min(LEAST_CHARACTERS, self.at_most, int(len(text) * self.share)))
+        value = _parse_json(text)
+        if value is not None and "\n" not in text.strip():
+            return self._excerpt_json(value, room)
+        lines = [_clean(line) for line in text.split("\n")]
+        own = set(names(call.arguments)) if call is not None else set[str]()
+        worth = Worth(own, warnings=call is None or not is_read(call))
+        picked, left = self._pick(lines, self._pick_errors(text, lines), room, worth)
+        told = _render_lines(lines, picked)
+        listed = self._list(left, self.listed)
+        if not listed:
+            return told
+        names_told = f"Names in {'the gaps' if told else 'it'}: {', '.join(listed)}"
+        return f"{told}\n{names_told}" if told else names_told
+
+    def list_names(self, texts: Iterable[str], most: int) -> list[str]:
+        """Up to so many names of these texts that stand nowhere yet."""
+        listed: list[str] = []
+        for text in texts:
+            if len(listed) >= most:
+                break
+            listed += self._list(names(text), most - len(listed))
+        return listed
+
+    def _list(self, found: Iterable[str], most: int) -> list[str]:
+        listed = [name for name in found if name not in self.standing][:most]
+        self.standing.update(listed)
+        return listed
+
+    def _pick_errors(self, text: str, lines: Sequence[str]) -> dict[int, str]:
+        """The first and the last line with an error, which stay even where there is no room."""
+        places = {text.count("\n", 0, start) for start, _ in find_error_places(text)}
+        return {place: _cut_end(lines[place]) for place in sorted(places)}
+
+    def _pick(
+        self, lines: Sequence[str], picked: dict[int, str], room: int, worth: "Worth"
+    ) -> tuple[dict[int, str], dict[str, None]]:
+        """The lines that stay, by their places, and the names for which no line had room."""
+        left = dict[str, None]()
+        for place in (*picked, *_edges(lines)):
+            line = picked.get(place) or _cut_end(lines[place], EDGE_CHARACTERS)
+            if place in picked or len(line) < room * _EDGE_SHARE:
                 room -= len(line) + 1
-                picked.append((place, line))
+                picked[place] = line
+                self.standing.update(names(line))
+        alike = Counter(map(_shape, picked.values()))
+        for place, found in self._by_worth(lines, worth):
+            line = lines[place]
+            new = [name for name in found if name not in self.standing]
+            fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and place not in picked
+            if fits and (new or worth.of(line)) and alike[_shape(line)] < ALIKE_LINES_MAX:
+                room -= len(line) + 1
+                picked[place] = line
+                alike[_shape(line)] += 1
                 self.standing.update(new)
             else:
                 left.update(dict.fromkeys(new))
-        bare = [name for name in left if name not in self.standing][: self.listed]
-        self.standing.update(bare)
-        return [line for _, line in sorted(picked)], bare
+        return picked, left
 
-    def _keep_errors(self, text: str) -> list[tuple[int, str]]:
-        """The first and the last line that tell of an error, which stay even where there is no room."""
-        picked = [(text.count("\n", 0, start), text[start:stop]) for start, stop in find_error_places(text)]
-        for _, line in picked:
-            self.standing.update(names(line))
-        return [(place, line if len(line) <= LINE_CHARACTERS else cut_line(line)) for place, line in picked]
+    def _by_worth(self, lines: Sequence[str], worth: "Worth") -> list[tuple[int, list[str]]]:
+        """The places of the lines that are worth staying with the names in them, best first for their length."""
+        found = []
+        for place, line in enumerate(lines):
+            every = list(names(line))
+            new = sum(name not in self.standing for name in every)
+            value = new + worth.of(line)
+            if new and _SIGNATURE.match(line):
+                value += _WORTH_SIGNATURE
+            if new and any(name in self.mentioned and name not in worth.own for name in every):
+                value += _WORTH_MENTION
+            if value:
+                found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every))
+        return [(place, every) for _, place, every in sorted(found)]
 
-    def _by_worth(self, text: str) -> list[tuple[int, str, list[str]]]:
-        """The lines with new names, best first: most new names for their length."""
-        rows = []
-        for place, line in enumerate(text.split("\n")):
-            new = [name for name in names(line) if name not in self.standing]
-            if new:
-                rows.append((place, line, new))
-        return sorted(rows, key=lambda row: (-len(row[2]) / (len(row[1]) + _LINE_COST_CHARACTERS), row[0]))
+    def _excerpt_json(self, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
+        """JSON with the same members and fewer, shorter values."""
+        for items, characters in ((20, 200), (8, 120), (4, 80), (2, 60), (1, 40)):
+            told = json.dumps(_prune(value, items, characters), ensure_ascii=False)
+            if len(told) <= room:
+                break
+        told = cut_line(told, max(room, EDGE_CHARACTERS))
+        self.standing.update(names(told))
+        return told
+
+
+def _clean(line: str) -> str:
+    """The line as a terminal shows it: without escapes, and of what was overwritten only the last."""
+    if "\x1b" in line or "\r" in line or not line.isprintable():
+        line = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
+    return line.rstrip()
+
+
+def _cut_end(line: str, limit: int = LONGEST_LINE_CHARACTERS) -> str:
+    return line if len(line) <= limit else cut_line(line, limit)
+
+
+def _edges(lines: Sequence[str]) -> Iterator[int]:
+    """The first and the last line with words; of a table the line with its columns and the one below it."""
+    near = (*range(min(len(lines), 5)), *range(max(5, len(lines) - 5), len(lines)))
+    spoken = [place for place in near if _SPOKEN.search(lines[place]) and not _CLOSING_TAG.fullmatch(lines[place])]
+    if spoken:
+        first = spoken[0]
+        yield first
+        if first + 1 < len(lines) and lines[first + 1] and _RULER.fullmatch(lines[first + 1]):
+            yield first + 1
+        yield spoken[-1]
+
+
+def _shape(line: str) -> str:
+    """The line without its numbers, which lines that are alike have in common."""
+    return " ".join(_NUMBERED.sub("0", line).split())
+
+
+def _render_lines(lines: Sequence[str], picked: dict[int, str]) -> str:
+    """The picked lines in their order, with a mark for every gap between them."""
+    if not picked:
+        return ""
+    told = []
+    for before, place in pairwise((-1, *sorted(picked), len(lines))):
+        told += _render_gap(lines, before, place)
+        if place < len(lines):
+            told.append(picked[place])
+    return "\n".join(told)
+
+
+def _render_gap(lines: Sequence[str], before: int, after: int) -> list[str]:
+    """The mark of a gap; where its lines are like the one beside them, it says how many there are."""
+    skipped = [line for line in lines[before + 1 : after] if line]
+    if not skipped:
+        return []
+    beside = {_shape(lines[place]) for place in (before, after) if 0 <= place < len(lines)}
+    similar = len(skipped) >= _SIMILAR_MIN and all(_shape(line) in beside for line in skipped)
+    return [f"{GAP} {len(skipped):,} similar lines" if similar else GAP]
+
+
+def _prune(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON
+    """The value with so many items of each list, and texts of so many characters."""
+    if isinstance(value, str):
+        return cut_line(value, characters)
+    if isinstance(value, list):
+        more = [f"{GAP} {len(value) - items:,} more"] if len(value) > items else []
+        return [_prune(each, items, characters) for each in value[:items]] + more
+    if isinstance(value, dict):
+        return {key: _prune(each, items, characters) for key, each in value.items()}
+    return value
 
 
 def texts_of(message: Message) -> list[str]:

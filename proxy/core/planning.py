@@ -18,7 +18,7 @@ from typing import Literal
 
 from proxy.core import summaries, window
 from proxy.core.agents import is_aside
-from proxy.core.fold import GO_ON, is_of_summary
+from proxy.core.fold import GO_ONS, is_of_summary
 from proxy.core.grouping import groups, repair, turns
 from proxy.core.messages import NOTE, Message
 from proxy.core.overlay import Block
@@ -201,7 +201,7 @@ def _take_characters(texts: Sequence[str], room: int) -> list[str]:
 
 def _is_known(message: Message) -> bool:
     """True where a message only repeats the earlier summary, which the question quotes first."""
-    return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
+    return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
 
 
 def _encode(text: str) -> bytes:

@@ -44,7 +44,7 @@ def test_a_cleared_result_tells_the_step_and_what_stands_there():
     _, view = told(request(user("Go."), *WORK), PLAIN)
     cleared = [status for status in view.statuses if status.status == "cleared"]
     assert {status.step for status in cleared} == {"clear_results"}
-    assert all(status.instead[0].text.startswith("[Cleared: Read(src/") for status in cleared)
+    assert all(status.instead[0].text.startswith("[Shortened by the context proxy: Read(src/") for status in cleared)
     assert statuses(view)[0] == "kept"
     assert statuses(view)[-1] == "kept"
 

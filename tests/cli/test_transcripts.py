@@ -159,9 +159,16 @@ def test_what_the_model_saw_is_shown_beside_what_was_sent(run, state):
 
 def test_what_the_model_saw_is_shown_without_its_secrets(run, state):
     ((key, block),) = block_of(WORK)[0].items()
-    store(state, {key: block.replace(b"[Cleared: ", f"[Cleared: {CANARY} ".encode())})
+    store(
+        state,
+        {
+            key: block.replace(
+                b"[Shortened by the context proxy: ", f"[Shortened by the context proxy: {CANARY} ".encode()
+            )
+        },
+    )
     _, told, _ = run("show", name_of(WORK), "--compacted", "--full")
-    assert "[Cleared: [redacted: api-key] " in told
+    assert "the context proxy: [redacted: api-key] " in told
     assert CANARY not in told
 
 

@@ -103,7 +103,7 @@ def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
     notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
     assert notes
     assert "make step_0" in "\n".join(notes)
-    assert "listed as done is done" in "\n".join(notes)
+    assert "still applies" in "\n".join(notes)
 
 
 # --- F6: lost rules --------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_an_agent_without_tools_is_shortened_as_before():
     messages = history(system("Be good."), user("Fix the build."), *pieces)
     sent = Worker(rules=RULES).send(messages)
     assert sent.plan.action == "created"
-    assert "Observation: [cleared:" in sent.messages[3]["content"]
+    assert "Observation: [shortened by the context proxy:" in sent.messages[3]["content"]
     assert sent.messages[1] == {"role": "user", "content": "Fix the build."}
 
 

@@ -121,19 +121,21 @@ def test_of_a_shortened_command_the_lines_stay_that_name_the_files_it_writes():
 
 # --- said once, and pointed at ----------------------------------------------------------------------------------------
 
+LEFT_OUT = "[Left out by the context proxy: word for word the same as the result of Read({}) above.]"
 SAME = [call("Read", path="a.py", out=BIG), call("Bash", command="make", out="ok"), call("Read", path="a.py", out=BIG)]
 
 
 def pointed():
     draft, _ = run((DedupArrivals(),), draft_of(user("x"), *SAME))
-    assert draft.middle[6].text == "[Word for word the same as the earlier result #2 of Read(a.py).]"
+    assert draft.middle[6].text == LEFT_OUT.format("a.py")
     return draft
 
 
 def test_what_points_at_a_copy_that_is_cleared_says_so():
     cleared = ClearResults()(pointed())
-    assert cleared.middle[2].text.startswith("[Cleared: Read(a.py)")
-    assert cleared.middle[6].text == "[Cleared too: the same as #2 was.]"
+    assert cleared.middle[2].text.startswith("[Shortened by the context proxy: Read(a.py)")
+    told = "[Left out by the context proxy: same as the result of Read(a.py), shortened above.]"
+    assert cleared.middle[6].text == told
 
 
 def test_what_points_at_a_copy_that_stays_goes_on_pointing():
@@ -146,7 +148,8 @@ def test_a_pointer_back_does_not_make_its_first_copy_obsolete():
     assert DedupOld()(draft).middle == draft.middle
     whole = draft_of(user("x"), *SAME)
     assert (
-        DedupOld()(whole).middle[2].text == "[Cleared: Read(a.py) was asked for again later; the newer result counts.]"
+        DedupOld()(whole).middle[2].text
+        == "[Removed by the context proxy: Read(a.py) was called again; see its newer result below.]"
     )
 
 
@@ -156,10 +159,10 @@ def test_a_repeated_result_stands_whole_again_when_its_first_copy_went_into_a_bl
     sent = Worker(rules).send(history(user("x"), *reads, reads[0]))
     assert sent.plan.reason == "stride"
     results = [message["content"] for message in sent.messages if message["role"] == "tool"]
-    assert results[0].startswith("[Cleared: Read(0.py)")
+    assert results[0].startswith("[Shortened by the context proxy: Read(0.py)")
     assert results[-1] == f"0\n{BIG}"
 
 
 def test_parallel_calls_point_back_to_one_another_too():
     draft = draft_of(user("x"), calls(("Read", {"path": "a"}, BIG), ("Read", {"path": "b"}, BIG)))
-    assert DedupArrivals()(draft).middle[3].text == "[Word for word the same as the earlier result #2 of Read(a).]"
+    assert DedupArrivals()(draft).middle[3].text == LEFT_OUT.format("a")

@@ -5,35 +5,8 @@ import unicodedata
 
 import pytest
 
-from proxy.core import placeholder
 from proxy.core.fold import CLOSING, GO_ON, OPENING, frame, notes
-from proxy.core.messages import ToolCall
 from tests.support.messages import call, request, says, user
-
-READ = ToolCall("c", "Read", '{"limit": 3, "file_path": "/a/b.py"}')
-
-
-def test_a_template_fills_what_it_knows_and_keeps_what_it_does_not():
-    told = placeholder.words("{tool}({argument}) {rows} {bytes} {outcome} {handle}{names} {odd}", "a\nnaïve", READ, 7)
-    assert told == "Read(/a/b.py) 2 lines 8  #7 {odd}"
-    assert placeholder.words("{tool}{argument}{names}{lines}", "x", None, 0, names=["a.b"], lines=["l1"]) == (
-        "tool Names in it: a.b.\nSome of its lines:\nl1\n"
-    )
-
-
-def test_a_call_is_named_by_the_argument_a_person_would_name():
-    assert placeholder.argument(READ) == "/a/b.py"
-    assert placeholder.argument(ToolCall("c", "X", '{"n": 1, "odd": "value"}')) == "value"
-    assert placeholder.argument(ToolCall("c", "X", '{"n": 1}')) == ""
-    assert placeholder.argument(ToolCall("c", "X", "free words")) == "free words"
-    assert placeholder.argument(ToolCall("c", "X", "[1]")) == "[1]"
-    assert placeholder.argument(None) == ""
-
-
-def test_what_is_long_is_cut_where_it_says_least():
-    assert placeholder.short("one\ntwo") == "one"
-    assert placeholder.short("x" * 200) == "x" * 119 + "…"
-    assert placeholder.short("/" + "x" * 200 + "/end.py").endswith("/end.py")
 
 
 def test_notes_keep_the_order_of_speakers_legal():

@@ -5,16 +5,27 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any
+from proxy.core import splice
+from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any, meaning
 from proxy.core.fold import Stretch, fold_stretches, kept_words
+from proxy.core.grouping import callers
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
-from proxy.core.outcome import cut_line, find_outcome
+from proxy.core.outcome import cut_line, find_outcome, quoting_kind
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
-from proxy.core.placeholder import Outlines, rows, texts_of
+from proxy.core.placeholder import (
+    OBSERVATION_TEMPLATE,
+    TEMPLATE,
+    Excerpts,
+    render_call,
+    render_placeholder,
+    rows,
+    shorten_wrapped,
+    texts_of,
+)
 
 # --- clip output ------------------------------------------------------------------------------------------------------
 # Clip a huge result when it arrives: its head and its tail stay, the middle is named.
@@ -75,11 +86,13 @@ class ClipOutput:
         if not cut:
             return message
         end = text[len(text) - tail :]
-        outlines = Outlines(1, 0 if self.lines else int(self._limit(draft) * self.outline), 0)
-        outlines.keep((text[:head], end))
-        lines = "".join(f"\n{line}" for line in outlines.of(cut)[0])
-        told = f"\n[… {rows(cut)}, {len(cut):,} characters left out here"
-        told += f"; some of them:{lines}\n… end of what was left out]\n" if lines else " …]\n"
+        excerpts = Excerpts(1, 0 if self.lines else int(self._limit(draft) * self.outline), 0)
+        excerpts.keep((text[:head], end))
+        excerpt = excerpts.excerpt(cut)
+        told = (
+            f"\n[… {rows(cut)}, {len(cut):,} characters left out here by the context proxy; ask for a part to see more"
+        )
+        told += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
         return message.with_text(text[:head] + told + end, self.name)
 
     def _by_bytes(self, text: str, limit: int) -> tuple[int, int]:
@@ -108,7 +121,6 @@ class ClipOutput:
 # Results are two thirds of an agent's history, and most are never looked at again. What an agent looks for later is
 # mostly in the lines that stay (see `outline`).
 
-TEMPLATE = "[Cleared: {tool}({argument}), {rows}, {bytes} bytes{outcome}, {handle}.{names}{lines}]"
 REPEATED = "dedup_arrivals"
 
 LONGEST_ESCAPE_BYTES = 6
@@ -124,7 +136,7 @@ class ClearResults:
 
     name: ClassVar[str] = "clear_results"
 
-    over: int = 200
+    over: int = 500
     """Results of up to this many bytes of text stay."""
     keep_recent: int = 0
     """How many of the newest results stay, counting those that the policy keeps anyway."""
@@ -134,9 +146,9 @@ class ClearResults:
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
     outline: float = 0.24
     """At most this share of a file that was read, or of a failure, stays as lines; a quarter of that of the rest."""
-    outline_bytes: int = 8_000
+    outline_bytes: int = 6_000
     """At most this many bytes of them."""
-    names: int = 12
+    names: int = 8
     """How many names are listed for which no line had room."""
     template: str = TEMPLATE
     """What stands for the result; see `placeholder`."""
@@ -152,9 +164,9 @@ class ClearResults:
         chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
             return draft
-        outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        shorter = outline_results(chosen, draft, outlines, self.template, self.name)
-        first = {message.content: message.start for message, _ in reversed(chosen)}
+        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
+        shorter = shorten_results(chosen, draft, excerpts, self.template, self.name)
+        first = {message.content: call for message, call in reversed(chosen)}
         return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._clear_pointer(message, draft, first))
 
     def _old(self, draft: Draft) -> list[Answer]:
@@ -166,15 +178,26 @@ class ClearResults:
             if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
         ]
 
-    def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, int]) -> Message:
+    def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None]) -> Message:
         """Rewrite a pointer whose copy is cleared now, so that the agent does not look for it."""
-        copy = first.get(draft.origin[message.start].content) if message.made == REPEATED else None
-        return message if copy is None else message.with_text(f"[Cleared too: the same as #{copy} was.]", self.name)
+        content = draft.origin[message.start].content if message.made == REPEATED else b""
+        if content not in first:
+            return message
+        told = f"[Left out by the context proxy: same as {_name_result(first[content])}, shortened above.]"
+        return message.with_text(told, self.name)
+
+
+# The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.
+READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.5, 0.25, 0.12
 
 
 def part(call: ToolCall | None) -> float:
-    """The share of an outline for a result: an edit quotes what was read, seldom what a command has printed."""
-    return 1.0 if call is None or is_read(call) else 0.25
+    """The part of the share of an excerpt that a result of this call gets; a failure gets all of it."""
+    if call is None or is_read(call):
+        return READ_PART
+    if meaning(call.name, call.named) == "agent":
+        return AGENT_PART
+    return SEARCH_PART if quoting_kind(call) else OTHER_PART
 
 
 def foldable(message: Message, draft: Draft, over: int) -> bool:
@@ -196,26 +219,30 @@ def has_text_over(message: Message, limit: int) -> bool:
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
 
-def outline_results(
-    chosen: Iterable[Answer], draft: Draft, outlines: Outlines, template: str, made: str
+def shorten_results(
+    chosen: Iterable[Answer], draft: Draft, excerpts: Excerpts, template: str, made: str
 ) -> dict[int, Message]:
-    """Each chosen message with its outline instead, the newest first to keep a line; by the identity of the old one."""
+    """Each chosen message with a placeholder, the newest first to keep a line; by the identity of the old one."""
     chosen = list(chosen)
     gone = {id(message) for message, _ in chosen}
-    outlines.keep(text for message in draft.view if id(message) not in gone for text in texts_of(message))
+    for message in draft.view:
+        if id(message) not in gone:
+            excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
+
+    def shorten(text: str, call: ToolCall | None) -> str:
+        excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
+        return render_placeholder(template, text, call, excerpt)
+
     shorter = {}
     for message, call in reversed(chosen):
         text = message.text
-        lines, names = outlines.of(text, 1.0 if find_outcome(text, call).has_failed else part(call))
-        words = placeholder.words(template, text, call, message.start, names=names, lines=lines)
-        shorter[id(message)] = message.with_text(words, made)
+        wrapped = shorten_wrapped(text, partial(shorten, call=call))
+        shorter[id(message)] = message.with_text(shorten(text, call) if wrapped is None else wrapped, made)
     return shorter
 
 
 # --- clear observations -----------------------------------------------------------------------------------------------
 # Fold old observations of agents that have no tools: their results come as user messages, known by patterns.
-
-OBSERVATION_TEMPLATE = "Observation: [cleared: {rows}, {bytes} bytes{outcome}, {handle}.{names}{lines}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +251,7 @@ class ClearObservations:
 
     name: ClassVar[str] = "clear_observations"
 
-    over: int = 200
+    over: int = 500
     """Observations of up to this many bytes of text stay."""
     keep_recent: int = 0
     """How many of the newest observations stay, counting those that the policy keeps anyway."""
@@ -232,7 +259,7 @@ class ClearObservations:
     """At most this share of an observation stays as lines of its own."""
     outline_bytes: int = 8_000
     """At most this many bytes of them."""
-    names: int = 12
+    names: int = 8
     """How many names are listed for which no line had room."""
     template: str = OBSERVATION_TEMPLATE
     """What stands for the observation; see `placeholder`."""
@@ -244,8 +271,8 @@ class ClearObservations:
         old = self._old(draft)
         if not old:
             return draft
-        outlines = Outlines(self.outline, self.outline_bytes, self.names)
-        return draft.exchange(outline_results(old, draft, outlines, self.template, self.name))
+        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
+        return draft.exchange(shorten_results(old, draft, excerpts, self.template, self.name))
 
     def _old(self, draft: Draft) -> list[Answer]:
         seen = [message for message in draft.middle if message.observed]
@@ -397,7 +424,7 @@ class DedupArrivals:
             if not self._long(message):
                 return message
             earlier, by = first.setdefault(message.content, (message, call))
-            return message if earlier is message else message.with_text(_pointer(earlier, by or call), self.name)
+            return message if earlier is message else message.with_text(_point_to(by or call), self.name)
 
         return draft.rewrite(point)
 
@@ -445,7 +472,7 @@ class DedupOld:
         return draft.exchange({id(message): self._point_ahead(message, call) for message, call in obsolete})
 
     def _point_ahead(self, message: Message, call: ToolCall) -> Message:
-        text = f"[Cleared: {_render_call(call)} was asked for again later; the newer result counts.]"
+        text = f"[Removed by the context proxy: {render_call(call)} was called again; see its newer result below.]"
         return message.with_text(text, self.name)
 
     def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
@@ -541,13 +568,12 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
-def _pointer(earlier: Message, call: ToolCall | None) -> str:
-    of = f" of {_render_call(call)}" if call else ""
-    return f"[Word for word the same as the earlier result #{earlier.start}{of}.]"
+def _point_to(call: ToolCall | None) -> str:
+    return f"[Left out by the context proxy: word for word the same as {_name_result(call)} above.]"
 
 
-def _render_call(call: ToolCall) -> str:
-    return f"{call.name}({placeholder.argument(call)})"
+def _name_result(call: ToolCall | None) -> str:
+    return f"the result of {render_call(call)}" if call else "an earlier result"
 
 
 # --- strip reasoning --------------------------------------------------------------------------------------------------
@@ -619,6 +645,10 @@ LEAST_LEDGER_BYTES = 400
 # What a note may take of the goal. In windows of 16,000 tokens and more the settings are the lower bound.
 LEDGER_SHARE = 0.25
 OUTLINE_SHARE = 0.2
+# What is quoted of one result.
+QUOTED_SHARE = 0.3
+QUOTED_CHARACTERS = 800
+LEAST_QUOTED_BYTES = 200
 TOKENS_PER_LISTED_NAME = 100
 
 
@@ -633,7 +663,7 @@ class DropMiddle:
     ledger: int = 6_000
     """Bytes of ledger in all."""
     outline: int = 6_000
-    """Bytes of dropped lines that stay, because they hold names that stand nowhere else."""
+    """Bytes of excerpts of dropped results, the newest first."""
     names: int = 60
     """How many names are listed for which no line had room."""
     exempt: tuple[str, ...] = STATEFUL
@@ -648,12 +678,12 @@ class DropMiddle:
         kept = kept_words(draft, self.user_tokens, exempt=self.exempt, exempt_tokens=self.exempt_tokens)
         budgets = self._budgets(draft)
         gone = {id(message) for message in draft.middle} - kept
-        standing = set[str]()
-        Outlines(1, 0, 0, standing).keep(
-            text for message in draft.view if id(message) not in gone for text in texts_of(message)
-        )
+        excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
+        for message in draft.view:
+            if id(message) not in gone:
+                excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
         return fold_stretches(
-            draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, standing)
+            draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, excerpts)
         )
 
     def _budgets(self, draft: Draft) -> "_Budgets":
@@ -673,18 +703,22 @@ class _Budgets:
     names: int
 
 
-def _render(stretch: Stretch, share: float, budgets: _Budgets, standing: set[str]) -> str:
-    """The ledger of a stretch and a few of its lines, within its share of the budgets."""
+def _render(stretch: Stretch, share: float, budgets: _Budgets, excerpts: Excerpts) -> str:
+    """The ledger of a stretch and excerpts of its newest results, within its share of the budgets."""
     least = min(LEAST_LEDGER_BYTES, budgets.ledger_bytes)
     facts = ledger(stretch.origin, max(least, int(budgets.ledger_bytes * share)))
-    outlines = Outlines(1, int(budgets.outline_bytes * share), int(budgets.names * share), standing)
-    outlines.keep((facts,))
-    lines, names = outlines.of("\n".join(text for message in stretch.origin for text in texts_of(message)))
-    return "\n".join(
-        (
-            facts,
-            # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.
-            *(("Some of the lines:", *(f"| {line}" for line in lines)) if lines else ()),
-            *((f"Names: {', '.join(names)}",) if names else ()),
-        )
-    )
+    excerpts.keep((facts,), mentioned=True)
+    room = int(budgets.outline_bytes * share)
+    quoted: list[str] = []
+    for message, call in zip(reversed(stretch.origin), reversed(callers(stretch.origin)), strict=True):
+        if not message.is_bulk or room < LEAST_QUOTED_BYTES:
+            continue
+        # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.
+        lines = [f"| {line}" for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
+        told = "\n".join((f"Lines from {render_call(call) if call else 'an observation'}:", *lines))
+        if lines and (size := len(told.encode("utf-8", "replace"))) <= room:
+            room -= size
+            quoted.insert(0, told)
+    texts = (text for message in reversed(stretch.origin) for text in texts_of(message))
+    listed = excerpts.list_names(texts, int(budgets.names * share))
+    return "\n".join((facts, *quoted, *((f"Names in what was left out: {', '.join(listed)}",) if listed else ())))

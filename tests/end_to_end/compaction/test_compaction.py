@@ -54,7 +54,7 @@ async def test_a_stride_touches_old_results_only(agent):
     last, sent = steps[-1].messages, json.loads(steps[-1].sent)
     changed = [at for at, (old, new) in enumerate(zip(WORK, last, strict=True)) if old != new]
     assert changed
-    assert all(WORK[at]["role"] == "tool" and "[Cleared: Read(src/part_" in last[at]["content"] for at in changed)
+    assert all(WORK[at]["role"] == "tool" and "context proxy: Read(src/part_" in last[at]["content"] for at in changed)
     assert max(changed) < len(WORK) - 4
     assert {**json.loads(steps[-1].forwarded), "messages": 0} == {**sent, "messages": 0}
 
@@ -314,7 +314,7 @@ async def test_the_originals_are_kept_before_the_upstream_answers_the_first_loss
         await until(lambda: len(kept(agent.proxy.state, work)[1]) == len(work))
         assert not lossy.ended.is_set()
     files, lines = kept(agent.proxy.state, work)
-    assert b"[Cleared: " in lossy.body
+    assert b"[Shortened by the context proxy: " in lossy.body
     assert len(files) == 1  # and none of the agent whose short history lost nothing
     assert [line["message"] for line in lines if "head" in line] == work[:1]
     assert [line["message"] for line in lines if "at" in line] == work[1:]

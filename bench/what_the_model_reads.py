@@ -1,0 +1,149 @@
+"""What a model reads: late forwarded bodies of conversations, printed as text, and how much of them are placeholders.
+
+python bench/what_the_model_reads.py [FILE ...] [--limit N] [--figures] [--policy P]
+python bench/what_the_model_reads.py --page docs/what-the-model-reads.md
+
+Without files it takes the built-in sample conversations. The page shows examples of those only: recorded conversations
+quote the code of others.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.core.messages import Message
+from proxy.lab import sessions
+from proxy.lab.replay import sample
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.simulation import Simulation, Trial
+from proxy.lab.replay.summaries import StandIn
+from proxy.lab.replay.values import Conversation
+
+WINDOW = 128_000
+SHORTENED = ("clear_results", "clear_observations", "clip_output", "tool_hints", "dedup_arrivals")
+
+
+@dataclass(frozen=True)
+class LateBody:
+    """The view of one conversation that was forwarded last."""
+
+    name: str
+    view: tuple[Message, ...]
+
+    @property
+    def placeholders(self) -> list[str]:
+        return [message.text for message in self.view if message.made in SHORTENED]
+
+    @property
+    def characters(self) -> int:
+        return sum(len(message.raw.decode("utf-8", "replace")) for message in self.view)
+
+
+def forward(conversations: Iterable[Conversation], policy: str) -> Iterator[LateBody]:
+    rules = resolve_policy(policy, shipped_policies()).rules(policy)
+    prices = PRICES[".1/1.25"]
+    for conversation in conversations:
+        history = ReplayHistory(conversation)
+        turns = list(history.turns())
+        simulation = Simulation(Trial(policy, rules, WINDOW, prices, StandIn()), history, prices)
+        views = [simulation.forward(turn).view for turn in turns]
+        if views:
+            yield LateBody(f"{conversation.source} {conversation.name}", views[-1])
+
+
+def print_figures(bodies: Iterable[LateBody]) -> None:
+    """Size of placeholders, and their share of each late body that has any."""
+    some = [body for body in bodies if body.placeholders]
+    sizes = sorted(len(text) for body in some for text in body.placeholders)
+    shares = sorted(sum(map(len, body.placeholders)) / body.characters for body in some)
+    if sizes:
+        total = sum(sizes) / sum(body.characters for body in some)
+        print(
+            f"{len(some)} conversations, {len(sizes)} placeholders: median {median(sizes):,.0f} characters, nine in ten"
+            f" up to {sizes[len(sizes) * 9 // 10]:,}, most {sizes[-1]:,}; share of a late body: median"
+            f" {median(shares):.0%}, nine in ten up to {shares[len(shares) * 9 // 10]:.0%}, of all {total:.0%}"
+        )
+
+
+def print_body(body: LateBody) -> None:
+    """The view as a model reads it, message by message."""
+    print(f"===== {body.name}: {len(body.view)} messages, {body.characters:,} characters")
+    for message in body.view:
+        print(f"--- {message.role}{f' ({message.made})' if message.made else ''}")
+        if message.text:
+            print(message.text)
+        for call in message.calls:
+            print(f"CALL {call.name} {call.arguments}")
+
+
+PAGE = """# What the model reads
+
+In place of an old result, the model reads a placeholder. These are from the built-in sample conversations, in the last
+request that the default policy forwards; `make what-the-model-reads` writes this page, a test compares it. To read a
+whole body of a conversation of your own: `python bench/what_the_model_reads.py FILE`.
+
+A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome and how to get the text.
+
+- The **outcome** is what the result shows: `exit code N` where one was printed, else `contains errors: LINE`, else
+  nothing. Files and search results quote the errors of others, so there only the tool's own refusal counts.
+- Below follow **lines of the result**, whole. `…` marks every gap, `… 360 similar lines` one whose lines are like the
+  line beside it but for their numbers.
+- The first and the last line with an error always stay. Then come the first and the last line, warnings, headings and
+  signatures, lines with names found nowhere else in the history, and names for which no line had room.
+- JSON stays JSON, with fewer items. A text within JSON is shortened in its place.
+- Text and calls of the assistant, and all words of the user, stay as they were.
+"""
+PAGE_KINDS = (
+    ("A file that was read", "Read"),
+    ("A search", "Grep"),
+    ("A command", "Bash"),
+    ("An edit", "Edit"),
+)
+
+
+def render_page(bodies: Sequence[LateBody]) -> str:
+    """The page with one placeholder of each kind, of middle length."""
+    told = [text for body in bodies for text in body.placeholders]
+    parts = [PAGE]
+    for title, tool in PAGE_KINDS:
+        found = sorted((text for text in told if f"proxy: {tool}(" in text.split("\n")[0]), key=len)
+        if found:
+            parts.append(f"## {title}\n\n```text\n{found[len(found) // 2]}\n```\n")
+    failed = sorted(
+        (text for text in told if re.search(r"exit code [1-9]|contains errors", text.split("\n")[0])), key=len
+    )
+    if failed:
+        parts.append(f"## A failure\n\n```text\n{failed[len(failed) // 2]}\n```\n")
+    repeats = [text for text in told if text.startswith("[Left out")]
+    if repeats:
+        parts.append(f"## A repeated result\n\n```text\n{repeats[0]}\n```\n")
+    return "\n".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--limit", type=int, default=0, help="about this many conversations, evenly spread")
+    parser.add_argument("--figures", action="store_true", help="only the figures")
+    parser.add_argument("--policy", default="default")
+    parser.add_argument("--page", type=Path, help="write the page of examples to this file")
+    args = parser.parse_args(arguments)
+    found = [each for file in args.files for each in sessions.read_conversations(file)] or sample.conversations()
+    bodies = list(forward(found[:: max(1, len(found) // args.limit) if args.limit else 1], args.policy))
+    if args.page:
+        args.page.write_text(render_page(bodies), encoding="utf-8")
+    elif not args.figures:
+        for body in bodies:
+            print_body(body)
+    print_figures(bodies)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

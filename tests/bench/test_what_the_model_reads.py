@@ -1,0 +1,36 @@
+"""The page of placeholders shows what the code makes, and no number or escape that a model cannot read."""
+
+import re
+import sys
+from statistics import median
+
+from tests import ROOT
+
+sys.path.append(str(ROOT / "bench"))
+import what_the_model_reads as bench
+
+from proxy.lab.replay import sample
+
+BODIES = list(bench.forward(sample.conversations(), "default"))
+
+
+def test_the_page_shows_what_the_code_makes():
+    page = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")
+    assert page == bench.render_page(BODIES), "write the page anew with `make what-the-model-reads`"
+
+
+def test_placeholders_are_a_third_of_a_late_body_at_most_and_most_are_short():
+    for body in BODIES:
+        assert sum(map(len, body.placeholders)) / body.characters <= 0.35
+    assert median(len(text) for body in BODIES for text in body.placeholders) <= 800
+
+
+def test_each_placeholder_says_who_wrote_it_and_how_to_get_the_text_back():
+    for text in (text for body in BODIES for text in body.placeholders):
+        first = text.split("\n", 1)[0]
+        assert "by the context proxy" in text
+        assert (
+            re.search(r"for the full text\.\]$|for its current text\.\]$|above\.\]$|left out", first)
+            or "left out" in text
+        )
+        assert "\x1b" not in text

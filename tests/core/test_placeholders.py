@@ -1,0 +1,269 @@
+"""What a model reads where an old result stood: who wrote it, what it was, how it ended, how to get it back, and a few
+of its lines with every gap marked.
+"""
+
+import json
+import re
+from itertools import islice
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.messages import ToolCall
+from proxy.core.pipeline import Draft, run
+from proxy.core.placeholder import (
+    GAP,
+    LABEL_CHARACTERS,
+    Excerpts,
+    names,
+    render_call,
+    render_placeholder,
+    short,
+    texts_of,
+)
+from proxy.core.rules import Rules
+from proxy.core.steps import ClearResults
+from tests.support import messages, recorded_traces
+from tests.support.messages import call, calls, parsed, request, user
+
+TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
+
+
+def made(tool, **arguments):
+    return ToolCall("c", tool, json.dumps(arguments))
+
+
+def cleared(*pieces, **settings):
+    """The texts of the results of a history once they are cleared."""
+    body = request(user("x"), *pieces).body
+    left = ClearResults(**settings)(Draft((), body, origin=body)).middle
+    return [message.text for message in left if message.is_result]
+
+
+# --- the call ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "label"),
+    [
+        (made("Read", file_path="/a/b.py", limit=3), "Read(/a/b.py)"),
+        (made("Grep", pattern="TODO|FIXME", path="proxy/core"), "Grep(TODO|FIXME in proxy/core)"),
+        (made("search_files", regex="def x", path="."), "search_files(def x in .)"),
+        (made("Bash", command="cd /src && go test ./...", description="Run"), "Bash(go test ./...)"),
+        (made("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
+        (made("Other", n=1, odd="value"), "Other(value)"),
+        (made("Other", n=1), "Other()"),
+        (ToolCall("c", "Custom", "free words"), "Custom(free words)"),
+    ],
+)
+def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
+    assert render_call(asked) == label
+
+
+def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
+    commands = [f"go test -tags=integration {'./cmd/entire/cli ' * 12} -run Test{name}" for name in ("Resume", "Reset")]
+    first, second = (render_call(made("Bash", command=command)) for command in commands)
+    assert first.endswith("cli -run TestResume)")
+    assert second.endswith("cli -run TestReset)")
+    assert len(first) <= LABEL_CHARACTERS + len("Bash()")
+    path = f"/home/dev/{'folder/' * 20}strategy/hooks.go"
+    assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(made("Read", file_path=path)))
+
+
+# --- the placeholder --------------------------------------------------------------------------------------------------
+
+
+def test_a_placeholder_says_who_wrote_it_what_it_was_how_it_ended_and_how_to_get_it_back():
+    out = "\n".join(["Exit code 2", *(f"compiled part number {number}" for number in range(40)), "Error: no rule"])
+    (told,) = cleared(call("Bash", command="make all", out=out))
+    first, *excerpt = told.split("\n")
+    assert first == (
+        "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
+        ' "…" marks gaps. Call the tool again for the full text.]'
+    )
+    assert excerpt == ["Exit code 2", GAP, "Error: no rule"]
+
+
+def test_an_edit_is_not_to_be_called_again():
+    out = "The file was updated.\n" + "\n".join(f"{number}\tline of the file" for number in range(60))
+    (told,) = cleared(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
+    assert "Read the file for its current text.]" in told
+    assert "Call the tool again" not in told
+
+
+def test_no_number_stands_for_a_message():
+    same = [call("Read", path="a.py", out="\n".join(f"{n} value_{n}" for n in range(200)))] * 2
+    body = request(user("x"), *same).body
+    left, _ = run((*Rules().always, ClearResults()), Draft((), body, origin=body))
+    assert not [message.text for message in left.middle if re.search(r"#\d", message.text)]
+    assert "same as the result of Read(a.py), shortened above" in left.middle[4].text
+
+
+def test_a_template_of_earlier_versions_is_filled_still():
+    told = render_placeholder(
+        "{tool}({argument}) {rows} {bytes}{outcome} {handle}{names} {odd}", "a\nnaïve", made("X", a="b")
+    )
+    assert told == "X(b) 2 lines 8  {odd}"
+
+
+# --- results that are JSON --------------------------------------------------------------------------------------------
+
+LISTING = "\n".join(f"{number}\tdef handler_{number}(): ..." for number in range(300))
+
+
+def test_a_text_wrapped_in_json_is_shortened_in_its_place():
+    out = json.dumps({"content": LISTING, "truncated": False})
+    (told,) = cleared(call("read_file", path="a.py", out=out))
+    assert json.loads(told).keys() == {"content", "truncated"}
+    first, *excerpt = json.loads(told)["content"].split("\n")
+    assert first.startswith("[Shortened by the context proxy: read_file(a.py), 300 lines, ")
+    assert set(excerpt) & set(LISTING.split("\n"))
+
+
+def test_several_wrapped_texts_are_shortened_each_in_its_place():
+    out = json.dumps(
+        [{"query": "a.py", "result": LISTING}, {"query": "b.py", "result": LISTING.replace("handler", "other")}]
+    )
+    (told,) = cleared(call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}], out=out))
+    assert [each["query"] for each in json.loads(told)] == ["a.py", "b.py"]
+    assert all("300 lines" in each["result"] for each in json.loads(told))
+
+
+def test_the_outcome_beside_a_wrapped_text_stays_and_its_errors_are_told():
+    out = json.dumps({"output": f"{LISTING}\nValueError: no such berth\n", "metadata": {"exit_code": 1}})
+    (told,) = cleared(call("shell", command=["bash", "-lc", "pytest"], out=out))
+    assert json.loads(told)["metadata"] == {"exit_code": 1}
+    assert "contains errors: ValueError: no such berth" in json.loads(told)["output"]
+
+
+def test_json_stays_json_with_its_members_and_fewer_items():
+    rows = [{"id": f"eu-{number}x", "healthy": number != 7, "owner": None} for number in range(200)]
+    (told,) = cleared(call("get_status", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})), outline=0.5)
+    excerpt = json.loads(told.split("\n", 1)[1])
+    assert excerpt["build"] == "4f1c"
+    assert excerpt["hosts"][0] == {"id": "eu-0x", "healthy": True, "owner": None}
+    assert re.fullmatch(r"… \d+ more", excerpt["hosts"][-1])
+
+
+# --- the excerpt ------------------------------------------------------------------------------------------------------
+
+
+def excerpt(text, share=1.0, at_most=2_000, listed=0):
+    return Excerpts(share, at_most, listed).excerpt(text).split("\n")
+
+
+def test_errors_and_ends_stay_and_what_is_alike_is_counted():
+    log = [f"2026-11-22 10:00:{number % 60:02} INFO request_{number} served in {number} ms" for number in range(500)]
+    log[333] = "2026-11-22 10:05:33 ERROR request_333 lost its berth"
+    told = excerpt("\n".join(log), 0.1, 400)
+    assert {log[0], log[333], log[-1]} < {*told}
+    assert [line for line in told if line.startswith(GAP)] == ["… 331 similar lines", "… 165 similar lines"]
+    assert len(told) <= 6
+
+
+def test_of_a_table_its_columns_stay():
+    table = [
+        " id | name  | price ",
+        "----+-------+-------",
+        *(f" {n} | item {n} | {n}.50 " for n in range(90)),
+        "(90 rows)",
+    ]
+    told = excerpt("\n".join(table), 0.2)
+    assert told[:2] == [line.rstrip() for line in table[:2]]
+    assert told[-1] == "(90 rows)"
+
+
+def test_signatures_come_before_other_lines_with_names():
+    text = "\n".join(f"value_{n} = compute({n})\ndef handle_{n}(one):" for n in "abcdef")
+    assert len([line for line in excerpt(f"begin\n{text}\nend", 0.4) if line.startswith("def")]) >= 3
+    assert not [line for line in excerpt(f"begin\n{text}\nend", 0.4) if line.startswith("value")]
+
+
+def test_escapes_of_a_terminal_are_gone():
+    assert excerpt("\x1b[31mred_apple\x1b[0m\r\n10%\r100% of file_a.py\nlast_line") == [
+        "red_apple",
+        "100% of file_a.py",
+        "last_line",
+    ]
+
+
+def test_a_long_line_is_cut_between_words():
+    (told,) = excerpt("Error: " + "many_words " * 200)
+    assert told.endswith(f"many_words{GAP}")
+
+
+def test_names_that_stand_elsewhere_need_no_line_and_those_without_room_are_listed_once():
+    excerpts = Excerpts(0.0, 0, 2)
+    excerpts.keep(["we spoke of SessionState and os.path.join here"])
+    assert excerpts.excerpt(TEXT) == ""
+    assert Excerpts(0.0, 0, 2).excerpt(TEXT) == "Names in it: SessionState, os.path.join"
+
+
+def test_no_excerpt_is_made_where_none_is_wanted():
+    nothing = Excerpts(0.0, 1_000, 0)
+    nothing.keep([TEXT])
+    assert nothing.excerpt(TEXT) == ""
+    assert nothing.standing == set()
+
+
+@given(st.text(alphabet="ab_./1\n ", max_size=400), st.floats(0.01, 1))
+def test_an_excerpt_holds_lines_that_there_are_and_marks_of_gaps(text, share):
+    told = Excerpts(share, 200, 0).excerpt(text).split("\n")
+    original = {line.rstrip() for line in text.split("\n")} | {""}
+    assert {line for line in told if not line.startswith(GAP)} <= original
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("plain words, getUser, a/b/c.py, x=1, v1.2.3, under_score", ["getUser", "a/b/c.py", "v1.2.3", "under_score"]),
+        ("It goes once. Where. text: (see proxy/cli/transcripts.py:31:)", ["proxy/cli/transcripts.py"]),
+        ("took 0.01s of 10_000 at 10:31:07 on 2026-11-22", []),
+        ("C:\\r\\n\\r\\nThis. " + "z_" * 100, []),
+    ],
+)
+def test_a_name_has_something_specific_and_no_punctuation(text, found):
+    assert list(names(text)) == found
+
+
+def test_the_texts_of_a_message_are_those_inside_its_arguments_too():
+    asked = request(calls(("Edit", {"edits": [{"new": "a"}, 3]}, ""), ("Raw", "{odd", ""), says="hm")).body[0]
+    assert texts_of(asked) == ["hm", "a", "{odd"]
+    assert texts_of(request(call("Read", out="x")).body[1]) == ["x"]
+
+
+def test_a_short_form_is_the_first_line():
+    assert short("one\ntwo") == "one"
+    assert short("word " * 100).endswith(f"word{GAP}")
+
+
+# --- on recorded conversations ----------------------------------------------------------------------------------------
+
+EVERY = 8
+
+
+@recorded_traces.needed
+@pytest.mark.timeout(300)
+def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
+    sizes, quoted, whole = [], 0, 0
+    for record in islice(recorded_traces.conversations(), 0, None, EVERY):
+        body = mark_observations(parsed(messages.body(record["messages"])).body, OBSERVATIONS)
+        left, _ = run(Rules().when_full, Draft((), body, origin=body))
+        for old, new in zip(body, left.middle, strict=True):
+            if new.made == "clear_results":
+                first, *lines = new.text.split("\n")
+                assert first[:1] in "[{", first
+                assert "\x1b" not in new.text
+                sizes.append(len(new.text))
+                there = {line.strip() for line in old.text.split("\n")}
+                marks = (GAP, "Names in ")
+                quoted += sum(not line.startswith(marks) for line in lines)
+                whole += sum(
+                    line.strip() in there or line.endswith(GAP) for line in lines if not line.startswith(marks)
+                )
+    assert len(sizes) > 500
+    assert median(sizes) <= 800
+    assert whole / quoted >= 0.97
