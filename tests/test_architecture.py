@@ -5,6 +5,7 @@ to change the plan changes it here, where it is seen.
 """
 
 import ast
+import re
 import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -346,3 +347,10 @@ def test_every_file_opens_by_saying_what_it_is_for():
 def test_the_map_names_every_room():
     text = ast.get_docstring(modules()["__init__.py"])
     assert [room for room in PLACE if room not in text and room != "__main__"] == []
+
+
+def test_no_test_imports_another_test():
+    """What tests share stands in tests/support; an import of a test would also run its fixtures and parameters."""
+    pattern = re.compile(r"^\s*from tests\.[\w.]*\btest_\w+ import|^\s*from tests\.\w[\w.]* import test_", re.MULTILINE)
+    tests = written_below(ROOT / "tests")
+    assert [str(path) for path in tests if pattern.search(path.read_text(encoding="utf-8"))] == []

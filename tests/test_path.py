@@ -10,10 +10,9 @@ import pytest
 import pytest_asyncio
 
 from tests import ROOT
-from tests.server.test_interrupted import Listening
 from tests.support import http_client
 from tests.support.agent import reading
-from tests.support.gateway_in_process import Served
+from tests.support.gateway_in_process import Listening, Served
 from tests.support.messages import body, user
 from tests.support.proxy_client import request
 from tests.support.scripted_upstream import Upstream, says

@@ -1,13 +1,10 @@
 """The dashboard in a real Chromium: what it shows, what strangers' words do in it, and that it needs no mouse."""
 
-import asyncio
-import json
-from pathlib import Path
-
 import pytest
 import pytest_asyncio
 
 from tests.admin import install
+from tests.admin.browser import look_through
 from tests.support.admin_client import Desk, configured, team_key, until_open
 from tests.support.agent import Agent
 from tests.support.messages import call, history, says, user
@@ -15,7 +12,6 @@ from tests.support.running_proxy import QUIET, serving
 from tests.support.scripted_upstream import Upstream
 from tests.support.scripted_upstream import says as tells
 
-HERE = Path(__file__).parent
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
@@ -26,35 +22,15 @@ pytestmark = [
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>"
 
 
-async def looked(desk, scene):
-    """What was seen on a way through the pages; pictures of it lie beside the proxy's state."""
-    folder = desk.proxy.place / "pictures"
-    folder.mkdir(exist_ok=True)
-    command = [
-        str(install.PYTHON),
-        str(HERE / "browser_scenes.py"),
-        f"http://localhost:{desk.proxy.port}",
-        desk.key,
-        scene,
-    ]
-    process = await asyncio.create_subprocess_exec(*command, str(folder), stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    assert process.returncode == 0
-    seen = json.loads(said)
-    for each in seen.values() if scene == "tour" else [seen]:
-        assert (each["foreign"], each["wrong"], each["hit"]) == ([], [], 0)
-    return seen
-
-
 async def test_every_page_fits_in_light_in_dark_and_on_a_phone(worked):
-    seen = await looked(worked, "tour")
+    seen = await look_through(worked, "tour")
     assert set(seen["light"]["widths"].values()) == {1280}
     assert set(seen["phone"]["widths"].values()) == {390}
     assert seen["light"]["paper"] != seen["dark"]["paper"]
 
 
 async def test_nothing_needs_a_mouse(worked):
-    seen = await looked(worked, "keyboard")
+    seen = await look_through(worked, "keyboard")
     assert seen["first"] == "Skip to the page"
     assert seen["main"] == "main"
     assert seen["stops"] == 1
@@ -64,7 +40,7 @@ async def test_nothing_needs_a_mouse(worked):
 
 
 async def test_operators_do_their_work_in_it(worked):
-    seen = await looked(worked, "work")
+    seen = await look_through(worked, "work")
     assert seen["key"].startswith("cp-")
     assert "switched off for everybody" in seen["banner"]
     assert "clear_at_least" in seen["refused"]
@@ -74,14 +50,14 @@ async def test_operators_do_their_work_in_it(worked):
 
 
 async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(worked):
-    seen = await looked(worked, "trouble")
+    seen = await look_through(worked, "trouble")
     assert seen["strip"] > 0  # what was there stays
     assert "does not answer" in seen["down"]
     assert seen["left"] == 0
 
 
 async def test_what_is_found_leads_to_the_message_that_says_it(worked):
-    seen = await looked(worked, "finding")
+    seen = await look_through(worked, "finding")
     assert "Customers complain" in seen["found"]
     assert "HB-20417" in seen["opened"]
     assert seen["focused"] == "range"
@@ -107,7 +83,7 @@ async def strangers(tmp_path_factory):
 
 
 async def test_what_strangers_wrote_is_text_and_nothing_else(strangers):
-    seen = await looked(strangers, "hostile")
+    seen = await look_through(strangers, "hostile")
     assert seen["elements"] == 0
     assert seen["widths"] == [390]
     assert seen["title"].startswith("<img src=x onerror=alert(1)>")
@@ -116,7 +92,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else(strangers):
 
 async def test_where_there_is_nothing_yet_it_says_what_to_do(tmp_path):
     async with serving("http://127.0.0.1:9/v1", place=tmp_path) as proxy:
-        seen = await looked(Desk(proxy), "empty")
+        seen = await look_through(Desk(proxy), "empty")
     assert "OPENAI_BASE_URL" in seen["overview"]
     assert "clear_at_least" in seen["conversations"]
     assert "teams:" in seen["teams"]

@@ -8,7 +8,7 @@ from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
 from tests.admin import install
-from tests.admin.test_browser import looked
+from tests.admin.browser import look_through
 from tests.support.admin_client import Desk
 from tests.support.compacting_proxy import metric
 from tests.support.running_proxy import serving
@@ -100,7 +100,7 @@ async def test_where_it_is_done_nothing_more_would_be(compacted):
 @pytest.mark.slow
 @pytest.mark.skipif(not install.is_installed(), reason="python tests/admin/install.py puts a browser's driver here")
 async def test_the_pages_draw_what_would_be_as_a_line(observed):
-    seen = await looked(observed, "observed")
+    seen = await look_through(observed, "observed")
     assert "more saved, before the cost of summaries" in seen["tiles"]
     assert seen["lines"] >= 1
     assert seen["requests"] >= 10

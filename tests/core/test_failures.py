@@ -33,13 +33,11 @@ from tests.support.histories import (
     started,
     thinking,
 )
-from tests.support.messages import body, call, calls, chat, history, parsed, says, system, user
-from tests.support.worker_cases import ACCOUNT, EAGER, TOLD, orphans, works
-
-BIG = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
+from tests.support.messages import body, call, chat, history, parsed, says, system, user
+from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, mixed, orphans, works
 
 
-def work(steps, *, out=BIG, task="Make the tests pass.", head="You are an agent."):
+def work(steps, *, out=LINES, task="Make the tests pass.", head="You are an agent."):
     """An agent that reads file after file; no two results are alike."""
     reads = [call("Read", path=f"src/part_{step}.py", out=f"part_{step}\n{out}") for step in range(steps)]
     return history(system(head), user(task), *reads)
@@ -75,13 +73,8 @@ def test_f1_so_do_the_users_own_words_where_they_may_not_go():
 # --- F4: orphans -------------------------------------------------------------------------------------------------
 
 
-def mixed(name, text, out):
-    """A result, and in the same breath something the user says."""
-    return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
-
-
 def test_f4_five_blocks_in_a_row_and_more_do_come():
-    sent = works(Worker(EAGER), history(user("Go."), *(mixed("Read", f"file_{step}", BIG) for step in range(12))))
+    sent = works(Worker(EAGER), history(user("Go."), *(mixed("Read", f"file_{step}", LINES) for step in range(12))))
     assert len(blocks(sent)) >= 5
     assert [orphans(each.messages) for each in sent] == [0] * len(sent)
 
@@ -92,13 +85,13 @@ def test_f4_five_blocks_in_a_row_and_more_do_come():
 def test_f5_after_a_block_the_newest_task_stands_word_for_word_and_is_the_last_one():
     done = work(6, task="Rename the flag --fast to --quick.")
     newest = user("Now write  the changelog, please.\n")
-    (*_, last) = works(Worker(EAGER), [*done, *says("Renamed."), *newest, *history(call("Look", out=BIG))])
+    (*_, last) = works(Worker(EAGER), [*done, *says("Renamed."), *newest, *history(call("Look", out=LINES))])
     assert last.plan.action in ("created", "applied")
     assert [message for message in last.messages if message["role"] == "user"][-1] == newest[0]
 
 
 def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
-    runs = [call("Bash", command=f"make step_{step}", out=BIG) for step in range(8)]
+    runs = [call("Bash", command=f"make step_{step}", out=LINES) for step in range(8)]
     (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
     notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
     assert notes
@@ -112,7 +105,7 @@ def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
 def test_f6_rules_stand_word_for_word_after_ten_blocks():
     rules = [*system("Never push.  "), {"role": "developer", "content": "Ünïcode rules ", "x": 1.50}]
     pinned = user("Begin. <pin>Keep  main.go\nas it is.</pin>", name="ann")
-    steps = [call("Read", path=f"{step}.py", out=f"{step}{BIG}") for step in range(30)]
+    steps = [call("Read", path=f"{step}.py", out=f"{step}{LINES}") for step in range(30)]
     messages = history(rules, pinned, *steps[:3], system("From here on: no network. "), *steps[3:])
     sent = works(Worker(EAGER), messages)
     assert len(blocks(sent)) >= 10
@@ -237,7 +230,7 @@ def test_f25_a_childs_block_does_not_reach_its_parent():
     house = Worker(EAGER)
     task = [*system("You are an agent."), *user("Make the tests pass.")]
     parent = [*task, *work(12)[2:]]
-    child = [*task, *work(12, out=BIG.replace("line", "row"))[2:]]
+    child = [*task, *work(12, out=LINES.replace("line", "row"))[2:]]
     works(house, child)
     alone = works(Worker(EAGER), parent)
     assert [each.left for each in works(house, parent)] == [each.left for each in alone]

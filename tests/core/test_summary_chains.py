@@ -11,10 +11,9 @@ from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Keep
 from proxy.core.steps import DropMiddle
 from proxy.core.summaries import HEADING, Summaries, Summary
-from tests.core.test_failures import BIG, mixed
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, says, system, user
-from tests.support.worker_cases import ACCOUNT, SHAPES, SUMMARIZING, accounts_in, orphans, with_shape
+from tests.support.worker_cases import ACCOUNT, LINES, SHAPES, SUMMARIZING, accounts_in, mixed, orphans, with_shape
 
 
 def worker_with(summary, shape):
@@ -61,7 +60,7 @@ def chained(messages, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_f4_five_summaries_one_after_another_and_more_do_come(shape):
-    sent = chained(history(user("Go."), *(mixed("Read", f"file_{step}", BIG) for step in range(20))), shape)
+    sent = chained(history(user("Go."), *(mixed("Read", f"file_{step}", LINES) for step in range(20))), shape)
     assert len([each for each in sent if each.plan.action == "created" and accounts_in(each)]) >= 5
     assert [orphans(each.messages) for each in sent] == [0] * len(sent)
 

@@ -2,23 +2,20 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from itertools import count
 
 import pytest
-from aiohttp import web
 
 from proxy.config import Upstream as Settings
 from proxy.errors import ProxyError
 from proxy.events import RequestFinished
-from proxy.server.http import App, HttpServer
 from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
-from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Call, Client
 from tests.support import http_client
 from tests.support.agent import reading
-from tests.support.gateway_in_process import Interruption, Served, cancel, connections_closed, fail
+from tests.support.gateway_in_process import Interruption, Listening, Served, cancel, connections_closed, fail
 from tests.support.messages import body
 from tests.support.proxy_client import request
 from tests.support.scripted_upstream import DONE, answer, delta, finish, in_turn, pause, stream
@@ -90,40 +87,6 @@ async def test_a_relay_interrupted_anywhere_is_noted_at_most_once_and_leaves_not
 
 
 # --- with a client's socket ------------------------------------------------------------------------------------------
-
-
-class Listening:
-    """An HTTP server on a port, whose handler is interrupted where a test says so."""
-
-    def __init__(self, served):
-        self.served = served
-        self.app = App(
-            served.gateway,
-            served.events.append,
-            Metrics(),
-            None,
-            self._no_admin,
-            can_keep_originals=lambda: True,
-        )
-        self.interruption = Interruption(0, cancel)
-
-    async def _no_admin(self, _):
-        raise NotImplementedError
-
-    async def _handle(self, request):
-        return await self.interruption.run(self.app(request))
-
-    @asynccontextmanager
-    async def listening(self):
-        settings = {"handler_cancellation": True, "access_log": None, "auto_decompress": False}
-        runner = web.ServerRunner(HttpServer(self._handle, self.served.events.append, **settings))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
 
 
 async def ask_slowly(origin, key):

@@ -6,7 +6,10 @@ async with Served(up, tmp_path) as served:
 """
 
 import asyncio
+from contextlib import asynccontextmanager
 from time import perf_counter
+
+from aiohttp import web
 
 from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor
@@ -16,7 +19,9 @@ from proxy.config import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, StoreFailed, TurnEnded
 from proxy.gateway import Gateway, RequestRecord
 from proxy.lifetime import BackgroundTasks
+from proxy.server.http import App, HttpServer
 from proxy.store.memory import MemoryStore
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Call
 from tests.support.messages import body
 
@@ -151,3 +156,37 @@ class _Stepped:
                 resume = inner.send, (yield self._interruption.suspended(waited_for))
             except BaseException as fault:  # noqa: BLE001 (a cancellation, too, goes on into the coroutine)
                 resume = inner.throw, fault
+
+
+class Listening:
+    """An HTTP server on a port, whose handler is interrupted where a test says so."""
+
+    def __init__(self, served):
+        self.served = served
+        self.app = App(
+            served.gateway,
+            served.events.append,
+            Metrics(),
+            None,
+            self._no_admin,
+            can_keep_originals=lambda: True,
+        )
+        self.interruption = Interruption(0, cancel)
+
+    async def _no_admin(self, _):
+        raise NotImplementedError
+
+    async def _handle(self, request):
+        return await self.interruption.run(self.app(request))
+
+    @asynccontextmanager
+    async def listening(self):
+        settings = {"handler_cancellation": True, "access_log": None, "auto_decompress": False}
+        runner = web.ServerRunner(HttpServer(self._handle, self.served.events.append, **settings))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()

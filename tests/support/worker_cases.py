@@ -29,7 +29,7 @@ from proxy.core.summaries import HEADING, Summaries, Summary
 from proxy.core.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
-from tests.support.messages import parsed
+from tests.support.messages import calls, parsed, user
 
 SMALL = Rules(
     always=(ClipOutput(over=1_500),),
@@ -72,6 +72,7 @@ FACTS = st.sampled_from(
         Facts(force=True),
     ]
 )
+LINES = "\n".join(f"{number} line_{number} of src/module_{number}.py" for number in range(60))
 ACCOUNT = "The user wants src/main.py to be mended; two of its three tests pass."
 SHAPES = ("notes", "single", "pair")
 # Makes a block whenever one can be made, and folds without mercy.
@@ -160,6 +161,11 @@ def with_summary_at_hand(messages, some, shape):
     cuts = [group.stop for group in groups(body) if group.stop <= (last_assistant(body) or 0)]
     summary = Summary(cuts[min(some, len(cuts) - 1)], ACCOUNT) if cuts else None
     return partial(Worker, with_shape(SUMMARIZING, shape), Facts(summary=summary, can_summarize=False))
+
+
+def mixed(name, text, out):
+    """A result, and in the same breath something the user says."""
+    return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
 
 
 # --- what leaves a worker --------------------------------------------------------------------------------------------

@@ -1,0 +1,29 @@
+"""A real Chromium that goes through the dashboard; `browser_scenes.py` has the ways."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.admin import install
+
+HERE = Path(__file__).parent
+
+
+async def look_through(desk, scene):
+    """What was seen on a way through the pages; pictures of it lie beside the proxy's state."""
+    folder = desk.proxy.place / "pictures"
+    folder.mkdir(exist_ok=True)
+    command = [
+        str(install.PYTHON),
+        str(HERE / "browser_scenes.py"),
+        f"http://localhost:{desk.proxy.port}",
+        desk.key,
+        scene,
+    ]
+    process = await asyncio.create_subprocess_exec(*command, str(folder), stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    seen = json.loads(said)
+    for each in seen.values() if scene == "tour" else [seen]:
+        assert (each["foreign"], each["wrong"], each["hit"]) == ([], [], 0)
+    return seen
