@@ -362,6 +362,7 @@ class Exchange:
         self._has_originals = False
         self._has_begun = False
         self._keeps = True
+        self._must_keep = False
         self._refused: Decision | None = None
         self._learned: LearnedLimit | None = None
         if context.mode == "off" or context.is_halted:
@@ -409,10 +410,12 @@ class Exchange:
         `store`: keep the block at once, for the client's next request.
         """
         self._keeps = store
+        # Asked for by name, it is refused rather than left undone: the client would take the history for compacted.
+        self._must_keep = store and self.context.without_originals != "always"
         sizes = yield CountTokens(self.context.pieces)
         yield from self._recall(sum(sizes))
         yield from self._decide(self.context.summary_seconds)
-        yield from self._begin(must=self.context.without_originals != "always")
+        yield from self._begin()
         if store and self._plan.block is not None and self._may_be_stored:
             yield from self._store_block()
         return self.decision
@@ -536,10 +539,10 @@ class Exchange:
         )
         return planning.without_model(planning.decide(self._state(facts)))
 
-    def _begin(self, *, must: bool = False) -> Steps[bool]:
+    def _begin(self) -> Steps[bool]:
         """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
         if self._keeps and self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
-            is_kept = yield from self._keep_originals(must=must)
+            is_kept = yield from self._keep_originals()
             if not is_kept and not self._may_fold_unkept():
                 return False
         yield from self._announce_beginning()
@@ -551,13 +554,13 @@ class Exchange:
             self._has_begun = True
             yield BeginCompaction(plan.reason, plan.standing, self._has_originals)
 
-    def _keep_originals(self, *, must: bool = False) -> Steps[bool]:
+    def _keep_originals(self) -> Steps[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
         if self.context.keeps_originals and not self._has_originals:
             # A block that stands was made when its originals were written. No request waits for what came after them.
             is_first_loss = self._plan.action == "created"
             self._has_originals = yield KeepOriginals(
-                waits=is_first_loss, must=must or self.context.must_keep_originals
+                waits=is_first_loss, must=self._must_keep or self.context.must_keep_originals
             )
             return self._has_originals
         return True
