@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.end_to_end.designs.talking import characters, chatting, first_shortened, working
+from tests.end_to_end.designs.talking import characters, chatting, first_shortened, structured, working
 from tests.support.agent import Agent
 from tests.support.proxy_client import log_of
 from tests.support.scripted_upstream import says as tells
@@ -37,9 +37,9 @@ async def test_row_10_the_trigger_goes_by_reported_usage_whatever_our_own_count_
     up.script = counting(characters_a_token)
     policy = {"inherit": "middleware", "trigger_tokens": 20_000, "summary": {"enabled": False}}
     async with alone(up, policy) as agent:
-        start = int(20_000 * characters_a_token / 460 * 0.8)
-        sent = await first_shortened(agent, chatting, range(start // 2, start * 2, 2))
-    assert 20_000 <= len(json.dumps(sent)) / characters_a_token < 20_000 * 1.03
+        start = int(20_000 * characters_a_token / 630 * 0.8)
+        sent = await first_shortened(agent, working, range(start, start * 2, 2))
+    assert 20_000 <= len(json.dumps(sent)) / characters_a_token < 20_000 * 1.05
 
 
 async def test_row_10_a_trigger_of_zero_is_none(up, alone):
@@ -47,9 +47,10 @@ async def test_row_10_a_trigger_of_zero_is_none(up, alone):
         assert (await agent.sends(chatting(1_500))).compaction in ("none", None)
 
 
-async def test_row_18_three_quarters_of_the_window_by_a_quarter_of_the_characters(agent):
-    sent = await first_shortened(agent, chatting, range(225, 300), model="jp")
-    assert 30_000 < characters(sent) / 4 < 30_600
+async def test_row_18_three_quarters_of_the_window_by_a_quarter_of_the_characters(agent, up):
+    up.script = tells(structured("The parser was mended, and the tests of the lexer are next."))
+    sent = await first_shortened(agent, chatting, range(240, 270), model="jp")
+    assert 30_000 < characters(sent) / 4 < 30_400
 
 
 async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(agent):
