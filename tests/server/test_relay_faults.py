@@ -11,7 +11,18 @@ import pytest_asyncio
 
 from tests.support.admin_client import Desk
 from tests.support.agent import reading
-from tests.support.proxy_client import ask, chat, connected, data_of, fault_of, log_of, request, streaming, until
+from tests.support.proxy_client import (
+    ask,
+    chat,
+    connected,
+    data_of,
+    fault_of,
+    log_of,
+    request,
+    streaming,
+    until,
+    whole_log,
+)
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import (
     DONE,
@@ -134,6 +145,7 @@ async def test_a_client_that_left_is_told_apart_in_the_log(up, proxy):
 async def test_a_client_that_closes_after_done_has_had_its_whole_answer(up, proxy, lag):
     """The openai client closes its connection when it reads `[DONE]`, often before the upstream has closed its own."""
     up.script = stream(delta(content="Hi"), finish(), DONE, lag)
+    await whole_log(proxy)
     before = len(log_of(proxy, "request", route="/v1/chat/completions"))
     async with streaming(proxy) as line:
         asked = await up.received()
