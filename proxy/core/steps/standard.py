@@ -146,7 +146,7 @@ class ClearResults:
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
     outline: float = 0.24
     """At most this share of a file that was read, or of a failure, stays as lines; a quarter of that of the rest."""
-    outline_bytes: int = 6_000
+    outline_bytes: int = 8_000
     """At most this many bytes of them."""
     names: int = 8
     """How many names are listed for which no line had room."""
