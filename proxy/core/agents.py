@@ -277,7 +277,10 @@ _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
 # What agents put beside a person's words, in the same message.
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 _REMINDER_CHARACTERS = 50_000
-_TRACES = (b"/compact", b"/Compact", b"/COMPACT", b'"Compact"', b'"compact"')
+_COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
+_CALLS = (b'"Compact"', b'"compact"')
+# A command begins a text, or stands behind a reminder that the client put before it; `What does /compact do?` is none.
+_COMMAND_PLACE = re.compile(rb'(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
 _END_CHARACTERS = 2_000
 _MOSTLY_OUTPUT_RATIO = 3
 # How agents that know tools by text only ask for one: a block of shell or Python, an action, an element.
@@ -333,7 +336,10 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
 
 def was_asked(request: Request) -> bool:
     """True where the history holds a request for compaction: then a block may stand, however short it is."""
-    return any(trace in request.source for trace in _TRACES)
+    source = request.source
+    if any(call in source for call in _CALLS):
+        return True
+    return any(command in source for command in _COMMANDS) and _COMMAND_PLACE.search(source) is not None
 
 
 def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:

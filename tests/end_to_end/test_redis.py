@@ -314,17 +314,17 @@ async def test_a_redis_in_trouble_fails_no_request_and_breaks_no_history(houses,
 @pytest.mark.parametrize("trouble", [RedisServer.kill, *map(slow, (RedisServer.pause, RedisServer.flush))])
 async def test_what_stood_goes_on_standing_on_every_replica_and_in_the_redis_that_comes_back(serve, houses, trouble):
     key, history, redis = f"sk-{trouble.__name__}", list(turns(reading(30))), houses.redis
-    steps, agents = await in_turn(houses, history[13], key), houses.agents(key)
+    steps, agents = await in_turn(houses, history[12], key), houses.agents(key)
     assert compactions(steps).count("created") == 1
     trouble(redis)
-    steps += [await agents[turn % REPLICAS].sends(history[turn]) for turn in (14, 15, 16)]
+    steps += [await agents[turn % REPLICAS].sends(history[turn]) for turn in (13, 14, 15)]
     if trouble is RedisServer.kill:
         redis.start()
     redis.resume()
     await asyncio.sleep(1.5)
-    steps += [await agents[turn % REPLICAS].sends(history[turn]) for turn in (16, 17)]
+    steps += [await agents[replica].sends(history[15]) for replica in (1, 2)]
     async with replicas(serve, redis, houses.up, 1) as late:
-        steps.append(await late.agents(key)[0].sends(history[17]))
+        steps.append(await late.agents(key)[0].sends(history[15]))
     assert set(compactions(steps[-6:])) == {"applied"}
     assert all(later.goes_on(earlier) for earlier, later in pairwise(steps[-7:]))
 

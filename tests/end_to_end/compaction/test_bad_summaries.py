@@ -148,7 +148,7 @@ async def test_text_from_a_tool_can_neither_close_the_frame_nor_drop_a_pin(told)
     (note,) = [message["content"] for message in over.messages if "Summary of the conv" in json.dumps(message)]
     assert "<pin>Never push to main.</pin>" in json.dumps(over.messages)
     assert note.count("End of background") == 1
-    assert note.rstrip().endswith("the newest message of the user counts.]")
+    assert note.rstrip().endswith("verify it before relying on it.]")
 
 
 async def test_another_upstream_makes_the_summary_with_its_own_key_and_hears_no_credential(serve):
@@ -200,7 +200,8 @@ async def test_a_summary_that_an_upstream_calls_invalid_is_dropped(told):
 
 
 async def test_f1_where_nothing_helps_the_breaker_opens_and_is_seen(told):
-    """The upstream puts so much before every prompt that no block helps for long: after two there are no more."""
+    """The upstream puts so much before every prompt that no block helps for long: after two there are no more
+    until something has helped."""
 
     def heavy(request):
         said = tells(account()) if asks_for_summary(request) else tells("Go on.")
@@ -212,7 +213,9 @@ async def test_f1_where_nothing_helps_the_breaker_opens_and_is_seen(told):
     reasons = [step.says("x-compaction-reason") for step in steps]
     assert "breaker-open" in reasons
     assert opened >= 1
-    assert len(summary_calls(up)) <= 4
+    # Two until it opens, and two more each time a block that had to be made brought the history far down: without the
+    # breaker there would be one for every third request.
+    assert len(summary_calls(up)) <= 7
     after = reasons[reasons.index("breaker-open") :]
     assert after.count("window") <= len(after) / 4  # only when it would not fit any more
 
