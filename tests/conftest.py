@@ -13,7 +13,7 @@ from tests.support.running_proxy import Proxy, serving
 from tests.support.scripted_upstream import Upstream
 
 # A busy machine is no finding; CI asks for more examples with --hypothesis-profile=ci.
-settings.register_profile("ci", deadline=None, max_examples=450)
+settings.register_profile("ci", deadline=None, max_examples=250)
 settings.register_profile("default", deadline=None, max_examples=20)
 settings.load_profile("default")
 

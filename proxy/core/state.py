@@ -21,6 +21,7 @@ from proxy.core.summaries import Summarize, Summary, join_summaries
 # --- state ------------------------------------------------------------------------------------------------------------
 
 WINDOW_REASONS = ("window", "cliff")
+OPENING_REASON = "opening"
 LARGER_WINDOW_RATIO = 1.25
 PINNED_HEADING = "Pinned, word for word:"
 
@@ -83,7 +84,8 @@ class ConversationState:
             count=self.count,
         )
         tail = run(block.always, draft)[0].middle
-        if has_block and self.rules.repair:
+        # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
+        if has_block and self.rules.repair and block.reason != OPENING_REASON:
             tail = repair(tail)
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail)
 
@@ -289,7 +291,7 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
         close(body[:covers]),
         always=always,
         window=facts.usable_tokens,
-        reason="opening",
+        reason=OPENING_REASON,
         policy=rules.label,
         text_style=is_text_style(body),
     )

@@ -93,7 +93,9 @@ def f3_f4_no_result_and_no_call_is_orphaned(sent, case):
 
 def parallel_calls_and_their_results_live_and_die_together(sent, case):
     left = standing(sent)
-    for place, message in enumerate(sent.body if case.is_legal else ()):
+    # A hint `remove` for one tool takes its call and result out of a message that makes others as well.
+    removes = any(step.name == "tool_hints" for step in case.make.args[0].when_full)
+    for place, message in enumerate(sent.body if case.is_legal and not removes else ()):
         together = set(range(place, place + 1 + len(message.calls)))
         assert together <= left.keys() or not together & left.keys()
         assert place not in left or len(left[place].calls) == len(message.calls)
@@ -217,7 +219,8 @@ def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data
     worker, earlier = case.make(), None
     for each in case.turns():
         if data.draw(st.integers(0, 5)) == 0:
-            worker.rules = data.draw(RULES)
+            # `repair` acts from the request on which it was switched on: an upstream refuses what it mends.
+            worker.rules = replace(data.draw(RULES), repair=worker.rules.repair)
         sent = worker.send(each)
         kept = sent.plan.block is None or sent.plan.reason == "opening"
         if earlier is not None and kept:
