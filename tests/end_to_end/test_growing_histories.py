@@ -37,7 +37,7 @@ ASKS = (b"write a handover of this conversation", b"Now write the summary")
 BYTES_PER_TOKEN = 4
 REFUSED = "refused though it could be helped"
 # Known shortfall: in the two smallest windows a second try after a refusal is now and then still too long, where a
-# standing block must be replaced (policies `pair` and `middleware`; three in two thousand histories).
+# standing block must be replaced (policies `pair`, `middleware`, `j-cli`; about seven in two thousand histories).
 SMALLEST_WINDOWS = WINDOWS[:2]
 REFUSED_SHARE_MAX = 0.004
 
