@@ -426,7 +426,9 @@ class Session:
 
     def withdraw(self) -> None:
         """The second try was refused, too."""
-        self.exchange.withdraw()
+        # Not by the property: this is called outside of what fails open, and there may be nothing to withdraw.
+        if self._exchange is not None:
+            self._exchange.withdraw()
 
     async def reject(self, status: int) -> None:
         """The upstream calls the request invalid: a new summary may be the cause."""

@@ -225,13 +225,9 @@ class ActivityLog:
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     """A transaction that takes its lock at once: two writers never wait for each other half way."""
-    db.execute("begin immediate")
-    try:
+    with db:  # commits at the end of the block, and rolls back where it raises
+        db.execute("begin immediate")
         yield
-    except BaseException:
-        db.execute("rollback")
-        raise
-    db.execute("commit")
 
 
 def _version_of(db: sqlite3.Connection) -> int:
