@@ -256,6 +256,7 @@ async def test_the_conversations_id_separates_what_looks_alike(agent):
 
 async def test_two_credentials_never_share(agent, up):
     keys = "select key from promises_1 union select key from facts_1"
+    await agent.sends(WORK)  # the store makes its tables when it is first asked
     before = {*rows(agent.proxy.state, keys)}
     one, other = Agent(agent.proxy, up, "sk-canary-one"), Agent(agent.proxy, up, "sk-canary-other")
     steps = [await each.sends(WORK) for each in (one, other, one, other)]
