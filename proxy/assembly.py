@@ -88,11 +88,10 @@ def open_store(config: Config, warn: Warn) -> Store:
     return SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)
 
 
-def read_blocks(config: Config, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
-    """Read the key of the chain, and the blocks under these keys, without changing the store. StoreUnavailable."""
+def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
+    """Read the blocks under these keys without changing the store. StoreUnavailable."""
     if url := state_url(config):
-        looked: Coroutine[Any, Any, tuple[bytes | None, dict[str, bytes]]]
-        looked = _import_redis_store().peek(url, keys, config.state.ca_file)
+        looked: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
         return asyncio.run(looked)
     return sqlite.peek(Path(config.state.dir) / sqlite.FILE_NAME, keys)
 

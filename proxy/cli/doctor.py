@@ -218,7 +218,7 @@ def _check_shared_state(config: Config) -> Iterator[Finding]:
         return
     where = parse_state_url(assembly.state_url(config))
     try:
-        assembly.read_blocks(config, [])
+        assembly.read_blocks(config, ["doctor"])
     except StoreUnavailable as fault:
         yield "BAD", f"state: {where}: {fault}"
     else:

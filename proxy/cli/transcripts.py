@@ -1,4 +1,4 @@
-"""`transcripts`: list, show, search, export, verify and prune saved conversations; only `prune --yes` changes them.
+"""`transcripts`: list, show, search, export and prune saved conversations; only `prune --yes` changes them.
 
 What was forwarded in place of a message follows from the history and its block, computed by the same functions as when
 it was forwarded.
@@ -28,10 +28,8 @@ from proxy.store.transcripts.archive import (
     Archive,
     Retention,
     Transcript,
-    Verification,
     read_transcript,
     role_and_text,
-    verify,
 )
 from proxy.store.transcripts.files import AnswerLine, MessageLine
 from proxy.wire.redaction import Redaction
@@ -62,15 +60,15 @@ class TranscriptSource:
             raise NotFoundError(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
         return read_transcript(found[0])
 
-    def read_state(self, tenant: str = "", links: tuple[str, ...] = ()) -> tuple[bytes | None, dict[str, bytes]]:
-        """The key of the chain, and the blocks stored for these links."""
+    def read_blocks(self, tenant: str, links: tuple[str, ...]) -> dict[str, bytes]:
+        """The blocks stored for these links."""
         keys = {block_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
-            key, found = assembly.read_blocks(self.config, list(keys))
+            found = assembly.read_blocks(self.config, list(keys))
         except StoreUnavailable as fault:
-            print(f"blocks and keys cannot be read: {fault}", file=sys.stderr)  # noqa: T201
-            return None, {}
-        return key, {keys[promise]: block for promise, block in found.items()}
+            print(f"blocks cannot be read: {fault}", file=sys.stderr)  # noqa: T201
+            return {}
+        return {keys[key]: block for key, block in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ Act = Callable[[TranscriptSource, argparse.Namespace], int]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("transcripts", help="the saved originals: list, show, search, export, verify, prune")
+    parser = commands.add_parser("transcripts", help="the saved originals: list, show, search, export, prune")
     acts = parser.add_subparsers(metavar="ACT", required=True)
     _add(acts, "list", list_all, "every conversation, the newest last").add_argument("--json", action="store_true")
     show = _add(acts, "show", show_one, "one conversation, message by message")
@@ -147,8 +145,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     for one in (show, export):
         one.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID where several have it")
         one.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
-    check = _add(acts, "verify", verify_all, "does every message follow the one before? exit 1 if not")
-    check.add_argument("id", metavar="ID", nargs="?", default="", help="only this conversation")
     prune = _add(acts, "prune", prune_all, "remove the oldest; a dry run unless --yes")
     prune.add_argument("--days", type=float, help="those that were silent longer (default: as configured)")
     prune.add_argument("--mib", type=int, help="the oldest beyond so many MiB (default: as configured)")
@@ -179,7 +175,7 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     found = sorted(source.archive.read_each(read_transcript), key=lambda one: one.last_seen)
-    blocks = [len(source.read_state(one.tenant, tuple(one.messages))[1]) for one in found]
+    blocks = [len(source.read_blocks(one.tenant, tuple(one.messages))) for one in found]
     if args.json:
         for one, count in zip(found, blocks, strict=True):
             print(json.dumps(_as_dict(one, count)))  # noqa: T201
@@ -260,38 +256,6 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     return 0
 
 
-def verify_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    key, _ = source.read_state()
-    found = [source.find_one(args.id)] if args.id else source.archive.read_each(read_transcript)
-    results = [verify(one, key) for one in found]
-    head = ("CONVERSATION", "MESSAGES", "DERIVED", "ALTERED", "TWICE", "TORN", "FAULTS")
-    _print_table(head, [*map(_verification_row, results)], source)
-    for remark in _remarks(results, key):
-        print(remark)  # noqa: T201
-    faults = [f"{one.transcript.saved.short_name}: {fault}" for one in results for fault in one.faults]
-    for fault in faults:
-        print(fault, file=sys.stderr)  # noqa: T201
-    return 1 if faults else 0
-
-
-def _verification_row(result: Verification) -> tuple[object, ...]:
-    read = result.transcript
-    counts = len(read.messages), result.derived, result.altered, read.duplicates, read.torn, len(result.faults)
-    return (read.saved.short_name, *counts)
-
-
-def _remarks(results: list[Verification], key: bytes | None) -> Iterator[str]:
-    """Remarks that are not faults."""
-    if results and key is None:
-        yield "There is no key in the state: links are not derived again, only their order is checked."
-    if altered := sum(result.altered for result in results):
-        yield f"{altered} lines were altered before they were written (secrets): their links stand for the originals."
-    if others := sum(result.other_key for result in results):
-        yield f"{others} conversations have the key of an earlier store: only their order is checked."
-    if torn := sum(result.transcript.torn for result in results):
-        yield f"{torn} lines are torn: a process was killed over them. The next write to that file cuts them off."
-
-
 def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     settings, is_given = source.config.transcripts, (args.days, args.mib) != (None, None)
     days = args.days or 0 if is_given else settings.days
@@ -317,7 +281,7 @@ def _pick_leaf(found: Transcript, wanted: str) -> str:
 
 def _find_view(source: TranscriptSource, found: Transcript, path: list[MessageLine]) -> View:
     """The messages as the newest block that stands for them shortens them."""
-    _, blocks = source.read_state(found.tenant, tuple(line.at for line in path))
+    blocks = source.read_blocks(found.tenant, tuple(line.at for line in path))
     newest = next((line.at for line in reversed(path) if line.at in blocks), "")
     request, block = parse_path(path), Block.from_bytes(blocks.get(newest, b""))
     view = show_with_block(request, links_of(path), block, Rules()) if request and block else None

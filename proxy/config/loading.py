@@ -322,6 +322,7 @@ _FOREIGN = {
     **dict.fromkeys(
         ("budget", "max_budget", "rpm", "tpm", "rate_limit", "limits"), f" for limits and budgets{_GATEWAY}"
     ),
+    "command": ": hooks call a `url`; commands were removed in version 0.2",
     "file": ": the log goes to standard output; redirect that",
 }
 

@@ -68,6 +68,14 @@ def _check_state_url(value: Secret | str) -> Secret | str:
     return value
 
 
+def _check_hook_url(url: Secret | str) -> Secret | str:
+    if isinstance(url, Secret) and not url.value:  # read by a command that needs no secrets
+        return url
+    if not (url.value if isinstance(url, Secret) else url).startswith(("http://", "https://")):
+        raise ValueError("the url of a hook begins with http:// or https://")
+    return url
+
+
 def _check_headers(headers: Mapping[str, Secret | str]) -> Mapping[str, Secret | str]:
     for name, value in headers.items():
         if not name or not re.fullmatch(FIELD_NAME, name):
@@ -394,25 +402,15 @@ EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "
 
 
 class HookConfig(ConfigModel):
-    """A command or a URL that receives events as JSON, never of the words of a conversation."""
+    """A URL that receives events as JSON, never of the words of a conversation."""
 
     events: tuple[EventName, ...] = ("compaction-ended",)
     """Events to tell it of: `compaction-started`, `compaction-ended`, `summary-ended`, `breaker-opened`,
     `refused-for-size`."""
-    command: tuple[str, ...] = ()
-    """Program and arguments to run; it reads the event from its standard input."""
-    url: MaybeSecret = ""
-    """URL to post the event to, as env:NAME if it holds a secret. Set this or `command`."""
+    url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]
+    """URL to post the event to, as env:NAME if it holds a secret."""
     seconds: float = Field(10.0, gt=0)
-    """Seconds that the command or the call may take."""
-
-    @model_validator(mode="after")
-    def _check_target(self) -> Self:
-        if bool(self.command) == bool(self.url):
-            raise ValueError("a hook has a `command` or a `url`, and not both")
-        if self.url and not self.address.startswith(("http://", "https://")):
-            raise ValueError("the url of a hook begins with http:// or https://")
-        return self
+    """Seconds that the call may take."""
 
     @property
     def address(self) -> str:
@@ -436,7 +434,7 @@ class Config(ConfigModel):
     transcripts: Transcripts = Transcripts()
     log: LogConfig = LogConfig()
     hooks: tuple[HookConfig, ...] = ()
-    """Commands to run and URLs to call when something happens."""
+    """URLs to call when something happens."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:

@@ -94,11 +94,10 @@ class RedisStore:
         values = (new,) if old is None else (new, old)
         return await self._client.run(REPLACE, [f"{PREFIX}/document/{key}"], *values) == 1
 
-    async def peek(self, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
-        """The secret, and the blocks under these keys; a block stays as old as it is."""
-        secret = await self._get(f"{PREFIX}/secret")
+    async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The blocks under these keys; a block stays as old as it is."""
         values = {key: await self._get(self._key(BLOCK, key)) for key in keys}
-        return secret, {key: value[DEADLINE_BYTES:] for key, value in values.items() if value is not None}
+        return {key: value[DEADLINE_BYTES:] for key, value in values.items() if value is not None}
 
     async def close(self) -> None:
         await self._client.close()
@@ -175,8 +174,8 @@ def _earlier(keys: Sequence[str], one: Found | None, other: Found | None) -> Fou
     return min(found, key=lambda candidate: keys.index(candidate.key), default=None)
 
 
-async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> tuple[bytes | None, dict[str, bytes]]:
-    """The secret, and the blocks under these keys, for commands that only look: a block stays as old as it is."""
+async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
+    """The blocks under these keys, for commands that only look: a block stays as old as it is."""
     store = RedisStore(url, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
         return await store.peek(keys)

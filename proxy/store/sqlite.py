@@ -301,20 +301,14 @@ def _code(fault: sqlite3.Error) -> int:
     return getattr(fault, "sqlite_errorcode", 0) & 0xFF
 
 
-def peek(path: Path, keys: Sequence[str]) -> tuple[bytes | None, dict[str, bytes]]:
-    """The secret, and the blocks under these keys, for commands that only look: a block stays as old as it is."""
+def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
+    """The blocks under these keys, for commands that only look: a block stays as old as it is."""
     if not path.is_file():
-        return None, {}
+        return {}
     try:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_TIMEOUT_SECONDS, uri=True)
         ) as db:
-            secret = db.execute("select value from secret_1").fetchone()
-            found = (
-                row
-                for start in range(0, len(keys), KEYS_PER_QUERY)
-                for row in db.execute(_FIND_BLOCKS, [0, json.dumps(keys[start : start + KEYS_PER_QUERY])])
-            )
-            return secret and bytes(secret[0]), {key: value for key, value, _ in found}
+            return {key: value for key, value, _ in db.execute(_FIND_BLOCKS, [0, json.dumps(keys)])}
     except sqlite3.DatabaseError as fault:
         raise StoreUnavailable(f"{path}: {fault}") from fault

@@ -1,7 +1,7 @@
 """Listeners on events: none of them can fail, delay or change a request.
 
 log          lines on standard output            metrics      numbers for Prometheus
-hooks        other programs, by command or URL   audit        acts of operators, in a file
+hooks        other programs, by URL              audit        acts of operators, in a file
 activity     rows and counts for the admin pages (proxy/store/activity_log.py)
 
 output       JSON and terminal text of odd values, fields of events

@@ -1,35 +1,26 @@
-"""Hooks: a command that is run, or a URL that is called, when something happens.
+"""Hooks: URLs that are called when something happens.
 
 Each hook has a thread and a bounded queue, so that one that hangs holds up no other and no request. An event that comes
-while the queue is full is dropped, and nothing is tried twice. A command gets no environment but a PATH, because the
-proxy's holds keys, and is killed with all that it has started when its time is up. Redirects of a URL are not followed:
-they could lead to an inner address. Warnings name its host only, because of many services the path is the secret.
+while the queue is full is dropped, and nothing is tried twice. Redirects are not followed: they could lead to an inner
+address. Warnings name the host only, because of many services the path is the secret.
 """
 
 import http.client
-import os
-import queue
-import signal
-import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from proxy import events
-from proxy.lifetime import WorkerThread
+from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.output import encode_json, list_steps, pick_fields
 
 QUEUED_EVENTS_MAX = 1_000
 WARNING_INTERVAL_SECONDS = 60.0
 """Of one hook that goes on failing there is one warning in this time."""
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-
-_FAULTS = (OSError, subprocess.SubprocessError, ValueError, http.client.HTTPException)
 
 Payload = dict[str, Any]
 
@@ -40,8 +31,6 @@ class Hook(Protocol):
     @property
     def events(self) -> Sequence[str]: ...
     @property
-    def command(self) -> Sequence[str]: ...
-    @property
     def address(self) -> str: ...
     @property
     def seconds(self) -> float: ...
@@ -51,21 +40,20 @@ class Hooks:
     """A listener that passes events to hooks. `warn` is called from threads, with a sentence for the operator."""
 
     def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
-        self._runners = [HookRunner(hook, warn) for hook in hooks]
+        self._callers = [HookCaller(hook, warn) for hook in hooks]
 
     def __call__(self, event: events.Event) -> None:
-        payload = payload_of(event) if self._runners else None
+        payload = payload_of(event) if self._callers else None
         if payload is None:
             return
-        if interested := [runner for runner in self._runners if payload["event"] in runner.hook.events]:
-            body = encode_json(payload)
-            for runner in interested:
-                runner.add(body)
+        for caller in self._callers:
+            if payload["event"] in caller.hook.events:
+                caller.add(encode_json(payload))
 
     def close(self) -> None:
-        """End the commands that still run: no process would be left to kill them in time."""
-        for runner in self._runners:
-            runner.close()
+        """Take no more events. Those that wait are given up with the process."""
+        for caller in self._callers:
+            caller.close()
 
 
 # --- what a hook gets (docs/operations.md) ---------------------------------------------------------------------------
@@ -105,64 +93,37 @@ def _payload(name: str, event: events.Event, *fields: str) -> Payload:
 # --- in the thread of a hook -----------------------------------------------------------------------------------------
 
 
-class HookRunner:
-    """A thread that passes events to one hook, one after the other."""
+class HookCaller:
+    """A thread that posts events to one URL, one after the other."""
 
     def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
         self.hook = hook
         self._warn = warn
-        self._queue: queue.Queue[bytes] = queue.Queue(QUEUED_EVENTS_MAX)
         self._next_warning_at = 0.0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_closed = False
-        self._thread = WorkerThread("hook", self._work)
+        self._writer = BackgroundWriter[bytes]("hook", self._post_all, QUEUED_EVENTS_MAX, gather_seconds=0)
 
     def add(self, body: bytes) -> None:
-        try:
-            self._queue.put_nowait(body)
-        except queue.Full:
+        dropped = self._writer.dropped
+        self._writer.put(body, 1)
+        if self._writer.dropped > dropped:
             self._complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
 
     def close(self) -> None:
-        self._is_closed = True
-        if self._process is not None and self._process.poll() is None:
-            _kill_group(self._process)
+        self._writer.close(0)
 
-    def _work(self) -> None:
-        while not self._is_closed:
-            body = self._queue.get()
+    def _post_all(self, bodies: Sequence[bytes]) -> int:
+        for body in bodies:
             try:
-                if self.hook.command:
-                    self._run(self.hook.command, body)
-                else:
-                    _post(self.hook, body)
-            except _FAULTS as fault:
+                _post(self.hook, body)
+            except (OSError, ValueError, http.client.HTTPException) as fault:
                 self._complain(_describe(fault))
-
-    def _run(self, command: Sequence[str], body: bytes) -> None:
-        null = subprocess.DEVNULL
-        with subprocess.Popen(  # noqa: S603 (a command that the operator has configured)
-            command, stdin=subprocess.PIPE, stdout=null, stderr=null, env=ENVIRONMENT, start_new_session=True
-        ) as self._process:
-            try:
-                self._process.communicate(body, self.hook.seconds)
-            except subprocess.TimeoutExpired:
-                _kill_group(self._process)
-                raise
-        if self._process.returncode:
-            raise subprocess.CalledProcessError(self._process.returncode, command[0])
+        return 0
 
     def _complain(self, why: str) -> None:
         now = time.monotonic()
-        if now >= self._next_warning_at and not self._is_closed:
+        if now >= self._next_warning_at:
             self._next_warning_at = now + WARNING_INTERVAL_SECONDS
-            self._warn(f"hook {_name_of(self.hook)} {why}")
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command and everything it has started: it leads a session of its own."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+            self._warn(f"hook {urlsplit(self.hook.address).hostname or 'url'} {why}")
 
 
 def _post(hook: Hook, body: bytes) -> None:
@@ -182,16 +143,8 @@ def _opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirects)
 
 
-def _name_of(hook: Hook) -> str:
-    return hook.command[0] if hook.command else urlsplit(hook.address).hostname or "url"
-
-
 def _describe(fault: Exception) -> str:
     match fault:
-        case subprocess.TimeoutExpired():
-            return "was killed: its time was up"
-        case subprocess.CalledProcessError():
-            return f"ended with {fault.returncode}"
         case urllib.error.HTTPError():
             return f"answered {fault.code}"
         case urllib.error.URLError(reason=Exception() as reason):

@@ -178,7 +178,7 @@ def test_where_no_block_stands_the_model_saw_what_was_sent(run):
     assert "no block is stored" in said
 
 
-@pytest.mark.parametrize("act", ["show", "export", "verify"])
+@pytest.mark.parametrize("act", ["show", "export"])
 def test_a_conversation_that_is_not_there_is_said_to_be_none(run, act):
     code, told, said = run(act, "ffff")
     assert (code, told) == (1, "")
@@ -265,53 +265,6 @@ def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbina
 
 def test_the_model_of_a_request_can_be_said(run):
     assert json.loads(run("export", name_of(HELLO), "--request", "--model", "m")[1])["model"] == "m"
-
-
-# --- verify ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_clean_store_verifies_and_says_what_it_could_not_derive(run):
-    code, told, said = run("verify")
-    assert (code, said) == (0, "")
-    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()[:3]}
-    assert rows[name_of(HELLO)[:16]] == ["4", "4", "0", "0", "0", "0"]
-    assert rows[name_of(WORK)[:16]] == ["10", "9", "1", "0", "0", "0"]
-    assert "1 lines were altered before they were written" in told
-
-
-def test_a_change_is_a_fault(run, state):
-    for path in state.rglob("*.jsonl"):
-        path.write_bytes(path.read_bytes().replace(b"zebra", b"horse"))
-    code, _, said = run("verify")
-    assert code == 1
-    assert said == f"{name_of(HELLO)[:16]}: message {history_of(SECOND).links[-1][:16]} is not what it was\n"
-    assert run("verify", name_of(WORK))[0] == 0
-
-
-def test_a_torn_line_is_told_and_is_no_fault(run, state):
-    for path in state.rglob("*.jsonl"):
-        path.write_bytes(path.read_bytes()[:-9])
-    code, told, said = run("verify")
-    assert (code, said) == (0, "")
-    assert "2 lines are torn" in told
-
-
-def test_without_the_key_only_the_order_is_checked(run, state):
-    (state / "promises.sqlite").unlink()
-    code, told, _ = run("verify")
-    assert code == 0
-    assert "There is no key" in told
-    for path in state.rglob("*.jsonl"):
-        path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b'"Hi."' not in line))
-    assert run("verify")[0] == 1
-
-
-def test_a_store_that_is_broken_is_told_and_the_order_is_checked(run, state):
-    (state / "promises.sqlite").write_bytes(b"this was a database once " * 1_000)
-    code, told, said = run("verify")
-    assert code == 0
-    assert "There is no key" in told
-    assert "blocks and keys cannot be read" in said
 
 
 # --- prune -----------------------------------------------------------------------------------------------------------

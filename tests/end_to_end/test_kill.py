@@ -28,7 +28,6 @@ from pathlib import Path
 import pytest
 
 from proxy.lab.replay.validity import find_breaches
-from proxy.store.transcripts.archive import verify
 from tests.support import http_client
 from tests.support.agent import reading, turns
 from tests.support.messages import body
@@ -36,6 +35,7 @@ from tests.support.proxy_client import ask
 from tests.support.running_proxy import Proxy, _ready, _written, free_port
 from tests.support.scripted_upstream import Request, Upstream, paced, says
 from tests.support.transcripts import texts, transcripts
+from tests.support.verification import verify
 
 AGENTS = 3
 SETTINGS = {

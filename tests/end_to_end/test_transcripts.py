@@ -7,7 +7,6 @@ import sqlite3
 import pytest
 import pytest_asyncio
 
-from proxy.store.transcripts.archive import verify
 from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import metric
 from tests.support.messages import body, chat, says, system, user
@@ -16,6 +15,7 @@ from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import DONE, Upstream, answer, calls, cut, delta, finish, hang, stream
 from tests.support.scripted_upstream import says as tells
 from tests.support.transcripts import texts, transcripts
+from tests.support.verification import verify
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,13 +8,14 @@ import threading
 import time
 from functools import partial
 
-from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript, verify
+from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript
 from tests.support.completions import says as tells
 from tests.support.messages import KEY, chat, user
 from tests.support.object_store.weather import clear, down
 from tests.support.object_store.work import HELLO, TURNS, messages, names, sent, talk, waits
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, history_of, keep, texts
+from tests.support.verification import verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 

@@ -13,12 +13,13 @@ import sys
 
 import pytest
 
-from proxy.store.transcripts.archive import Archive, read_transcript, verify
+from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests import ROOT
 from tests.support.messages import KEY
 from tests.support.object_store.weather import changing, clear, down, refusing, slow
+from tests.support.verification import verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 

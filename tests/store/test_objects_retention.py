@@ -8,12 +8,13 @@ import time
 import pytest
 
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention, read_transcript, verify
+from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, chat, says, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, keep
+from tests.support.verification import verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 

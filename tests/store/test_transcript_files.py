@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.transcripts.archive import verify
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.chat.answers import Assembly
 from proxy.wire.redaction import redaction
@@ -18,6 +17,7 @@ from tests.support.completions import says as tells
 from tests.support.messages import KEY, call, chat, says, system, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, history_of, keep, only, originals, texts, transcripts
+from tests.support.verification import verify
 
 CANARY = "sk-canary-7d1e5a"
 HELLO = chat(user("hi"))

@@ -1,11 +1,8 @@
-"""Somebody else is told what happened: a real command, a real server. Whatever they do holds up nobody."""
+"""Somebody else is told what happened: a real server. Whatever they do holds up nobody."""
 
 import asyncio
-import json
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +21,9 @@ OPENED = BreakerOpened("c0ffee", "default")
 class Hook:
     """As the configuration would have it."""
 
-    command: tuple[str, ...] = ()
-    address: str = ""
+    address: str
     events: tuple[str, ...] = ("breaker-opened",)
     seconds: float = 5.0
-
-
-def runs(code, *arguments, **more):
-    return Hook((sys.executable, "-c", code, *map(str, arguments)), **more)
 
 
 async def until(true, seconds=10.0):
@@ -61,67 +53,23 @@ def house(up, *hooks):
     }
 
 
-async def test_commands_are_run_and_urls_called_and_one_that_fails_or_hangs_holds_up_nobody(serve, tmp_path):
-    noted = tmp_path / "noted"
-    writes = f"import sys; open({str(noted)!r}, 'a').write(sys.stdin.read() + chr(10))"
-    async with Upstream(tells("Go on.")) as up, Upstream(answer(b"")) as listener:
-        absent = {"command": ["/no/such/program"]}
-        hanging = {"command": [sys.executable, "-c", "import time; time.sleep(60)"], "seconds": 0.2}
-        command = {"events": ["compaction-ended"], "command": [sys.executable, "-c", writes]}
+async def test_urls_are_called_and_one_that_fails_or_hangs_holds_up_no_other(serve):
+    async with Upstream(tells("Go on.")) as up, Upstream(answer(b"")) as listener, Upstream(hang()) as silent:
+        absent = {"url": "http://127.0.0.1:1/hook"}
+        hanging = {"url": silent.origin, "seconds": 0.2}
         url = {"events": ["compaction-started", "compaction-ended"], "url": f"{listener.origin}/hook"}
-        async with serve(None, config=house(up, absent, hanging, command, url)) as proxy:
+        async with serve(None, config=house(up, absent, hanging, url)) as proxy:
             step = await Agent(proxy, up, "sk-a").sends(WORK)
-            await until(lambda: noted.exists() and noted.read_text().endswith("\n") and len(listener.requests) == 2)
+            await until(lambda: len(listener.requests) == 2)
             await asyncio.gather(*(request.end() for request in listener.requests))
             await until(lambda: len(log_of(proxy, "hook-failed")) == 2)
             assert await metric(proxy, "store_faults_total") == 0
-    (event,) = map(json.loads, noted.read_text().splitlines())
+    event = listener.requests[1].json
     assert step.compaction == "created"
-    assert event["event"] == "compaction-ended"
     assert (event["tokens_before"], event["tokens_after"]) == step.tokens
     assert [request.json["event"] for request in listener.requests] == ["compaction-started", "compaction-ended"]
-    assert "hook /no/such/program failed: FileNotFoundError" in proxy.output
-    assert f"hook {sys.executable} was killed: its time was up" in proxy.output
-
-
-# --- commands --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_command_gets_the_event_and_a_path_and_no_secret_of_ours(tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    writes = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(f'{sys.stdin.read()}|{dict(os.environ)}')"
-    Hooks([runs(writes, tmp_path / "noted")], pytest.fail)(OPENED)
-    text = await until(lambda: (tmp_path / "noted").exists() and (tmp_path / "noted").read_text())
-    event, _, environment = text.partition("|")
-    assert json.loads(event).items() >= {"event": "breaker-opened", "conversation": "c0ffee"}.items()
-    assert "PATH" in environment
-    assert "sk-canary" not in environment
-
-
-async def test_a_command_whose_time_is_up_is_killed_with_all_that_it_has_started(tmp_path):
-    starts = "sleep 60 & echo $! > $0; wait"
-    told = await complaint(Hook(("sh", "-c", starts, str(tmp_path / "child")), seconds=0.3))
-    assert told == "hook sh was killed: its time was up"
-    child = int((tmp_path / "child").read_text())
-    await until(lambda: _is_gone(child))
-
-
-def _is_gone(pid):
-    """A child whose parent is dead may wait for somebody to bury it."""
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-async def test_how_a_command_ended_is_told_but_not_what_it_was_told():
-    assert await complaint(runs("raise SystemExit(3)", "--token=sk-canary")) == f"hook {sys.executable} ended with 3"
-
-
-async def test_a_command_that_does_not_listen_is_no_fault(tmp_path):
-    Hooks([runs("import sys, pathlib; pathlib.Path(sys.argv[1]).touch()", tmp_path / "ran")], pytest.fail)(OPENED)
-    await until((tmp_path / "ran").exists)
+    assert "hook 127.0.0.1 failed: ConnectionRefusedError" in proxy.output
+    assert "hook 127.0.0.1 failed: TimeoutError" in proxy.output
 
 
 # --- URLs ------------------------------------------------------------------------------------------------------------
@@ -162,33 +110,27 @@ async def test_after_an_answer_that_is_none_the_next_event_is_brought_all_the_sa
 # --- none in another's way -------------------------------------------------------------------------------------------
 
 
-async def test_one_that_hangs_does_not_hold_up_another(tmp_path):
-    hanging = runs("import time; time.sleep(60)", seconds=30.0)
-    other = runs("import sys, pathlib; pathlib.Path(sys.argv[1]).touch()", tmp_path / "ran")
-    hooks = Hooks([hanging, other], lambda _: None)
-    hooks(OPENED)
-    await until((tmp_path / "ran").exists, seconds=20)
-    hooks.close()
+async def test_one_that_hangs_does_not_hold_up_another():
+    async with Upstream(hang()) as silent, Upstream(answer(b"")) as listener:
+        hooks = Hooks([Hook(silent.origin, seconds=30.0), Hook(listener.origin)], lambda _: None)
+        hooks(OPENED)
+        await until(lambda: listener.requests, seconds=20)
+        hooks.close()
 
 
 async def test_what_is_too_much_is_left_out_and_told_once_and_nobody_waits():
     told = []
-    hooks = Hooks([runs("import time; time.sleep(60)", seconds=30)], told.append)
-    began = time.monotonic()
-    for _ in range(1_500):
+    async with Upstream(hang()) as silent:
+        hooks = Hooks([Hook(silent.origin, seconds=30.0)], told.append)
         hooks(OPENED)
-    assert time.monotonic() - began < 10
-    assert told == [f"hook {sys.executable} is slow: 1000 events are waiting, further ones are dropped"]
-    hooks.close()
-
-
-async def test_what_is_running_ends_with_us(tmp_path):
-    hooks = Hooks([Hook(("sh", "-c", "sleep 60 & echo $! > $0; wait", str(tmp_path / "child")))], lambda _: None)
-    hooks(OPENED)
-    child = await until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
-    hooks.close()
-    await until(lambda: _is_gone(child))
+        await until(lambda: silent.requests)
+        began = time.monotonic()
+        for _ in range(1_500):
+            hooks(OPENED)
+        assert time.monotonic() - began < 10
+        assert told == ["hook 127.0.0.1 is slow: 1000 events are waiting, further ones are dropped"]
+        hooks.close()
 
 
 def test_what_a_hook_does_not_ask_for_it_does_not_get():
-    Hooks([Hook(("/no/such/program",))], pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))
+    Hooks([Hook("http://127.0.0.1:1")], pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))

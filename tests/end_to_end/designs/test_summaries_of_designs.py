@@ -13,7 +13,7 @@ from tests.end_to_end.designs.talking import SYSTEM, characters, chatting, first
 from tests.support.agent import Agent
 from tests.support.messages import call, history, says, tool, user
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import answer, in_turn
+from tests.support.scripted_upstream import Upstream, answer, in_turn
 from tests.support.scripted_upstream import says as tells
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -310,35 +310,28 @@ async def test_row_20_an_event_tells_what_one_compaction_saved_and_which_turns_i
     assert third["tokens_before"] < 1.1 * first["tokens_before"]
 
 
-async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_can_be_read(up, alone, tmp_path):
-    heard, copied = tmp_path / "heard", tmp_path / "copied"
-    hook = tmp_path / "hook.sh"
-    hook.write_text(
-        '#!/bin/sh\nbody=$(cat)\nprintf "%s\\n" "$body" >> ' + str(heard) + "\n"
-        'path=$(printf "%s" "$body" | sed -n \'s/.*"originals": *"\\([^"]*\\)".*/\\1/p\')\n'
-        f'[ -n "$path" ] && cat "$path"/*.jsonl > {copied}\nexit 0\n'
-    )
-    hook.chmod(0o755)
-    seen = []
+async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_can_be_read(up, alone):
+    copied = []
 
-    def asked(_request):
-        seen.extend(heard.read_text().splitlines() if heard.exists() else [])
-        return GOOD
+    def copy_originals(request):
+        folder = request.json["originals"]
+        copied.extend(path.read_text() for path in Path(folder).glob("*.jsonl") if folder)
+        return answer(b"")
 
-    slow = summarizer(asked)
-    up.script = slow
-    hooks = [{"events": ["compaction-started"], "command": [str(hook)]}]
-    async with alone(up, hooks=hooks, inherit="j-cli", **SMALL) as agent:
-        await agent.sends(chatting(3))  # of unknown callers nothing is kept before the upstream has accepted one
-        sent = chatting(600)
-        await agent.sends(sent)
-        await until(lambda: log_of(agent.proxy, "compaction-ended"))
-        (started,) = log_of(agent.proxy, "compaction-started")
-        lines = [json.loads(line)["event"] for line in agent.proxy.output.splitlines() if line.startswith("{")]
+    up.script = summarizer(GOOD)
+    async with Upstream(copy_originals) as listener:
+        hooks = [{"events": ["compaction-started"], "url": listener.origin}]
+        async with alone(up, hooks=hooks, inherit="j-cli", **SMALL) as agent:
+            await agent.sends(chatting(3))  # of unknown callers nothing is kept before the upstream has accepted one
+            sent = chatting(600)
+            await agent.sends(sent)
+            await until(lambda: log_of(agent.proxy, "compaction-ended") and copied)
+            (started,) = log_of(agent.proxy, "compaction-started")
+            lines = [json.loads(line)["event"] for line in agent.proxy.output.splitlines() if line.startswith("{")]
     assert lines.index("compaction-started") < lines.index("summary-ended") < lines.index("compaction-ended")
     assert started["originals"]
-    assert json.loads(heard.read_text().splitlines()[0])["event"] == "compaction-started"
-    assert sent[1]["content"] in copied.read_text()
+    assert listener.requests[0].json["event"] == "compaction-started"
+    assert sent[1]["content"] in "".join(copied)
 
 
 async def test_row_15_what_was_folded_away_is_found_by_a_search(up, alone):

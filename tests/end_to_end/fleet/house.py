@@ -40,7 +40,6 @@ class Fleet:
     trouble: Trouble | None = None
     lost: int = 0
     kept: int = 0
-    verified: str = ""
     faults: Counter[str] = field(default_factory=Counter)
 
 
@@ -104,7 +103,6 @@ async def _tidy(made: Fleet) -> None:
 
 async def _look_for_originals(made: Fleet) -> None:
     """Every history of which something was folded away and accepted must stand under one name, whole."""
-    made.verified = await asyncio.to_thread(made.replicas[0].says, "transcripts", "verify")
     standing = await asyncio.to_thread(_standing, made)
     by_task: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for (tenant, _), lines in standing.items():
