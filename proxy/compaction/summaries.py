@@ -110,9 +110,12 @@ class AnswerBound:
     def tokens(self) -> int:
         return self.wanted if self.longest is None else min(self.wanted, self.longest)
 
-    def double(self) -> "AnswerBound":
-        """The bound after an answer that had too little room, perhaps because the model has reasoned first."""
-        return replace(self, wanted=2 * self.wanted)
+    def widen(self, wanted: int) -> "AnswerBound":
+        """The bound after an answer that had too little room, perhaps because the model has reasoned first.
+
+        Twice the first one and never more: for that much `planning.tries` leaves room in the window.
+        """
+        return replace(self, wanted=wanted)
 
     def after(self, refusal: Refused | None) -> "AnswerBound | None":
         """The bound to try after this refusal; None where it is not about the bound."""
@@ -169,7 +172,7 @@ class SummaryCall:
             if outcome.verdict.text or outcome.verdict.why in FINAL_FAULTS:
                 break
             if outcome.verdict.why in TRUNCATED_OUTCOMES:
-                bound = bound.double()
+                bound = bound.widen(2 * self.question.rules.max_tokens)
         return outcome
 
     def _first_bound(self) -> AnswerBound:

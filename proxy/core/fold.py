@@ -87,6 +87,15 @@ def notes(text: str, before: Message | None, after: Message | None, start: int, 
     )
 
 
+def separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
+    """A separator, if the order of speakers needs one, where `body[start:stop]` is left out without a note."""
+    is_users_turn_next = after is not None and after.role == "user"
+    is_models_turn = before is not None and before.role in (*RESULTS, "user")
+    if is_models_turn != is_users_turn_next:
+        return ()
+    return (note("assistant" if is_models_turn else "user", GO_ON, start, stop),)
+
+
 def speaker(messages: Iterable[Message]) -> Message | None:
     """The first message that is no instruction."""
     return next((message for message in messages if message.role not in HEAD), None)
@@ -194,7 +203,10 @@ def place_notes(stretch: Stretch, text: str) -> tuple[Message, ...]:
 
 
 def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_notes) -> Draft:
-    """The draft with notes in the place of each stretch of the middle that is not kept."""
+    """The draft with notes in the place of each stretch of the middle that is not kept.
+
+    Bare, with a note for the last one only: the frames of many notes would fill the smallest windows by themselves.
+    """
     middle: list[Message] = []
     run: list[Message] = []
     left = sum(id(message) not in kept for message in draft.middle)
@@ -209,10 +221,16 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
             following = (draft.middle[later] for later in range(place, len(draft.middle)))
             after = speaker(chain(following, draft.after))
             stretch = Stretch(tuple(run), _origin(run, draft), before, after, last=left == 0)
-            middle += put(stretch, tell(stretch))
+            middle += _leave_out(stretch) if draft.bare and not stretch.last else put(stretch, tell(stretch))
         middle += () if message is None else (message,)
         run = []
     return draft.with_middle(middle)
+
+
+def _leave_out(stretch: Stretch) -> tuple[Message, ...]:
+    """A separator or nothing in place of a stretch; or the stretch as it is, where that would not be shorter."""
+    made = separators(stretch.before, stretch.after, stretch.start, stretch.stop)
+    return made if weight(made) < weight(stretch.gone) else stretch.gone
 
 
 def weight(messages: Iterable[Message]) -> int:

@@ -154,22 +154,41 @@ def flaws(messages: Sequence[Message]) -> Flaws:
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same history with every result right behind its call: missing ones filled in, stray ones left out."""
+    """The same history with its results right behind their call: missing ones filled in, stray ones left out.
+
+    Results of one message's calls stay in the order in which they came: no upstream asks for that of the calls.
+    """
     repaired: list[Message] = []
     for stretch in _stretches(messages):
-        results: dict[str, deque[Message]] = {}
-        for message in stretch:
-            if message.is_result:
-                results.setdefault(message.answers, deque()).append(message)
+        results = [message for message in stretch if message.is_result]
         for message in stretch:
             if message.is_result:
                 continue
             repaired.append(message)
-            for call in message.calls:
-                found = results.get(call.answered_by)
-                repaired.append(found.popleft() if found else _missing_result(message, call))
+            if message.calls:
+                answers, results, unanswered = _answer_calls(message.calls, results)
+                repaired += answers
+                repaired += [_missing_result(message, call) for call in unanswered]
     unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
     return tuple(messages) if unchanged else tuple(repaired)
+
+
+def _answer_calls(
+    calls: Sequence[ToolCall], results: Sequence[Message]
+) -> tuple[list[Message], list[Message], list[ToolCall]]:
+    """The results that answer these calls, those that do not, and the calls that none of them answers."""
+    waiting: dict[str, deque[ToolCall]] = {}
+    for call in calls:
+        waiting.setdefault(call.answered_by, deque()).append(call)
+    answers: list[Message] = []
+    others: list[Message] = []
+    for result in results:
+        if found := waiting.get(result.answers):
+            found.popleft()
+            answers.append(result)
+        else:
+            others.append(result)
+    return answers, others, [call for left in waiting.values() for call in left]
 
 
 def _stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -114,6 +114,14 @@ def test_repair_brings_results_back_fills_what_is_missing_and_drops_strays():
     assert flaws(mended) == Flaws()
 
 
+def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
+    body = answered_backwards(3)[:-1]
+    mended = repair(body)
+    assert [message.answers for message in mended if message.is_result] == ["c2", "c1", "c0"]
+    assert mended[:-1] == body
+    assert flaws(mended) == Flaws()
+
+
 @given(legal)
 def test_what_is_whole_is_not_repaired(messages):
     body = parsed(written(messages)).body

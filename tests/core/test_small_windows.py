@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.core.grouping import Flaws, flaws
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps import ClipOutput, DropMiddle
@@ -51,6 +52,17 @@ def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(win
         assert size_of(sent) <= window
         assert {"role": "user", "content": "The task."} in sent.messages
         assert {"role": "user", "content": "Now begin."} in sent.messages
+
+
+def test_a_talk_in_short_words_and_long_answers_fits_though_each_answer_leaves_a_gap():
+    worker = Worker(RULES, Facts(usable_tokens=2_048), count=lambda raw: len(raw) // 3)
+    talk = [user("The task.")]
+    for number in range(20):
+        talk += [says("This is long. " * 150), user(f"Point {number}, please.")]
+        sent = worker.send(history(*talk))
+        assert size_of(sent) <= 2_048
+        assert flaws(sent.plan.view) == Flaws()
+        assert all(message in sent.messages for each in talk for message in each if message["role"] == "user")
 
 
 def test_one_long_result_does_not_fill_a_small_window():

@@ -10,7 +10,6 @@ from proxy.lab.demo.summaries import BAD
 from tests.support.demo_runs import crowds, plays
 
 PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
-OVER_MAX = 50  # of 2,500 requests
 WAITED = 5.0  # seconds in the proxy, on a machine that has other work to do
 
 
@@ -70,9 +69,6 @@ async def test_a_bad_summary_costs_the_agent_nothing(kind, tmp_path):
 @pytest.mark.timeout(300)
 async def test_a_hundred_bad_summaries_cost_the_agents_nothing(tmp_path):
     run = await crowds(tmp_path, 100, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
-    # A history whose summary failed stays whole while it fits, so some grow a little over the window: the upstream
-    # refuses them once, the second try is accepted, the agent notices nothing. About one in a hundred; the aim is 0.
-    assert (run.failed, run.tally.malformed) == (0, 0)
-    assert run.tally.over <= OVER_MAX
-    assert "failed-open" not in run.output
+    # Of the agents' requests and of the calls for summaries: each fits beside the answer that it asks for.
+    assert is_sound(run)
     assert run.tally.summaries >= 100

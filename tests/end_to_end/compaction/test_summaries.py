@@ -84,6 +84,16 @@ async def test_the_users_words_stay_and_the_ledger_follows_the_summary(told):
     assert "part_3.py" in summary["content"].split("Taken from the calls themselves:")[1]
 
 
+async def test_a_summary_that_is_cut_off_each_time_is_never_asked_for_with_more_room_than_the_window_has(told):
+    cut_off = tells(account()).ending("length")
+    async with told(model(cut_off), summary={"max_tokens": 4_000}) as (up, agent, _):
+        await agent.sends(SEEN)
+        await agent.sends(NEAR)
+        await asked(up, 3)
+    bounds = [request.json["max_tokens"] for request in summary_calls(up)]
+    assert bounds == [4_000, 8_000, 8_000]
+
+
 async def test_a_streamed_answer_is_a_summary_too(told):
     async with told(model()) as (up, agent, _):
         await agent.sends(SEEN, stream=True)
