@@ -21,10 +21,12 @@ from proxy.compaction.context import (
     PolicyChoice,
     RequestOptions,
     WindowProbe,
+    caller_fingerprint,
     rollout_position,
     tenant_of,
     window_scope,
 )
+from proxy.compaction.known_requests import WORTHWHILE_BYTES, KnownRequests
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.originals import Keeper, read_history
 from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, UsageRefusals, fetch_whole_answer
@@ -260,6 +262,7 @@ class Services:
     tokenizers: Tokenizers
     blocks: BlockCache
     profiles: ModelProfiles
+    known: KnownRequests = field(default_factory=KnownRequests)
     occasions: Occasions = field(default_factory=Occasions)
     usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 
@@ -305,8 +308,10 @@ class Session:
         options: RequestOptions,
         policy: CompiledPolicy,
         client: Client,
+        prefix: chat.Prefix | None = None,
     ) -> None:
         self.policy = policy
+        self._prefix = prefix
         self._services = services
         self._call = call
         self._request = request
@@ -315,7 +320,7 @@ class Session:
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
         self._tokenizer = self._profile.tokenizer
         self._body: bytes = request.source
-        self._work = estimate_work(request.source)
+        self._work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
         self._options = options
         self._exchange: Exchange | None = None
 
@@ -438,6 +443,8 @@ class Session:
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
         self._services.accepted.add(self._scope[2])
+        if len(self._request.source) >= WORTHWHILE_BYTES:
+            self._services.known.add(self._scope[2], self._request, self._prefix)
         if self.is_identified:
             plan = self.exchange.decision.plan
             await self.run(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
@@ -708,8 +715,15 @@ class Compactor:
         """The outgoing request in place of a chat request."""
         if choice.only is not None:
             return await self._prepare(call, body, client, choice.only)
-        request = await run_apart(estimate_work(body), partial(chat.parse, body))
+        request, _ = await self._read(call, body)
         return await self._prepare(call, body, client, choice.choose(await self._position(call, request)))
+
+    async def _read(self, call: Call, body: bytes) -> tuple[Request | None, chat.Prefix | None]:
+        """The request in this body, None where it is not understood, and what was known of it."""
+        is_large = len(body) >= WORTHWHILE_BYTES
+        prefix = self._services.known.find_prefix(caller_fingerprint(call), body) if is_large else None
+        work = estimate_work(body if prefix is None else body[prefix.stop :])
+        return await run_apart(work, partial(chat.parse, body, prefix)), prefix
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""
@@ -729,15 +743,16 @@ class Compactor:
         if options.mode == "bypass":
             return replace(outgoing, decision=Decision("bypassed"))
         self._start_loading()
-        request = await run_apart(estimate_work(body), partial(chat.parse, body))
+        request, prefix = await self._read(call, body)
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
         if policy.policy.compact_tool:
             body = chat.offer_compact(request)
-            request = await run_apart(estimate_work(body), partial(chat.parse, body)) or request
+            offered = chat.find_prefix(request, body, chat.find_first_message(body))
+            request = chat.parse(body, offered) or request
             call = replace(call, body=body)
             outgoing = replace(outgoing, call=call)
-        session = Session(self._services, call, request, options=options, policy=policy, client=client)
+        session = Session(self._services, call, request, options=options, policy=policy, client=client, prefix=prefix)
         if session.is_small():
             return replace(outgoing, session=session)  # the client's own bytes
         may_act = policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted

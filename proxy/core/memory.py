@@ -135,7 +135,7 @@ def _text(message: Message, form: CanonicalForm) -> str:
     is_text = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
     if isinstance(content, str | list) and is_text:
         return text_of(content)
-    return form(message, True).decode("utf-8", "surrogateescape")  # noqa: FBT003 (a `CanonicalForm`)
+    return form(message).decode("utf-8", "surrogateescape")
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -11,19 +11,20 @@ library only.
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
 from proxy.core import splice
+from proxy.core.prefix import Columns
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
+_ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
@@ -142,6 +143,8 @@ class Request:
     user: str = ""
     max_output: int | None = None
     stream: bool = False
+    known: Columns = field(default_factory=Columns, compare=False, repr=False)
+    """Values computed for the history, message by message."""
 
     @property
     def head(self) -> tuple[Message, ...]:
@@ -158,6 +161,14 @@ class Request:
         """The number of messages in the head."""
         spoken = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
         return next(spoken, len(self.messages))
+
+    def find_end(self, count: int) -> int:
+        """The end of the first `count` messages in the source."""
+        return self.offsets[count - 1] + len(self.messages[count - 1].raw)
+
+    def share(self, count: int) -> "Columns":
+        """Columns for another request that begins with the first `count` messages."""
+        return self.known.share(count - self.head_size)
 
 
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
@@ -258,17 +269,16 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _CACHED_MESSAGES = 4_096
 _CACHED_MESSAGE_BYTES = 1_024
 
-CanonicalForm = Callable[[Message, bool], bytes]
-"""The bytes that a message is hashed as; the flag says whether it may hold cache markers."""
+CanonicalForm = Callable[[Message], bytes]
+"""The bytes that a message is hashed as."""
 
 
-def canonical(message: Message, marked: bool = True) -> bytes:  # noqa: FBT001, FBT002 (a `CanonicalForm`)
+def canonical(message: Message) -> bytes:
     """The bytes of a message in one form, in whatever way its JSON is written, and without cache markers."""
     raw = message.raw
     if len(raw) <= _CACHED_MESSAGE_BYTES:
         return _rewrite_cached(raw)
-    is_marked = marked and _OF_MARKERS in raw
-    return _rewrite(raw) if is_marked or message.content[:1] != b'"' else _rewrite_around(message)
+    return _rewrite(raw) if _OF_MARKERS in raw or message.content[:1] != b'"' else _rewrite_around(message)
 
 
 def _is_ambiguous(raw: bytes) -> bool:
@@ -336,44 +346,33 @@ def chain(
     request: Request, tenant: str, key: bytes, conversation: str = "", form: CanonicalForm | None = None
 ) -> tuple[bytes, ...]:
     """The links h(0) .. h(n) of a request with n messages after its head. `form`: of all its messages."""
-    link = _origin(request, tenant, key, conversation)
-    links = [link]
-    marked = request.source.rfind(_OF_MARKERS) >= 0  # from the end: twice as fast as `in`
-    forms = [form] * len(request.body) if form is not None else _choose_forms(request)
-    for message, each in zip(request.body, forms, strict=True):
-        link = follow(link, message, key, marked=marked, form=each)
-        links.append(link)
-    return tuple(links)
+    origin, body = _origin(request, tenant, key, conversation), request.body
+
+    def continue_chain(known: Sequence[bytes]) -> Iterator[bytes]:
+        link = known[-1] if known else origin
+        is_usual: dict[tuple[str, bool], bool] = {}
+        for message in body[len(known) :]:
+            link = follow(link, message, key, form=form or _choose_form(message, body, is_usual))
+            yield link
+
+    return origin, *request.known.extend((chain, origin, key, form), len(body), continue_chain)
 
 
-def _choose_forms(request: Request) -> list[CanonicalForm]:
-    """The form in which each message is hashed: as it is, where it is known to be in the one form already.
+def _choose_form(message: Message, body: Sequence[Message], is_usual: dict[tuple[str, bool], bool]) -> CanonicalForm:
+    """The form in which a message is hashed: as it is, where it is known to be in the one form already.
 
     Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
     message of each kind tells; it is part of every prefix that holds others of its kind. Only escapes are looked for in
     all of them.
     """
-    places = set(_find_escaped(request))
-    is_usual: dict[tuple[str, bool], bool] = {}
-    forms: list[CanonicalForm] = []
-    for place, message in enumerate(request.body):
-        kind = message.role, bool(message.calls)
-        if kind not in is_usual:
-            is_usual[kind] = canonical(message) == canonical_0_1(message)
-        forms.append(canonical_0_1 if is_usual[kind] and place not in places else canonical)
-    return forms
-
-
-def _find_escaped(request: Request) -> Iterator[int]:
-    """The places in the body of messages with escapes that could be written in another way."""
-    source, first = request.source, len(request.head)
-    at = source.find(b"\\u") if source.rfind(b"\\u") >= 0 else -1
-    while at >= 0:
-        place = bisect_right(request.offsets, at) - 1
-        following = request.offsets[place + 1] if place + 1 < len(request.offsets) else len(source)
-        if place >= first and _is_ambiguous(request.messages[place].raw):
-            yield place - first
-        at = source.find(b"\\u", following)
+    kind = message.role, bool(message.calls)
+    if message.role not in _ROLES:
+        return canonical
+    if kind not in is_usual:
+        first = next(each for each in body if (each.role, bool(each.calls)) == kind)
+        is_usual[kind] = canonical(first) == canonical_0_1(first)
+    is_escaped = b"\\u" in message.raw and _is_ambiguous(message.raw)
+    return canonical_0_1 if is_usual[kind] and not is_escaped else canonical
 
 
 def beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
@@ -388,14 +387,10 @@ def _origin(request: Request, tenant: str, key: bytes, conversation: str) -> byt
     return blake2b(told, digest_size=SIZE, key=key).digest()
 
 
-def follow(link: bytes, message: Message, key: bytes, *, marked: bool = True, form: CanonicalForm = canonical) -> bytes:
+def follow(link: bytes, message: Message, key: bytes, *, form: CanonicalForm = canonical) -> bytes:
     """The link after this one: of the message, over all that came before it."""
-    return _hash(link, form(message, marked), key)
-
-
-def _hash(link: bytes, said: bytes, key: bytes) -> bytes:
     step = blake2b(link, digest_size=SIZE, key=key)
-    step.update(said)
+    step.update(form(message))
     return step.digest()
 
 
@@ -409,9 +404,9 @@ def bound_key(tenant: str, link: bytes, head: str) -> str:
     return f"{block_key(tenant, link)}.{head}"
 
 
-def canonical_0_1(message: Message, marked: bool = True) -> bytes:  # noqa: FBT001, FBT002 (a `CanonicalForm`)
+def canonical_0_1(message: Message) -> bytes:
     """The bytes that version 0.1 knew a message by: its own, without cache markers. For what it has stored."""
-    raw = without_cache_marker(message.raw) if marked and _OF_MARKERS in message.raw else message.raw
+    raw = without_cache_marker(message.raw) if _OF_MARKERS in message.raw else message.raw
     return _unwrap_text(raw) if message.content[:1] == b"[" else raw
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.compaction.known_requests import KnownRequests
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Flaws, flaws, last_assistant, repair
 from proxy.core.overlay import Block
@@ -220,6 +221,21 @@ def test_f8_the_same_history_gives_the_same_bytes_on_any_worker(case):
         assert one.send(each).left == other.send(each).left
         again, elsewhere = (case.make(store=deepcopy(known.store), accounts=known.accounts) for known in (one, other))
         assert again.send(each).left == elsewhere.send(each).left
+
+
+@given(cases(), st.data())
+def test_a_history_leaves_with_the_same_bytes_whatever_is_remembered_of_it(case, data):
+    """Warm as cold: remembered, forgotten in between, and beside another tenant that sends the same bytes."""
+    known = KnownRequests()
+    cold, warm, other = case.make(), case.make(known=known), case.make(known=known, tenant="team-b")
+    for each in case.turns():
+        if data.draw(st.integers(0, 4)) == 0:
+            warm.known = other.known = KnownRequests()
+        sent, again, theirs = cold.send(each), warm.send(each), other.send(each)
+        assert sent.left == again.left == theirs.left
+        assert sent.plan == again.plan
+        links, their_links = (driven.driver.exchange.identity for driven in (again, theirs))
+        assert links is None or not {*links.links} & {*their_links.links}
 
 
 @given(cases(), st.data())

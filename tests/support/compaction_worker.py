@@ -7,6 +7,7 @@ request, a summary on its way) is stated by the test as `Facts`.
 import json
 from dataclasses import dataclass, field
 
+from proxy.compaction.known_requests import KnownRequests
 from proxy.core import planning
 from proxy.core.conversation import (
     AnswerReport,
@@ -32,7 +33,7 @@ from proxy.core.summaries import Summary
 from proxy.core.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
-from proxy.wire.chat import render
+from proxy.wire.chat import parse, render
 from tests.support.messages import KEY, TENANT, body, parsed
 
 NOW = 1_000_000.0
@@ -54,6 +55,8 @@ class Worker:
     model: str = ""
     accounts: dict = field(default_factory=dict)
     """Summaries that the model wrote, by the chain link at their end."""
+    known: KnownRequests | None = None
+    """What this worker remembers of the requests it has read; without it, each is read from its first byte."""
 
     def send(self, messages, **more):
         """A request that the upstream accepts."""
@@ -79,7 +82,7 @@ class Worker:
         return planning.plan_next_summary(self._state(messages))
 
     def _prepare(self, messages, **more):
-        driver = Driver(self, parsed(body(messages, **more)))
+        driver = Driver(self, self._read(body(messages, **more)))
         decision = run(driver.exchange.prepare(), driver.perform)
         request = driver.exchange.context.request
         found = decision.plan
@@ -88,8 +91,16 @@ class Worker:
             found = untouched_decision(request, sum(map(self.count, pieces)))
         return Sent(request.source, found, render(request, found.view, found.tools), driver), driver
 
+    def _read(self, source):
+        if self.known is None:
+            return parsed(source)
+        prefix = self.known.find_prefix(hash(self.tenant), source)
+        request = parse(source, prefix)
+        self.known.add(hash(self.tenant), request, prefix)
+        return request
+
     def _state(self, messages):
-        driver = Driver(self, parsed(body(messages)))
+        driver = Driver(self, self._read(body(messages)))
         exchange = driver.exchange
         run(exchange._recall(10**9), driver.perform)
         return exchange._state(exchange._facts(can_summarize=self.facts.can_summarize))

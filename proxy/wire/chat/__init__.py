@@ -9,13 +9,27 @@ bodies stands beside this folder and knows no format, but for `sse`, which must 
 """
 
 from proxy.wire.chat.requests import (
+    Prefix,
     answer_within,
     disable_streaming,
     find_bounds,
+    find_first_message,
+    find_prefix,
     offer_compact,
     parse,
     question,
     render,
 )
 
-__all__ = ["answer_within", "disable_streaming", "find_bounds", "offer_compact", "parse", "question", "render"]
+__all__ = [
+    "Prefix",
+    "answer_within",
+    "disable_streaming",
+    "find_bounds",
+    "find_first_message",
+    "find_prefix",
+    "offer_compact",
+    "parse",
+    "question",
+    "render",
+]

@@ -1,0 +1,54 @@
+"""Requests that were read lately are known again, by their caller only, and in bounded memory."""
+
+from proxy.compaction.known_requests import KnownRequests
+from proxy.wire.chat import parse
+from tests.support.messages import body, call, history, system, user
+
+ONE, OTHER = 1, 2
+LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 900) for n in range(20)))
+MORE = history(call("Bash", command="ls"))
+
+
+def read(known, caller, source):
+    prefix = known.find_prefix(caller, source)
+    known.add(caller, parse(source, prefix), prefix)
+    return 0 if prefix is None else prefix.count
+
+
+def test_a_history_that_goes_on_is_known_to_its_caller_only():
+    known = KnownRequests()
+    assert read(known, ONE, body(LONG)) == 0
+    assert read(known, OTHER, body(LONG)) == 0
+    assert read(known, ONE, body(LONG + MORE)) == len(LONG)
+    assert read(known, ONE, body(LONG + MORE + MORE)) == len(LONG + MORE)
+
+
+def test_the_longest_of_several_is_found():
+    known = KnownRequests()
+    branches = [LONG + history(user(word), *[call("Bash", command=word)] * 6) for word in ("a", "b", "c")]
+    for branch in branches:
+        read(known, ONE, body(branch))
+    assert [read(known, ONE, body(branch + MORE)) for branch in branches] == [len(branch) for branch in branches]
+
+
+def test_a_history_takes_one_place_however_often_it_comes():
+    known = KnownRequests()
+    read(known, ONE, body(LONG))
+    once = known.bytes
+    prefixes = [known.find_prefix(ONE, body(LONG)) for _ in range(9)]
+    for prefix in prefixes:
+        known.add(ONE, parse(body(LONG), prefix), prefix)
+    assert known.bytes == once
+
+
+def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
+    size = len(body(LONG))
+    known = KnownRequests(most_bytes=30 * size)
+    read(known, OTHER, body(LONG))
+    for number in range(20):
+        read(known, ONE, body([*LONG[:1], *user(f"Do {number}."), *LONG[2:]]))
+    assert known.find_prefix(OTHER, body(LONG)) is not None
+    assert known.bytes <= 30 * size
+    huge = history(user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 9000) for n in range(40)))
+    read(known, ONE, body(huge))
+    assert known.find_prefix(ONE, body(huge)) is None
