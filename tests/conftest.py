@@ -16,7 +16,7 @@ from tests.support.scripted_upstream import Upstream
 # change broke is told apart from what chance found. Chance looks for more in `make soak` (profile `search`).
 settings.register_profile("ci", deadline=None, max_examples=250, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1_000)
-settings.register_profile("default", deadline=None, max_examples=20)
+settings.register_profile("default", deadline=None, max_examples=8)
 settings.load_profile("default")
 
 Serve = Callable[..., AbstractAsyncContextManager[Proxy]]

@@ -58,4 +58,4 @@ def test_the_cost_of_changed_arguments_grows_with_the_number_of_calls():
     def many(count):
         return request(calls(*[("Write", {"content": "x" * 50}, "ok")] * count)).body[0]
 
-    assert_grows_in_proportion(lambda message: with_arguments(message, lambda _: "{}", "x"), many, 5_000)
+    assert_grows_in_proportion(lambda message: with_arguments(message, lambda _: "{}", "x"), many, 1_500)

@@ -80,7 +80,7 @@ def decide(source):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_cost_of_a_request_grows_with_the_length_of_its_history(shape):
-    assert_grows_in_proportion(decide, lambda count: body([*user("Begin."), *SHAPES[shape](count), *END]), 250)
+    assert_grows_in_proportion(decide, lambda count: body([*user("Begin."), *SHAPES[shape](count), *END]), 120)
 
 
 def draft_of(count):
@@ -88,11 +88,11 @@ def draft_of(count):
 
 
 def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
-    assert_grows_in_proportion(DedupOld(), draft_of, 1_500)
+    assert_grows_in_proportion(DedupOld(), draft_of, 600)
 
 
 def test_the_cost_of_a_ledger_grows_with_the_reads_of_one_file():
-    assert_grows_in_proportion(lambda draft: ledger(draft.middle, 6_000), draft_of, 1_500)
+    assert_grows_in_proportion(lambda draft: ledger(draft.middle, 6_000), draft_of, 600)
 
 
 def test_the_cost_of_a_bound_that_is_told_many_times_grows_with_their_number():

@@ -101,6 +101,7 @@ def endings(body, call, result):
 
 
 @recorded_traces.needed
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_failed_stays(capsys):
     found = measure(histories())

@@ -246,6 +246,7 @@ EVERY = 8
 
 
 @recorded_traces.needed
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
     sizes, quoted, whole = [], 0, 0

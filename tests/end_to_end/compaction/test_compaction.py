@@ -254,22 +254,20 @@ async def test_the_conversations_id_separates_what_looks_alike(agent):
     assert first.forwarded == other.forwarded == again.forwarded
 
 
-async def test_two_credentials_never_share(agent, up):
-    keys = "select key from promises_1 union select key from facts_1"
-    await agent.sends(WORK)  # the store makes its tables when it is first asked
-    before = {*rows(agent.proxy.state, keys)}
-    one, other = Agent(agent.proxy, up, "sk-canary-one"), Agent(agent.proxy, up, "sk-canary-other")
-    steps = [await each.sends(WORK) for each in (one, other, one, other)]
-    assert compactions(steps) == ["created", "created", "applied", "applied"]
-    new = [key for (key,) in {*rows(agent.proxy.state, keys)} - before]
-    tenants = {key.partition("/")[0] for key in new}
-    links = [{key.rpartition("/")[2] for key in new if key.startswith(tenant)} for tenant in tenants]
-    assert len(links) == 2
-    assert all(links)
-    assert set.intersection(*links) == set()
-    everything = b"".join(file.read_bytes() for file in agent.proxy.state.rglob("*") if file.is_file())
-    assert b"sk-canary" not in everything
-    assert "sk-canary" not in await whole_log(agent.proxy)
+async def test_two_credentials_never_share(serve, fresh):
+    async with serve(fresh.url, config=settings()) as proxy:
+        one, other = Agent(proxy, fresh, "sk-canary-one"), Agent(proxy, fresh, "sk-canary-other")
+        steps = [await each.sends(WORK) for each in (one, other, one, other)]
+        assert compactions(steps) == ["created", "created", "applied", "applied"]
+        keys = [key for (key,) in rows(proxy.state, "select key from promises_1 union select key from facts_1")]
+        tenants = {key.partition("/")[0] for key in keys}
+        links = [{key.rpartition("/")[2] for key in keys if key.startswith(tenant)} for tenant in tenants]
+        assert len(links) == 2
+        assert all(links)
+        assert set.intersection(*links) == set()
+        everything = b"".join(file.read_bytes() for file in proxy.state.rglob("*") if file.is_file())
+        assert b"sk-canary" not in everything
+        assert "sk-canary" not in await whole_log(proxy)
 
 
 # --- what the upstream counts ----------------------------------------------------------------------------------------
