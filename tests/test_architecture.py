@@ -59,7 +59,7 @@ DOORS = {
 # The heart: values in, values out. No clock, no chance, no world.
 PURE = {
     "bisect", "collections", "collections.abc", "dataclasses", "enum", "fnmatch", "functools", "hashlib", "hmac",
-    "itertools", "json", "math", "operator", "re", "string", "typing",
+    "itertools", "json", "math", "operator", "posixpath", "re", "string", "typing",
 }  # fmt: skip
 PURE_BYTES = PURE | {"base64", "binascii", "struct", "urllib.parse", "zlib", "msgspec", "brotli", "zstandard"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}

@@ -31,13 +31,10 @@ COMMANDS = ("command", "cmd", "commands", "script")
 PLANS = ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items")
 IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target")
 """Arguments that name something still going on."""
-RANGES = ("view_range", "read_range")
+_FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset")
+_LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
 """Arguments that say from which line to which."""
-LINES = (
-    *(("start_line", "end_line"), ("startLine", "endLine"), ("line_start", "line_end")),
-    ("start_line_one_indexed", "end_line_one_indexed_inclusive"),
-)
-"""The same as two arguments."""
+_CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 
 Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
@@ -143,6 +140,49 @@ def _tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
 def is_read(call: ToolCall) -> bool:
     """True where the call reads a file; one editor for everything is taken to, where its arguments are not known."""
     return meaning(call.name, {"path": ".", "command": "view", **call.named}) == "read"
+
+
+def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
+    """The first of these arguments that says something; None where none does."""
+    return next((values[name] for name in names if values.get(name)), None)
+
+
+def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
+    """A JSON value as text; a string without its quotes."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "…"
+
+
+def command_line(values: Mapping[str, Any]) -> str:
+    """The command line that a call runs; of a shell with a script as its argument, the script."""
+    value = find_value(values, (*COMMANDS, "code")) or ""
+    if not isinstance(value, list):
+        return render_value(value)
+    is_script = len(value) > 1 and value[1] in ("-c", "-lc")
+    return render_value(value[-1]) if is_script else " ".join(map(render_value, value))
+
+
+def without_folder(command: str) -> str:
+    """The command line without a change of the folder at its beginning."""
+    moved = _CHANGE_OF_FOLDER.match(command)
+    return command[moved.end() :] if moved and moved.end() < len(command) else command
+
+
+def requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The first and the last line that a call asks for, 0 for the last there is; None where it names none."""
+    match values:
+        case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
+            return first, max(0, last)
+    first, last, count = (
+        value if isinstance(value := find_value(values, names), int) else 0
+        for names in (_FIRST_LINES, _LAST_LINES, ("limit",))
+    )
+    first = max(first, int(count > 0))
+    return (first, first + count - 1 if count > 0 else max(0, last)) if first > 0 else None
 
 
 # --- observations -----------------------------------------------------------------------------------------------------

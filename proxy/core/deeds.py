@@ -1,20 +1,32 @@
 """Deeds, the entries of a ledger: things that were done, found or said, and the sections that list them."""
 
 import json
+import posixpath
 import re
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-from proxy.core.agents import COMMANDS, IDS, LINES, PATHS, PLANS, RANGES, Kind, meaning
+from proxy.core.agents import (
+    IDS,
+    PATHS,
+    PLANS,
+    Kind,
+    command_line,
+    find_value,
+    meaning,
+    render_value,
+    requested_lines,
+    without_folder,
+)
 from proxy.core.messages import ToolCall
 from proxy.core.outcome import ResultOutcome, find_outcome
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
 
 _EXCERPT_CHARACTERS = 160
-_WORD_AT_END = re.compile(r"[A-Za-z0-9_+/=.~:@%-]+\Z")
+_WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ SECTIONS = (SAID, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
 
 Span = tuple[int, int]
 """The first and the last of some lines; 0 is the last there is."""
+WHOLE: Span = (1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,7 @@ class Deed:
     """How it is called; what it was called before, where this is empty."""
     how: str = ""
     """How it ended."""
-    lines: Span | None = None
+    lines: Span = WHOLE
     failed: bool = False
     """It ended badly: of its section it is left out last."""
     clears_section: bool = False
@@ -73,17 +86,7 @@ def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
         return line
     if line.startswith("/") and " " not in line:
         return "…" + line[1 - limit :]
-    return _WORD_AT_END.sub("", line[: limit - 1]) + "…"
-
-
-def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
-    """A JSON value as text; a string without its quotes."""
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        return "…"
+    return line[: limit - 1].rstrip(_WORD_CHARACTERS) + "…"
 
 
 # --- identifiers ------------------------------------------------------------------------------------------------------
@@ -92,43 +95,33 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
 # They are looked for in what was said and called, and in short results: a short result is an answer, a long one is
 # material, and its names are kept elsewhere (`placeholder.py`).
 
-_RESULT_CHARACTERS = 400
-"""A result up to this many characters is an answer."""
 _TEXT_CHARACTERS = 2_000
 _SHORTEST, _LONGEST = 3, 120
-_WORD = re.compile(r"[\w#:/.?&=%~+@-]{5,}")
+_IN_WORD = r"\w#:/.?&=%~+@-"
 _ID = re.compile(
-    r"https?://[\w.-]+\.\w.*|https?://localhost\S*"
+    rf"(?<![{_IN_WORD}])(?:https?://[\w.-]+\.\w[{_IN_WORD}]*|https?://localhost[{_IN_WORD}]*"
     r"|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
     r"|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}"
     r"|(?!(?:SHA|UTF|ISO|TV|HTTP)-)[A-Z][A-Z0-9]{1,9}-\d+"
-    r"|#\d{2,5}|#\d{7,}|#[A-Z]\d{4,}"
+    rf"|#\d{{4,5}}|#\d{{7,}}|#[A-Z]\d{{4,}})(?![.:?]*[{_IN_WORD}])"
 )
 _IN_ARGUMENTS = re.compile(r"(?:^|_)(?:ids?|number|sha|ref|branch|url|uri)$|(?:Ids?|Number|Branch|Url)$")
 
 
-def find_identifiers(text: str, *, result: bool = False) -> Iterator[Deed]:
+def find_identifiers(text: str) -> Iterator[Deed]:
     """Words that look like identifiers."""
-    if result and len(text) > _RESULT_CHARACTERS:
-        return
-    # Longer words are data, and each one that is looked at is remembered.
-    words = dict.fromkeys(word for word in _WORD.findall(text[:_TEXT_CHARACTERS]) if len(word) <= 2 * _LONGEST)
-    yield from (Deed(NAMED, word, word) for word in map(_identifier, words) if word)
+    for found in _ID.findall(text[:_TEXT_CHARACTERS]):
+        word = found.rstrip(".:?")
+        if len(word) <= _LONGEST:
+            yield Deed(NAMED, word)
 
 
-def find_argument_identifiers(values: dict[str, Any]) -> Iterator[Deed]:
+def _find_argument_identifiers(values: dict[str, Any]) -> Iterator[Deed]:
     """Identifiers in the arguments of a call that are made for them (`id`, `url`, ...), whatever they look like."""
     for key, value in values.items():
         short = isinstance(value, str) and _SHORTEST <= len(value) <= _LONGEST and "\n" not in value
         if short and _IN_ARGUMENTS.search(key):
-            yield Deed(NAMED, value, value)
-
-
-@lru_cache(maxsize=16_384)
-def _identifier(word: str) -> str:
-    """The word without trailing punctuation; empty where it is no identifier. Cached: most words come again."""
-    bare = word.rstrip(".,:;?")
-    return bare if len(bare) <= _LONGEST and _ID.fullmatch(bare) else ""
+            yield Deed(NAMED, value)
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
@@ -150,38 +143,32 @@ _ITEMS_MAX = 200
 _ITEM_NUMBER = re.compile(r"#(\d+)")
 
 
-def find_plan(values: dict[str, Any]) -> Iterator[Deed]:
+def _find_plan(values: dict[str, Any]) -> Iterator[Deed]:
     """The items of a plan that was written as one list."""
-    items: Any = next((values[key] for key in PLANS if values.get(key)), [])
+    items = find_value(values, PLANS) or []
     if isinstance(items, str):
         items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
-    told = map(_read_text, items[:_ITEMS_MAX] if isinstance(items, list) else [items])
-    for place, (text, state) in enumerate(told):
-        yield Deed(PLAN, f"{place}", text, state, clears_section=place == 0)
+    for place, item in enumerate(items[:_ITEMS_MAX] if isinstance(items, list) else [items]):
+        known = item if isinstance(item, dict) else {"text": render_value(item)}
+        text = next((known[key] for key in _TEXTS if isinstance(known.get(key), str)), "")
+        state = next((_read_state(known[key]) for key in _STATES if key in known), "")
+        yield Deed(PLAN, f"{place}", excerpt(text), state, clears_section=place == 0)
 
 
-def find_new_task(values: dict[str, Any], result: str) -> Iterator[Deed]:
+def _find_new_task(values: dict[str, Any], result: str) -> Iterator[Deed]:
     """The task that a call made; its number is in the result."""
     number, subject = _ITEM_NUMBER.search(result), excerpt(render_value(values["subject"]))
     key = f"#{number[1]}" if number else subject
     yield Deed(PLAN, key, f"{key} {subject}" if number else subject, "to do")
 
 
-def find_task_update(values: dict[str, Any]) -> Iterator[Deed]:
+def _find_task_update(values: dict[str, Any]) -> Iterator[Deed]:
     """The new state of a task, if the call sets one."""
     if values.get("status"):
-        yield Deed(PLAN, f"#{render_value(values['taskId'])}", how=_state(values["status"]))
+        yield Deed(PLAN, f"#{render_value(values['taskId'])}", how=_read_state(values["status"]))
 
 
-def _read_text(item: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
-    if not isinstance(item, dict):
-        return excerpt(render_value(item)), ""
-    text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), "")
-    state = next((item[key] for key in _STATES if key in item), None)
-    return excerpt(text), "" if state is None else _state(state)
-
-
-def _state(value: Any) -> str:  # noqa: ANN401 - JSON
+def _read_state(value: Any) -> str:  # noqa: ANN401 - JSON
     word = render_value(value).strip().lower()
     return _WORDS.get(word, excerpt(word, 20))
 
@@ -202,8 +189,7 @@ _IDLE = _FILTERS | {"echo", "pwd", "true"}
 _ENDS = frozenset({"&&", "||", ";", "|", "\n"})
 _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
 _ABROAD = re.compile(r"[$`(){}*?]|/dev/|://|^-|^[\d.,]*$")
-_RANGE = re.compile(r"(\d{1,9})(?:,(\d{1,9}))?p")
-_COUNT_ARGUMENT = re.compile(r"(?:-n?)?\d{1,9}")
+_LINES_READ = re.compile(r"head(?: -n? ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
@@ -211,29 +197,28 @@ _PATCHED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class Effect:
     """Effect of a program on the files in its arguments."""
 
+    command: re.Pattern[str]
+    """How a command with this effect begins."""
     section: Section
     how: str = ""
-    option: str = ""
-    """It does so only with an option that begins like this."""
-    skip: int = 0
-    """How many words stand before the files."""
-    last: bool = False
-    """Only the last word is meant."""
+    first: int = 1
+    """Where the files begin among its words, options left out; -1: only the last word is meant."""
 
 
-VERBS = {
-    **dict.fromkeys(("cat", "head", "tail", "less", "more", "nl", "bat", "open"), (Verb(READ),)),
-    "sed": (Verb(CHANGED, option="-i", skip=1), Verb(READ, option="-n", skip=1)),
-    "perl": (Verb(CHANGED, option="-pi", skip=1), Verb(CHANGED, option="-i", skip=1)),
-    **dict.fromkeys(("tee", "touch", "create"), (Verb(CHANGED),)),
-    **dict.fromkeys(("rm", "unlink", "git rm"), (Verb(CHANGED, "deleted"),)),
-    **dict.fromkeys(("mv", "git mv"), (Verb(CHANGED, "moved here", last=True),)),
-    "cp": (Verb(CHANGED, "copied", last=True),),
-    **dict.fromkeys(("git checkout --", "git restore"), (Verb(CHANGED, "restored"),)),
-}
+EFFECTS = (
+    Effect(re.compile("(?:cat|head|tail|less|more|nl|bat|open) "), READ),
+    Effect(re.compile("sed (?:.* )?-i|perl (?:.* )?-p?i", re.DOTALL), CHANGED, first=2),
+    Effect(re.compile("sed (?:.* )?-n", re.DOTALL), READ, first=2),
+    Effect(re.compile("(?:tee|touch|create) "), CHANGED),
+    Effect(re.compile("(?:rm|unlink) "), CHANGED, "deleted"),
+    Effect(re.compile("git rm "), CHANGED, "deleted", first=2),
+    Effect(re.compile("(?:git )?mv "), CHANGED, "moved here", first=-1),
+    Effect(re.compile("cp "), CHANGED, "copied", first=-1),
+    Effect(re.compile("git (?:checkout --|restore) "), CHANGED, "restored", first=2),
+)
 
 
 def find_touched_files(command: str) -> tuple[list[Deed], bool]:
@@ -241,19 +226,18 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
     if _PATCH in command:
         return list(find_patched_files(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
-    folder, plain = "", True
-    for words, written in _segments(
-        _without_bodies(command) if "<<" in command else command[:_COMMAND_LINE_CHARACTERS]
-    ):
-        if words[:1] == ["cd"]:
+    folder, is_all = "", True
+    for words, written in _split_commands(_without_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
+        if words[0] == "cd":
             folder = words[1] if len(words) > 1 else ""
             continue
-        deeds = [*_read_or_changed(words), *(Deed(CHANGED, path) for path in written if not _ABROAD.search(path))]
-        if not deeds and words[0] in _FILTERS:
-            found[-1:] = [replace(deed, lines=deed.lines or _line_span(words)) for deed in found[-1:]]
-        plain = plain and (bool(deeds) or words[0] in _IDLE)
-        found += [_within(folder, deed) for deed in deeds]
-    return found, plain and bool(found)
+        touched = [*_find_effects(words), *(Deed(CHANGED, path) for path in written if not _ABROAD.search(path))]
+        if not touched and found and words[0] in _FILTERS and found[-1].lines == WHOLE:
+            found[-1] = replace(found[-1], lines=_find_lines_read(words))
+        is_all = is_all and (bool(touched) or words[0] in _IDLE)
+        # A path is told as seen from the folder in which the command line began.
+        found += [replace(deed, key=posixpath.normpath(posixpath.join(folder, deed.key))) for deed in touched]
+    return found, is_all and bool(found)
 
 
 def find_patched_files(text: str) -> Iterator[Deed]:
@@ -265,78 +249,54 @@ def find_patched_files(text: str) -> Iterator[Deed]:
 
 def _without_bodies(command: str) -> str:
     """The command line without the bodies of its here-documents, which are no commands."""
-    pieces, at = [], 0
-    while found := _HEREDOC.search(command, at):
-        line_end = command.find("\n", found.end())
-        body_end = command.find(f"\n{found[2]}", line_end) if line_end >= 0 else -1
-        pieces.append(command[at : found.start()])
-        pieces.append(command[found.end() : line_end] if line_end >= 0 else command[found.end() :])
-        at = len(command) if body_end < 0 else body_end + 1 + len(found[2])
-    return "".join([*pieces, command[at:]])[:_COMMAND_LINE_CHARACTERS]
+    lines, end = [], ""
+    for line in command.split("\n") if "<<" in command else (command,):
+        if end:
+            end = "" if line.startswith(end) else end
+        else:
+            lines.append(_HEREDOC.sub("", line))
+            end = found[2] if (found := _HEREDOC.search(line)) else ""
+    return "\n".join(lines)
 
 
-def _segments(command: str) -> Iterator[tuple[list[str], list[str]]]:
+def _split_commands(line: str) -> Iterator[tuple[list[str], list[str]]]:
     """Each simple command: its words, and the files that its output is written to."""
     words: list[str] = []
     written: list[str] = []
-    redirected = ""
-    for token in (*_TOKEN.findall(command), ";"):
+    redirection = ""
+    for token in (*_TOKEN.findall(line), ";"):
+        plain = token.strip(token[0]) if token[0] in "'\"" else token
         if token in _ENDS:
             if words:
                 yield words, written
-            words, written, redirected = [], [], ""
-        elif ">" in token and token[0] not in "'\"":
-            redirected = "" if "&" in token else token
-        elif redirected:
-            written += [_plain(token)] if redirected in (">", ">>", "1>") else []
-            redirected = ""
+            words, written, redirection = [], [], ""
+        elif ">" in token and token == plain:
+            redirection = "" if "&" in token else token
+        elif redirection:
+            written += [plain] if redirection in (">", ">>", "1>") else []
+            redirection = ""
         elif words or (token not in _BEFORE and "=" not in token):
-            words.append(_plain(token))
+            words.append(plain)
 
 
-def _plain(token: str) -> str:
-    return token.strip(token[0]) if token[0] in "'\"" else token
+def _find_effects(words: Sequence[str]) -> list[Deed]:
+    """The files of one simple command, by the first effect that its beginning has."""
+    line = " ".join((posixpath.basename(words[0]), *words[1:], ""))
+    effect = next((effect for effect in EFFECTS if effect.command.match(line)), None)
+    if effect is None:
+        return []
+    named = [word for word in words if word and not word.startswith("-")][effect.first :]
+    lines = _find_lines_read(words) if effect.section is READ else WHOLE
+    return [Deed(effect.section, path, how=effect.how, lines=lines) for path in named if not _ABROAD.search(path)]
 
 
-def _read_or_changed(words: Sequence[str]) -> Iterator[Deed]:
-    given, verbs = _split_known_command(words)
-    options = [word for word in given if word.startswith("-")]
-    named = [word for word in given if word and not word.startswith("-")]
-    for verb in verbs:
-        if verb.option and not any(option.startswith(verb.option) for option in options):
-            continue
-        files = [word for word in named[verb.skip :] if not _ABROAD.search(word)]
-        lines = _line_span(words) if verb.section is READ else None
-        yield from (Deed(verb.section, path, how=verb.how, lines=lines) for path in files[-1 if verb.last else 0 :])
-        return
-
-
-def _split_known_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[Verb]]:
-    """The words after the longest known command name (such as `git mv`), and the effects of that command."""
-    for size in (3, 2, 1):
-        name = " ".join(words[:size]).rpartition("/")[2] if size == 1 else " ".join(words[:size])
-        if len(words) >= size and name in VERBS:
-            return words[size:], VERBS[name]
-    return (), ()
-
-
-def _line_span(words: Sequence[str]) -> Span | None:
-    """The lines that `sed -n 10,20p` or `head -20` reads; None where the command does not say."""
-    if words[0] == "sed":
-        found = next(filter(None, map(_RANGE.fullmatch, words)), None)
-        return (int(found[1]), int(found[2] or found[1])) if found else None
-    if words[0] == "head":
-        number = next((word.lstrip("-n") for word in words[1:] if _COUNT_ARGUMENT.fullmatch(word)), "10")
-        return 1, int(number)
-    return None
-
-
-def _within(folder: str, deed: Deed) -> Deed:
-    """The deed with its path relative to the folder in which the command line began."""
-    path = deed.key.removeprefix("./")
-    if folder and not path.startswith(("/", "~")):
-        path = f"{folder.rstrip('/')}/{path}"
-    return replace(deed, key=path)
+def _find_lines_read(words: Sequence[str]) -> Span:
+    """The lines that `sed -n 10,20p` or `head -20` reads."""
+    found = _LINES_READ.match(" ".join(words))
+    if found is None:
+        return WHOLE
+    count, first, last = found.groups()
+    return (int(first), int(last or first)) if first else (1, int(count or 10))
 
 
 # --- prose ------------------------------------------------------------------------------------------------------------
@@ -353,10 +313,9 @@ _REACH_CHARACTERS = 2_000
 _RAN = re.compile(r"\s*I ran this command:\s*\n+([^\n]+)")
 
 
-def edits(text: str) -> Iterator[Deed]:
+def find_text_edits(text: str) -> list[Deed]:
     """The files that search and replace blocks change."""
-    if "SEARCH" in text:
-        yield from (Deed(CHANGED, path.strip()) for path in _EDIT.findall(text))
+    return [Deed(CHANGED, path.strip()) for path in _EDIT.findall(text)] if "SEARCH" in text else []
 
 
 def find_spoken_call(text: str, *, answered: bool) -> ToolCall | None:
@@ -364,29 +323,33 @@ def find_spoken_call(text: str, *, answered: bool) -> ToolCall | None:
     if found := _TAG.search(text):
         arguments = dict(_ARGUMENT.findall(text, found.end(1), found.end(1) + _REACH_CHARACTERS))
         return ToolCall("", found[1], json.dumps(arguments))
-    block = text.rsplit(_FENCE, 2) if answered else []
-    command = block[1].partition("\n")[2].strip() if len(block) > 2 else ""  # noqa: PLR2004 (before, in it, behind)
-    return ToolCall("", "shell", json.dumps({"command": command})) if command else None
+    block = text.rsplit(_FENCE, 2)[1] if answered and text.count(_FENCE) > 1 else ""
+    return _shell_call(block.partition("\n")[2].strip())
 
 
 def find_reported_call(text: str) -> ToolCall | None:
     """The command of a message in which a user shows a command and its output."""
     found = _RAN.match(text)
-    return None if found is None else ToolCall("", "shell", json.dumps({"command": found[1]}))
+    return _shell_call(found[1]) if found else None
+
+
+def _shell_call(command: str) -> ToolCall | None:
+    return ToolCall("", "shell", json.dumps({"command": command})) if command else None
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
-# Deeds of tool calls, found by the pattern of the tool (`tools.py`), the arguments and the result.
+# Deeds of tool calls, found by the kind of the call (`agents.py`), the arguments and the result.
 
 _ARGUMENTS_MAX = 6
 _ARGUMENT_CHARACTERS = 80
 _ANSWER_CHARACTERS = 80
 """A result up to this many characters is told as it is."""
+_IDENTIFIED_CHARACTERS = 400
+"""A result up to this many characters is an answer, whose identifiers count."""
 _END_CHARACTERS = 600
 _COMMAND_CHARACTERS = 1_000
 _NOTICES_CHARACTERS = 8_000
 _FILE_IN_RESULT = re.compile(r"\[File: (\S+) \(|\(Open file: ([^)\n]+)\)")
-_CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 _STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?([\w-]+)")
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
 _STATUS = re.compile(r"<status>(\w+)</status>")
@@ -404,28 +367,18 @@ class Act:
     outcome: ResultOutcome
 
     @property
-    def failed(self) -> bool:
-        return self.outcome.has_failed
-
-    @property
     def going_on(self) -> bool:
         """The work was only started, and goes on in the background."""
         return any(words in self.result[:_END_CHARACTERS] for words in _GOING_ON)
-
-    @property
-    def label(self) -> str:
-        """The tool and its arguments, in a line."""
-        pairs = list(self.values.items())[:_ARGUMENTS_MAX]
-        told = [f"{key}: {excerpt(render_value(value), _ARGUMENT_CHARACTERS)}" for key, value in pairs]
-        return f"{self.call.name}({', '.join(told) or excerpt(self.call.arguments.strip('{} '), _ARGUMENT_CHARACTERS)})"
 
 
 def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
     """All deeds of one call."""
     act = Act(call, call.named, result, find_outcome(result, call))
     yield from _FIND_DEEDS[meaning(call.name, act.values)](act)
-    yield from find_argument_identifiers(act.values)
-    yield from find_identifiers(result, result=True)
+    yield from _find_argument_identifiers(act.values)
+    if len(result) <= _IDENTIFIED_CHARACTERS:
+        yield from find_identifiers(result)
 
 
 def find_notice_deeds(text: str) -> Iterator[Deed]:
@@ -436,55 +389,42 @@ def find_notice_deeds(text: str) -> Iterator[Deed]:
             yield Deed(TASKS, key[1], how=_render_status(status[1]))
 
 
-def _find_read_deeds(act: Act) -> Iterator[Deed]:
-    yield from _find_file_deeds(act, READ)
-
-
-def _find_change_deeds(act: Act) -> Iterator[Deed]:
-    yield from _find_file_deeds(act, CHANGED)
-
-
 def _find_file_deeds(act: Act, section: Section) -> Iterator[Deed]:
-    paths = list(_paths(act.values)) or _find_path_in_result(act.result)
-    for path in paths:
-        if act.failed:
-            yield _error(act, path, f"{act.call.name} {excerpt(path)}")
-        else:
-            yield Deed(section, path, lines=_lines(act.values))
-    if not paths:
-        yield from _find_other_deeds(act)
+    """The files that a call names, or that its result says are open."""
+    value = find_value(act.values, PATHS)
+    named = [each.get("path") if isinstance(each, dict) else each for each in _as_list(value)]
+    paths = [path for path in named if isinstance(path, str)] or _find_open_file(act.result)
+    return _tell_failure(act, [Deed(section, path, lines=requested_lines(act.values) or WHOLE) for path in paths])
 
 
 def _find_patch_deeds(act: Act) -> Iterator[Deed]:
     texts = [value for value in act.values.values() if isinstance(value, str)] or [act.call.arguments]
-    deeds = [deed for text in texts for deed in find_patched_files(text)]
-    for deed in deeds:
-        yield _error(act, deed.key, f"{act.call.name} {excerpt(deed.key)}") if act.failed else deed
-    if not deeds:
+    return _tell_failure(act, [deed for text in texts for deed in find_patched_files(text)])
+
+
+def _tell_failure(act: Act, files: Sequence[Deed]) -> Iterator[Deed]:
+    """The files of a call; where it failed, an error for each; where it names none, the call itself."""
+    if not files:
         yield from _find_other_deeds(act)
+    for file in files:
+        yield _error(act, file.key, f"{act.call.name} {excerpt(file.key)}") if act.outcome.has_failed else file
 
 
 def _find_command_deeds(act: Act) -> Iterator[Deed]:
-    command = _command(act.values)
+    command, has_failed = command_line(act.values), act.outcome.has_failed
+    lines = without_folder(command)[:_COMMAND_CHARACTERS].split("\n")
+    label = excerpt(" ".join(line.strip() for line in lines if line.strip() and not line.startswith("#")))
     if act.going_on and (started := _STARTED.search(act.result[:_END_CHARACTERS])):
-        yield Deed(TASKS, started[1], f"{_in_short(command)} [{started[1]}]", "running")
+        yield Deed(TASKS, started[1], f"{label} [{started[1]}]", "running")
         return
-    deeds, all_of_it = find_touched_files(command)
+    touched, is_all = find_touched_files(command)
     # Where only the output tells of an error, what stands before the failing program has most likely been done.
-    if not act.failed or (act.outcome.exit_code is None and not all_of_it):
-        yield from deeds
-        edited = _find_path_in_result(act.result) if command.startswith(("edit ", "insert ")) else []
-        yield from (Deed(CHANGED, path) for path in edited)
-        all_of_it = all_of_it or bool(edited)
-    if act.failed or not all_of_it:
-        yield Deed(RAN, command, _in_short(command), act.outcome.render(), failed=act.failed)
-
-
-def _in_short(command: str) -> str:
-    """The beginning of a command in one line, without changes of the folder and comments."""
-    moved = _CHANGE_OF_FOLDER.match(command)
-    rows = command[moved.end() if moved else 0 :][:_COMMAND_CHARACTERS].split("\n")
-    return excerpt(" ".join(row.strip() for row in rows if row.strip() and not row.startswith("#")))
+    if not has_failed or (act.outcome.exit_code is None and not is_all):
+        edited = _find_open_file(act.result) if command.startswith(("edit ", "insert ")) else []
+        yield from (*touched, *(Deed(CHANGED, path) for path in edited))
+        is_all = is_all or bool(edited)
+    if has_failed or not is_all:
+        yield Deed(RAN, command, label, act.outcome.render(), failed=has_failed)
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:
@@ -492,18 +432,18 @@ def _find_question_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _find_agent_deeds(act: Act) -> Iterator[Deed]:
-    label = next((act.values[key] for key in ("description", "name", "prompt", "message") if act.values.get(key)), "")
+    label = excerpt(render_value(find_value(act.values, ("description", "name", "prompt", "message")) or ""))
     started = _STARTED.search(act.result[-_END_CHARACTERS:]) or _STARTED.search(act.result[:_END_CHARACTERS])
-    what = f"{excerpt(render_value(label))} [{started[1]}]" if started else excerpt(render_value(label))
-    state = "running" if act.going_on else "failed" if act.failed else "done"
-    yield Deed(TASKS, started[1] if started else what, what, state)
+    state = "running" if act.going_on else "failed" if act.outcome.has_failed else "done"
+    yield Deed(TASKS, started[1], f"{label} [{started[1]}]", state) if started else Deed(TASKS, label, how=state)
 
 
 def _find_wait_deeds(act: Act) -> Iterator[Deed]:
-    key = next(render_value(act.values[name]) for name in IDS if act.values.get(name))
-    status = _STATUS.search(act.result)
-    if status or act.outcome.exit_code is not None:
-        yield Deed(TASKS, key, how=_render_status(status[1]) if status else f"exit code {act.outcome.exit_code}")
+    key = render_value(find_value(act.values, IDS))
+    if status := _STATUS.search(act.result):
+        yield Deed(TASKS, key, how=_render_status(status[1]))
+    elif act.outcome.exit_code is not None:
+        yield Deed(TASKS, key, how=f"exit code {act.outcome.exit_code}")
 
 
 def _render_status(status: str) -> str:
@@ -511,77 +451,42 @@ def _render_status(status: str) -> str:
 
 
 def _find_other_deeds(act: Act) -> Iterator[Deed]:
-    label = act.label
-    if act.failed:
-        yield _error(act, label, label)
-        return
+    pairs = list(act.values.items())[:_ARGUMENTS_MAX]
+    listed = ", ".join(f"{key}: {excerpt(render_value(value), _ARGUMENT_CHARACTERS)}" for key, value in pairs)
+    label = f"{act.call.name}({listed or excerpt(act.call.arguments.strip('{} '), _ARGUMENT_CHARACTERS)})"
     answer = act.result[: 2 * _ANSWER_CHARACTERS].strip()
-    yield Deed(OTHER, label, label, answer if len(answer) <= _ANSWER_CHARACTERS and "\n" not in answer else "")
+    is_short = len(answer) <= _ANSWER_CHARACTERS and "\n" not in answer
+    if act.outcome.has_failed:
+        yield _error(act, label, label)
+    else:
+        yield Deed(OTHER, label, how=answer if is_short else "")
 
 
 def _error(act: Act, key: str, what: str) -> Deed:
     return Deed(ERRORS, key, what, excerpt(act.outcome.error or act.outcome.render()))
 
 
-def _silent(_: Act) -> Iterator[Deed]:
-    yield from ()
-
-
 _FIND_DEEDS: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
-    "plan": lambda act: find_plan(act.values),
-    "task": lambda act: find_new_task(act.values, act.result),
-    "step": lambda act: find_task_update(act.values),
+    "plan": lambda act: _find_plan(act.values),
+    "task": lambda act: _find_new_task(act.values, act.result),
+    "step": lambda act: _find_task_update(act.values),
     "agent": _find_agent_deeds,
     "wait": _find_wait_deeds,
     "ask": _find_question_deeds,
-    "read": _find_read_deeds,
-    "change": _find_change_deeds,
+    "read": lambda act: _find_file_deeds(act, READ),
+    "change": lambda act: _find_file_deeds(act, CHANGED),
     "patch": _find_patch_deeds,
     "run": _find_command_deeds,
-    "silent": _silent,
+    "silent": lambda _: (),
     "other": _find_other_deeds,
 }
 
 
-def _paths(values: dict[str, Any]) -> Iterator[str]:
-    value = next((values[key] for key in PATHS if values.get(key)), None)
-    for each in value if isinstance(value, list) else [value]:
-        path = each.get("path") if isinstance(each, dict) else each
-        if isinstance(path, str):
-            yield path
+def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    return value if isinstance(value, list) else [value]
 
 
-def _find_path_in_result(result: str) -> list[str]:
+def _find_open_file(result: str) -> list[str]:
     """The path in a result: some tools say there which file is open."""
     found = _FILE_IN_RESULT.search(result[:_END_CHARACTERS]) or _FILE_IN_RESULT.search(result[-_END_CHARACTERS:])
     return [found[1] or found[2]] if found else []
-
-
-def _lines(values: dict[str, Any]) -> Span | None:
-    for key in RANGES:
-        match values.get(key):
-            case [int(first), int(last)]:
-                return first, max(0, last)
-    for begins, ends in LINES:
-        if start := _int(values.get(begins)):
-            return start, _int(values.get(ends))
-    start, number = _int(values.get("offset")), _int(values.get("limit"))
-    if not start and not number:
-        return None
-    start = max(1, start)
-    return start, start + number - 1 if number else 0
-
-
-def _int(value: Any) -> int:  # noqa: ANN401 - JSON
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _command(values: dict[str, Any]) -> str:
-    value = next((values[key] for key in (*COMMANDS, "code") if values.get(key)), "")
-    if isinstance(value, list):
-        return (
-            render_value(value[-1])
-            if len(value) > 1 and value[1] in ("-c", "-lc")
-            else " ".join(map(render_value, value))
-        )
-    return render_value(value)

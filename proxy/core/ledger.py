@@ -4,31 +4,15 @@ What the user said, the state of the plan, what still runs, files changed and re
 they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
 own messages, never from an earlier ledger, so it does not decay however often a history is compacted.
 
-Which call does what is declared in `tools.py`. Here, `calls` and `prose` find the deeds of agents that call tools and
-of those that speak in text, `shell` and `plans` look into command lines and todo lists, and the `book` puts them in
-order.
+Which call does what is declared in `agents.py`; `deeds.py` finds what each of them did, and the book puts it in order.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from proxy.core import deeds
-from proxy.core.deeds import (
-    CHANGED,
-    ERRORS,
-    NAMED,
-    PLAN,
-    READ,
-    SAID,
-    SECTIONS,
-    Deed,
-    Section,
-    Span,
-    excerpt,
-    find_call_deeds,
-    find_notice_deeds,
-)
+from proxy.core.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SAID, SECTIONS, WHOLE, Deed, Section, Span, excerpt
 from proxy.core.grouping import callers
 from proxy.core.messages import Message
 
@@ -39,24 +23,17 @@ from proxy.core.messages import Message
 # What was left out is counted in the heading.
 
 _SPANS_MAX = 6
-Clean = Callable[[str], str]
-
-
-@dataclass(slots=True)
-class Entry:
-    """One entry of a section, under its key; `spans` is None where it is about the whole file."""
-
-    what: str
-    how: str = ""
-    spans: list[Span] | None = None
-    failed: bool = False
+_ENTRY_CHARACTERS = 400
+_IDENTIFIERS_DIVISOR = 8
 
 
 @dataclass(slots=True)
 class Book:
     """The entries of each section, the newest last."""
 
-    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
+    pages: dict[Section, dict[str, Deed]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
+    spans: dict[tuple[Section, str], list[Span]] = field(default_factory=dict)
+    """The lines that were touched of each file."""
 
     def enter(self, deed: Deed) -> None:
         """Enter a deed: one that is done again moves to the end, a failure that was overcome is dropped."""
@@ -64,13 +41,12 @@ class Book:
         if deed.clears_section:
             page.clear()
         earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
-        page[deed.key] = Entry(
-            deed.what or (earlier.what if earlier else deed.key), deed.how, _spans(earlier, deed.lines), deed.failed
-        )
+        page[deed.key] = replace(deed, what=deed.what or (earlier.what if earlier else deed.key))
+        self.spans.setdefault((deed.section, deed.key), []).append(deed.lines)
         if deed.section is not ERRORS:
             self.pages[ERRORS].pop(deed.key, None)
 
-    def render(self, budget: int, clean: Clean) -> str:
+    def render(self, budget: int) -> str:
         """The sections in their order. Those that need least of their share are rendered first, so that the others get
         the rest; identifiers get a little, and only those that stand nowhere else.
         """
@@ -81,68 +57,53 @@ class Book:
         texts: dict[Section, str] = {}
         room, weights = budget - min(_need(named), budget // _IDENTIFIERS_DIVISOR), sum(page.weight for page in pages)
         for section in sorted(pages, key=lambda section: _need(pages[section]) / section.weight):
-            texts[section] = _render_section(section, pages[section], room * section.weight // weights - 1, clean)
+            texts[section] = self._render_section(section, pages[section], room * section.weight // weights - 1)
             room, weights = room - _size(texts[section]) - 1, weights - section.weight
         standing = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
         left = min(budget - _size(standing) - 1, budget // _IDENTIFIERS_DIVISOR)
-        names = _render_section(NAMED, [entry for entry in named if entry.what not in standing], left, clean)
+        names = self._render_section(NAMED, [deed for deed in named if deed.what not in standing], left)
         return "\n".join(filter(None, (standing, names)))
 
+    def _render_section(self, section: Section, entries: Sequence[Deed], room: int) -> str:
+        """As many entries as there is room for: what is still open or has failed first, then the newest."""
+        partly = f"{section.title} ({{}} of {len(entries)}, older ones left out):"
+        room -= _size(partly.format(len(entries)))
+        if not entries or room < 0:
+            return ""
+        rows: dict[int, str] = {}
+        over = [not deed.failed and (section.open is None or deed.how not in section.open) for deed in entries]
+        for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
+            row = section.before + self._render_entry(entries[place])
+            room -= _size(row)
+            if room < 0:
+                break
+            rows[place] = row
+        heading = f"{section.title}:" if len(rows) == len(entries) else partly.format(len(rows))
+        return "".join((heading, *(rows[place] for place in sorted(rows))))
 
-_IDENTIFIERS_DIVISOR = 8
+    def _render_entry(self, deed: Deed) -> str:
+        what, how = excerpt(deed.what, _ENTRY_CHARACTERS), excerpt(deed.how, _ENTRY_CHARACTERS)
+        lines = _render_spans(self.spans[deed.section, deed.key])
+        return f"{what}{lines}{deed.section.ended.format(how) if how else ''}"
 
 
-def _need(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.what) + len(entry.how) + 1 for entry in entries)
+def _need(entries: Sequence[Deed]) -> int:
+    return sum(len(deed.what) + len(deed.how) + 1 for deed in entries)
 
 
-def _render_section(section: Section, entries: Sequence[Entry], room: int, clean: Clean) -> str:
-    """As many entries as there is room for: what is still open or has failed first, then the newest."""
-    room -= _size(_partly(section, len(entries), len(entries)))
-    if not entries or room < 0:
+def _render_spans(spans: Sequence[Span]) -> str:
+    """Ranges of the lines that were touched, as `:10-40,80-`; those that meet are joined. Nothing for a whole file."""
+    if WHOLE in spans:
         return ""
-    rows: dict[int, str] = {}
-    over = [not entry.failed and (section.open is None or entry.how not in section.open) for entry in entries]
-    for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
-        row = section.before + _render_entry(section, entries[place], clean)
-        room -= _size(row)
-        if room < 0:
-            break
-        rows[place] = row
-    whole = len(rows) == len(entries)
-    heading = f"{section.title}:" if whole else _partly(section, len(rows), len(entries))
-    return "".join((heading, *(rows[place] for place in sorted(rows))))
-
-
-def _partly(section: Section, kept: int, of: int) -> str:
-    return f"{section.title} ({kept} of {of}, older ones left out):"
-
-
-def _render_entry(section: Section, entry: Entry, clean: Clean) -> str:
-    how = excerpt(entry.how, 400)
-    what = clean(excerpt(entry.what, 400)) + _ranges(entry.spans)
-    return what + (section.ended.format(clean(how)) if how else "")
-
-
-def _ranges(spans: Sequence[Span] | None) -> str:
-    """Ranges of the lines that were touched, as `:10-40,80-`; those that meet are joined."""
     merged: list[Span] = []
-    for first, last in sorted(set(spans or ())):
+    for first, last in sorted(set(spans)):
         before = merged[-1] if merged else (0, -1)
         if before[1] == 0 or first <= before[1] + 1:
             merged[-1] = (before[0], 0 if 0 in (before[1], last) else max(before[1], last))
         else:
             merged.append((first, last))
-    told = [str(first) if first == last else f"{first}-{last or ''}" for first, last in merged[:_SPANS_MAX]]
-    return f":{','.join(told)}{'…' if len(merged) > _SPANS_MAX else ''}" if told else ""
-
-
-def _spans(earlier: Entry | None, lines: Span | None) -> list[Span] | None:
-    if lines is None or (earlier is not None and earlier.spans is None):
-        return None
-    spans = earlier.spans if earlier is not None and earlier.spans is not None else []
-    spans.append(lines)  # the list goes on in the new entry: a copy for each of many reads of one file adds up
-    return spans
+    listed = [str(first) if first == last else f"{first}-{last or ''}" for first, last in merged[:_SPANS_MAX]]
+    return f":{','.join(listed)}{'…' if len(merged) > _SPANS_MAX else ''}"
 
 
 def _size(text: str) -> int:
@@ -159,33 +120,33 @@ _NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """What clients put among a user's words."""
 
 
-def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, clean: Clean = str) -> str:
+def ledger(messages: Sequence[Message], budget: int, *, said: bool = True) -> str:
     """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
-    `said`: with what the user said; off where that stands verbatim anyway. `clean` takes secrets out of what is told.
+    `said`: with what the user said; off where that stands verbatim anyway.
     """
     book = Book()
     for deed in _deeds(messages):
         if said or deed.section is not SAID:
             book.enter(deed)
-    return book.render(budget, clean)
+    return book.render(budget)
 
 
 def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
     """All deeds in their order; a call counts where its result stands."""
     for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
         if call is not None:
-            yield from find_call_deeds(call, message.text)
+            yield from deeds.find_call_deeds(call, message.text)
         elif message.role == "assistant":
             yield from _find_answer_deeds(message, messages[place + 1] if place + 1 < len(messages) else None)
         elif message.is_user:
             yield from _find_user_deeds(message.text)
         elif message.observed and (ran := deeds.find_reported_call(text := message.text)):
-            yield from find_call_deeds(ran, text)
+            yield from deeds.find_call_deeds(ran, text)
 
 
 def _find_user_deeds(text: str) -> Iterator[Deed]:
-    yield from find_notice_deeds(text)
+    yield from deeds.find_notice_deeds(text)
     words = " ".join(_NOT_SAID.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
     if words and not words.startswith("<task-notification>"):
         yield Deed(SAID, words, excerpt(words, _EXCERPT_CHARACTERS))
@@ -198,8 +159,8 @@ def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed
     yield from deeds.find_identifiers(text)
     if message.calls or not text:
         return
-    edits = list(deeds.edits(text))
+    edits = deeds.find_text_edits(text)
     yield from edits
     answer = after.text if after is not None and after.observed else None
     if not edits and (call := deeds.find_spoken_call(text, answered=answer is not None)):
-        yield from find_call_deeds(call, answer or "")
+        yield from deeds.find_call_deeds(call, answer or "")
