@@ -131,7 +131,10 @@ def shorten_wrapped(text: str, shorten: Callable[[str], str]) -> str | None:
     wrapped = [each for each in strings(value) if len(each) > _WRAPPED_CHARACTERS]
     if sum(map(len, wrapped)) < _WRAPPED_SHARE * len(text):
         return None
-    return json.dumps(_replace_texts(value, shorten), ensure_ascii=False)
+    shorter = replace_texts(
+        value, lambda each: min(each, shorten(each), key=len) if len(each) > _WRAPPED_CHARACTERS else each
+    )
+    return json.dumps(shorter, ensure_ascii=False)
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
@@ -145,13 +148,14 @@ def _parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
         return None
 
 
-def _replace_texts(value: Any, shorten: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
+def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
+    """The JSON value with each text in it changed."""
     if isinstance(value, str):
-        return min(value, shorten(value), key=len) if len(value) > _WRAPPED_CHARACTERS else value
+        return change(value)
     if isinstance(value, list):
-        return [_replace_texts(each, shorten) for each in value]
+        return [replace_texts(each, change) for each in value]
     if isinstance(value, dict):
-        return {key: _replace_texts(each, shorten) for key, each in value.items()}
+        return {key: replace_texts(each, change) for key, each in value.items()}
     return value
 
 

@@ -68,6 +68,20 @@ def test_what_is_long_only_in_its_spelling_or_short_in_lines_is_not_clipped():
     assert ClipOutput(lines=100)(lines).middle != lines.middle
 
 
+@pytest.mark.parametrize("settings", [{"over": 500}, {"lines": 20}])
+def test_a_text_within_json_is_clipped_in_its_place_so_that_the_result_stays_json(settings):
+    wrapped = {"exit_code": 0, "parts": [{"output": BIG}, {"output": "short"}, {"output": BIG.replace("line", "row")}]}
+    draft = draft_of(user("x"), call("shell", command="make", out=json.dumps(wrapped)))
+    left = json.loads(ClipOutput(**settings)(draft).middle[2].text)
+    first, second, third = (part["output"] for part in left["parts"])
+    assert (left["exit_code"], second) == (0, "short")
+    assert first.startswith("0 line_0\n1 line_1\n")
+    assert first.endswith("\n199 line_199")
+    assert "left out here by the context proxy" in first
+    assert third.endswith("\n199 row_199")
+    assert len(json.dumps(left)) < len(json.dumps(wrapped)) * 0.7
+
+
 def test_where_no_tool_is_to_be_removed_every_call_keeps_its_place():
     draft = draft_of(user("x"), call("Read", path="a", out=BIG), call("Never", out="short"))
     left = ToolHints((("never", "keep", "keep"),))(draft).middle

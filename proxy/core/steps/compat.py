@@ -13,8 +13,8 @@ from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.grouping import callers, groups, turns
 from proxy.core.messages import Message, ToolCall, kind_of
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
-from proxy.core.placeholder import TEMPLATE, Excerpts
-from proxy.core.steps.standard import ClearArguments, foldable, remove_pairs, shorten_results, without_newest
+from proxy.core.placeholder import TEMPLATE
+from proxy.core.steps.standard import ClearArguments, ClearResults, foldable, remove_pairs, without_newest
 
 # --- one liners -------------------------------------------------------------------------------------------------------
 # One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
@@ -214,8 +214,10 @@ class ToolHints:
         removed = (call for message in draft.middle for call in message.calls if "remove" in self._modes(call))
         left = remove_pairs(draft, {id(call) for call in removed}, self.name)
         answers = [pair for pair in left.pair_with_calls() if self._response_goes(*pair, left)]
-        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
-        left = left.exchange(shorten_results(answers, left, excerpts, self.template, self.name) if answers else {})
+        results = ClearResults(
+            outline=self.outline, outline_bytes=self.outline_bytes, names=self.names, template=self.template
+        )
+        left = left.exchange(results.shorten(answers, left, self.name) if answers else {})
         asking = [message for message in left.middle if self._request_goes(message, left)]
         arguments = ClearArguments(self.over, lines=1)
         return left.exchange(arguments.shorten(asking, self._strips_request))

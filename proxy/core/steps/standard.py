@@ -2,8 +2,8 @@
 
 import json
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -22,6 +22,7 @@ from proxy.core.placeholder import (
     Excerpts,
     render_call,
     render_placeholder,
+    replace_texts,
     rows,
     shorten_wrapped,
     texts_of,
@@ -80,39 +81,42 @@ class ClipOutput:
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
         if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
-        text = message.text
-        head, tail = self._by_lines(text) if self.lines else self._by_bytes(text, self._limit(draft))
-        cut = text[head : len(text) - tail]
-        if not cut:
-            return message
-        end = text[len(text) - tail :]
-        excerpts = Excerpts(1, 0 if self.lines else int(self._limit(draft) * self.outline), 0)
-        excerpts.keep((text[:head], end))
-        excerpt = excerpts.excerpt(cut)
-        told = (
-            f"\n[… {rows(cut)}, {len(cut):,} characters left out here by the context proxy; ask for a part to see more"
-        )
-        told += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
-        return message.with_text(text[:head] + told + end, self.name)
+        limit, text = self._limit(draft), message.text
+        wrapped = shorten_wrapped(text, lambda inner: self._cut(inner, limit * len(inner) // len(text)))
+        shorter = self._cut(text, limit) if wrapped is None else wrapped
+        return message if shorter == text else message.with_text(shorter, self.name)
 
-    def _by_bytes(self, text: str, limit: int) -> tuple[int, int]:
-        """How many characters stay at the head and at the tail, cut at the ends of lines where these are near."""
+    def _cut(self, text: str, limit: int) -> str:
+        """The text without its middle, of which some lines stay."""
+        head, end = self._ends_by_lines(text) if self.lines else self._ends_by_bytes(text, limit)
+        middle = text[len(head) : len(text) - len(end)]
+        if not middle:
+            return text
+        excerpts = Excerpts(1, 0 if self.lines else int(limit * self.outline), 0)
+        excerpts.keep((head, end))
+        excerpt = excerpts.excerpt(middle)
+        size = f"{rows(middle)}, {len(middle):,} characters"
+        told = f"\n[… {size} left out here by the context proxy; ask for a part to see more"
+        told += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
+        return head + told + end
+
+    def _ends_by_bytes(self, text: str, limit: int) -> tuple[str, str]:
+        """The head and the tail of a text, cut at the ends of lines where these are near."""
         room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
         if len(text) <= room:
-            return len(text), 0
+            return text, ""
         tail = int(room * self.tail)
-        head = room - tail - int(room * self.outline)
-        line_end, line_start = text.rfind("\n", 0, head), text.find("\n", len(text) - tail)
-        head = line_end if line_end > head * 0.8 else head
-        return head, len(text) - line_start - 1 if 0 <= line_start < len(text) - tail * 0.8 else tail
+        head, end = text[: room - tail - int(room * self.outline)], text[len(text) - tail :]
+        line_end, line_start = head.rfind("\n"), end.find("\n")
+        head = head[:line_end] if line_end > len(head) * 0.8 else head
+        return head, end[line_start + 1 :] if 0 <= line_start < tail * 0.2 else end
 
-    def _by_lines(self, text: str) -> tuple[int, int]:
-        split = text.split("\n")
-        if len(split) <= self.lines:
-            return len(text), 0
+    def _ends_by_lines(self, text: str) -> tuple[str, str]:
+        lines = text.split("\n")
+        if len(lines) <= self.lines:
+            return text, ""
         tail = int(self.lines * self.tail)
-        head = "\n".join(split[: self.lines - tail])
-        return len(head), len("\n".join(split[len(split) - tail :])) if tail else 0
+        return "\n".join(lines[: self.lines - tail]), "\n".join(lines[len(lines) - tail :])
 
 
 # --- clear results ----------------------------------------------------------------------------------------------------
@@ -164,19 +168,40 @@ class ClearResults:
         chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
             return draft
-        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
-        shorter = shorten_results(chosen, draft, excerpts, self.template, self.name)
+        shorter = self.shorten(chosen, draft, self.name)
         first = {message.content: call for message, call in reversed(chosen)}
         return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._clear_pointer(message, draft, first))
 
+    def shorten(self, chosen: Sequence[Answer], draft: Draft, made: str) -> dict[int, Message]:
+        """Each chosen message with a placeholder, the newest first to keep a line; by the id() of the old one."""
+        gone = {id(message) for message, _ in chosen}
+        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
+        for message in draft.view:
+            if id(message) not in gone:
+                excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
+
+        def shorten(text: str, call: ToolCall | None) -> str:
+            excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
+            return render_placeholder(self.template, text, call, excerpt)
+
+        shorter = {}
+        for message, call in reversed(chosen):
+            text = message.text
+            wrapped = shorten_wrapped(text, partial(shorten, call=call))
+            shorter[id(message)] = message.with_text(shorten(text, call) if wrapped is None else wrapped, made)
+        return shorter
+
     def _old(self, draft: Draft) -> list[Answer]:
-        results = [pair for pair in draft.pair_with_calls() if pair[0].is_result]
-        newest = sum(message.is_result for message in draft.after)
+        results = [pair for pair in draft.pair_with_calls() if self._is_meant(pair[0])]
+        newest = sum(map(self._is_meant, draft.after))
         return [
             (message, call)
             for message, call in without_newest(results, self.keep_recent - newest)
             if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
         ]
+
+    def _is_meant(self, message: Message) -> bool:
+        return message.is_result
 
     def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None]) -> Message:
         """Rewrite a pointer whose copy is cleared now, so that the agent does not look for it."""
@@ -219,66 +244,23 @@ def has_text_over(message: Message, limit: int) -> bool:
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
 
 
-def shorten_results(
-    chosen: Iterable[Answer], draft: Draft, excerpts: Excerpts, template: str, made: str
-) -> dict[int, Message]:
-    """Each chosen message with a placeholder, the newest first to keep a line; by the identity of the old one."""
-    chosen = list(chosen)
-    gone = {id(message) for message, _ in chosen}
-    for message in draft.view:
-        if id(message) not in gone:
-            excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
-
-    def shorten(text: str, call: ToolCall | None) -> str:
-        excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
-        return render_placeholder(template, text, call, excerpt)
-
-    shorter = {}
-    for message, call in reversed(chosen):
-        text = message.text
-        wrapped = shorten_wrapped(text, partial(shorten, call=call))
-        shorter[id(message)] = message.with_text(shorten(text, call) if wrapped is None else wrapped, made)
-    return shorter
-
-
 # --- clear observations -----------------------------------------------------------------------------------------------
 # Fold old observations of agents that have no tools: their results come as user messages, known by patterns.
 
 
 @dataclass(frozen=True, slots=True)
-class ClearObservations:
+class ClearObservations(ClearResults):
     """Replace old observations in user messages by an outline."""
 
     name: ClassVar[str] = "clear_observations"
 
-    over: int = 500
-    """Observations of up to this many bytes of text stay."""
-    keep_recent: int = 0
-    """How many of the newest observations stay, counting those that the policy keeps anyway."""
     outline: float = 0.2
     """At most this share of an observation stays as lines of its own."""
-    outline_bytes: int = 8_000
-    """At most this many bytes of them."""
-    names: int = 8
-    """How many names are listed for which no line had room."""
     template: str = OBSERVATION_TEMPLATE
     """What stands for the observation; see `placeholder`."""
 
-    def reach(self, draft: Draft) -> int:
-        return int(sum(draft.count(message.raw) for message, _ in self._old(draft)) * (1 - self.outline))
-
-    def __call__(self, draft: Draft) -> Draft:
-        old = self._old(draft)
-        if not old:
-            return draft
-        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
-        return draft.exchange(shorten_results(old, draft, excerpts, self.template, self.name))
-
-    def _old(self, draft: Draft) -> list[Answer]:
-        seen = [message for message in draft.middle if message.observed]
-        newest = sum(message.observed for message in draft.after)
-        old = without_newest(seen, self.keep_recent - newest)
-        return [(message, None) for message in old if foldable(message, draft, self.over)]
+    def _is_meant(self, message: Message) -> bool:
+        return message.observed
 
 
 # --- clear arguments --------------------------------------------------------------------------------------------------
@@ -343,17 +325,8 @@ class ClearArguments:
     def _arguments(self, call: ToolCall) -> str:
         if call.kind == "custom":
             return self._text(call.arguments)
-        shorter = self._value(call.named)
+        shorter = replace_texts(call.named, self._text)
         return call.arguments if shorter == call.named else json.dumps(shorter, ensure_ascii=False)
-
-    def _value(self, value: Any) -> Any:  # noqa: ANN401 - JSON
-        if isinstance(value, str):
-            return self._text(value)
-        if isinstance(value, list):
-            return [self._value(each) for each in value]
-        if isinstance(value, dict):
-            return {key: self._value(each) for key, each in value.items()}
-        return value
 
     def _text(self, text: str) -> str:
         if len(text) <= self.over:
@@ -398,6 +371,8 @@ LOOKS = ("view", "read", "Line")
 """What a tool that can also edit is told to do with a file, in its argument `command`."""
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Tools of which every call counts: a repeated commit has another hash."""
+RANGES_MAX = 64
+"""Thousands of calls may name one file; each is compared with so many later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,15 +432,15 @@ class DedupOld:
         )
 
     def __call__(self, draft: Draft) -> Draft:
-        later = _Later(self.subsumes)
+        later = _LaterCalls(self.subsumes)
         for message in draft.after:
             for newer in message.calls:
-                later.covers(newer)
+                later.cover(newer)
         obsolete: list[tuple[Message, ToolCall]] = []
         for message, call in reversed(draft.pair_with_calls()):
             if call is None or message.made == DedupArrivals.name:  # a pointer back makes nothing obsolete
                 continue
-            if later.covers(call) and self._may_clear(message, call, draft):
+            if later.cover(call) and self._may_clear(message, call, draft):
                 obsolete.append((message, call))
         if self.remove:
             return remove_pairs(draft, {id(call) for _, call in obsolete}, self.name)
@@ -506,26 +481,29 @@ def _without_calls(message: Message, gone: Collection[int], made: str) -> Messag
     return without(message, places, made) if places else message
 
 
-class _Later:
-    """The later calls, seen so far going backwards: `covers` tells whether they cover a call, and adds it."""
+class _LaterCalls:
+    """The later calls, seen so far going backwards."""
 
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
-        self._same: set[tuple[str, str]] = set()
-        self._ranges: dict[tuple[str, str, str], _Ranges] = {}
+        self._same: set[str] = set()
+        self._ranges: dict[str, deque[tuple[float, float]]] = {}
 
-    def covers(self, call: ToolCall) -> bool:
+    def cover(self, call: ToolCall) -> bool:
+        """Tell whether they cover this call, and add it to them."""
         named = call.named
-        exact = (call.name, json.dumps(named, sort_keys=True) if named else call.arguments)
-        covered = exact in self._same
+        exact = json.dumps((call.name, named or call.arguments), sort_keys=True)
+        is_covered = exact in self._same
         self._same.add(exact)
         declared = next((each for each in self._subsumes if _declares(each, call.name, named)), None)
-        if declared is None:
-            return covered
-        path, *lines = declared[1:]
-        rest = {key: value for key, value in named.items() if key not in (path, *lines)}
-        about = call.name, named[path], json.dumps(rest, sort_keys=True)
-        return self._ranges.setdefault(about, _Ranges()).add(*_find_lines(named, *lines)) or covered
+        if declared is not None:
+            lines = declared[2:]
+            about = {key: value for key, value in named.items() if key not in lines}
+            start, stop = _find_lines(named, *lines)
+            ranges = self._ranges.setdefault(json.dumps((call.name, about), sort_keys=True), deque(maxlen=RANGES_MAX))
+            is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
+            ranges.append((start, stop))
+        return is_covered
 
 
 def _declares(subsumption: Subsumption, tool: str, named: Mapping[str, Any]) -> bool:
@@ -540,28 +518,6 @@ def _find_lines(named: Mapping[str, Any], first: str, last: str, count: str) -> 
     begin, limit = _number(start, 0.0), _number(end, float("inf"))
     limit = float("inf") if limit < 0 else limit  # -1 is the last line
     return begin, min(limit, begin + _number(named.get(count), float("inf")))
-
-
-class _Ranges:
-    """Ranges of lines of one file, those left out that lie within another: by their starts, and so by their ends too.
-
-    Thousands of calls may name one file, and each of them asks whether it is covered.
-    """
-
-    def __init__(self) -> None:
-        self._starts: list[float] = []
-        self._stops: list[float] = []
-
-    def add(self, start: float, stop: float) -> bool:
-        """Add a range; tell whether one of the earlier ranges covers it."""
-        place = bisect_right(self._starts, start)
-        if place and self._stops[place - 1] >= stop:
-            return True
-        first = bisect_left(self._starts, start)
-        last = max(first, bisect_right(self._stops, stop))
-        self._starts[first:last] = [start]
-        self._stops[first:last] = [stop]
-        return False
 
 
 def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
@@ -676,39 +632,31 @@ class DropMiddle:
 
     def __call__(self, draft: Draft) -> Draft:
         kept = kept_words(draft, self.user_tokens, exempt=self.exempt, exempt_tokens=self.exempt_tokens)
-        budgets = self._budgets(draft)
         gone = {id(message) for message in draft.middle} - kept
         excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
         for message in draft.view:
             if id(message) not in gone:
                 excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
         return fold_stretches(
-            draft, kept, lambda stretch: _render(stretch, len(stretch.gone) / len(gone), budgets, excerpts)
+            draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / len(gone), draft, excerpts)
         )
 
-    def _budgets(self, draft: Draft) -> "_Budgets":
-        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+    def _render(self, stretch: Stretch, share: float, draft: Draft, excerpts: Excerpts) -> str:
+        """The ledger of a stretch and excerpts of its newest results, within its share of the budgets of the fold."""
+        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
+        facts = ledger(stretch.origin, max(min(LEAST_LEDGER_BYTES, ledger_bytes), int(ledger_bytes * share)))
+        excerpts.keep((facts,), mentioned=True)
         if draft.bare:
-            return _Budgets(ledger_bytes // 2, 0, 0)
+            return facts
+        quoted = _quote_results(stretch, int(draft.bytes_within(OUTLINE_SHARE, self.outline) * share), excerpts)
         names = self.names if draft.goal is None else min(self.names, draft.goal // TOKENS_PER_LISTED_NAME)
-        return _Budgets(ledger_bytes, draft.bytes_within(OUTLINE_SHARE, self.outline), names)
+        texts = (text for message in reversed(stretch.origin) for text in texts_of(message))
+        listed = excerpts.list_names(texts, int(names * share))
+        return "\n".join((facts, *quoted, *((f"Names in what was left out: {', '.join(listed)}",) if listed else ())))
 
 
-@dataclass(frozen=True, slots=True)
-class _Budgets:
-    """The budgets of all notes of one fold."""
-
-    ledger_bytes: int
-    outline_bytes: int
-    names: int
-
-
-def _render(stretch: Stretch, share: float, budgets: _Budgets, excerpts: Excerpts) -> str:
-    """The ledger of a stretch and excerpts of its newest results, within its share of the budgets."""
-    least = min(LEAST_LEDGER_BYTES, budgets.ledger_bytes)
-    facts = ledger(stretch.origin, max(least, int(budgets.ledger_bytes * share)))
-    excerpts.keep((facts,), mentioned=True)
-    room = int(budgets.outline_bytes * share)
+def _quote_results(stretch: Stretch, room: int, excerpts: Excerpts) -> list[str]:
+    """Excerpts of the newest results, in their order, of at most so many bytes in all."""
     quoted: list[str] = []
     for message, call in zip(reversed(stretch.origin), reversed(callers(stretch.origin)), strict=True):
         if not message.is_bulk or room < LEAST_QUOTED_BYTES:
@@ -719,6 +667,4 @@ def _render(stretch: Stretch, share: float, budgets: _Budgets, excerpts: Excerpt
         if lines and (size := len(told.encode("utf-8", "replace"))) <= room:
             room -= size
             quoted.insert(0, told)
-    texts = (text for message in reversed(stretch.origin) for text in texts_of(message))
-    listed = excerpts.list_names(texts, int(budgets.names * share))
-    return "\n".join((facts, *quoted, *((f"Names in what was left out: {', '.join(listed)}",) if listed else ())))
+    return quoted
