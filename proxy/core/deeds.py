@@ -3,7 +3,6 @@
 import json
 import posixpath
 import re
-import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,12 +20,11 @@ from proxy.core.agents import (
     without_folder,
 )
 from proxy.core.messages import ToolCall
-from proxy.core.outcome import ResultOutcome, find_outcome
+from proxy.core.outcome import ResultOutcome, find_outcome, first_line
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
 
 _EXCERPT_CHARACTERS = 160
-_WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +74,8 @@ class Deed:
 
 
 def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
-    """The first line, or as much of it as there is room for.
-
-    A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
-    a path the end says more than the beginning.
-    """
-    line = text[: 4 * limit].strip().split("\n", 1)[0].strip()
-    if len(line) <= limit:
-        return line
-    if line.startswith("/") and " " not in line:
-        return "…" + line[1 - limit :]
-    return line[: limit - 1].rstrip(_WORD_CHARACTERS) + "…"
+    """The first line of a text, short enough for an entry."""
+    return first_line(text, limit)
 
 
 # --- identifiers ------------------------------------------------------------------------------------------------------

@@ -7,13 +7,15 @@ What was read or searched quotes the errors of others. There, only what the tool
 """
 
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from proxy.core.agents import COMMANDS, matches_any, meaning
+from proxy.core.agents import command_line, matches_any, meaning
 from proxy.core.messages import ToolCall
 
+_WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 LINE_CHARACTERS = 240
 """At most this much of a line that tells of an error."""
 _END_CHARACTERS = 400
@@ -89,7 +91,7 @@ class ResultOutcome:
 
 def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
     """The outcome that this result of a call shows."""
-    refusal = cut_line(text.strip().split("\n", 1)[0]) if _REFUSAL.match(text) else ""
+    refusal = first_line(text, LINE_CHARACTERS) if _REFUSAL.match(text) else ""
     quoting = quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
     # Beside an exit code that says that it failed, the first line with an error says why, whoever wrote it.
@@ -138,16 +140,15 @@ def quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
         return ""
     kind = meaning(call.name, values := call.named)
     if kind == "run":
-        return "command" if _only_quotes(next((values[key] for key in COMMANDS if values.get(key)), "")) else ""
+        return "command" if _only_quotes(command_line(values)) else ""
     return "tool" if kind == "read" or matches_any(call.name, _QUOTING_TOOLS) else ""
 
 
-def _only_quotes(command: Any) -> bool:  # noqa: ANN401 - JSON
+def _only_quotes(command: str) -> bool:
     """True where every program of a command line prints what others wrote."""
-    line = command[-1] if isinstance(command, list) and command else command
-    if not isinstance(line, str) or not line.strip() or len(line) > _COMMAND_CHARACTERS:
+    if not command.strip() or len(command) > _COMMAND_CHARACTERS:
         return False
-    programs = [words for part in _COMMAND_ENDS.split(_QUOTED.sub("x", line)) if (words := part.split())]
+    programs = [words for part in _COMMAND_ENDS.split(_QUOTED.sub("x", command)) if (words := part.split())]
     return all(_is_quoting(words) for words in programs)
 
 
@@ -156,6 +157,20 @@ def _is_quoting(words: list[str]) -> bool:
     if program == "git":
         return any(word in _QUOTING_GIT for word in words[1:4])
     return program in _QUOTING_PROGRAMS
+
+
+def first_line(text: str, limit: int) -> str:
+    """The first line, or as much of it as there is room for.
+
+    A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
+    a path the end says more than the beginning.
+    """
+    line = text[: 4 * limit].strip().split("\n", 1)[0].strip()
+    if len(line) <= limit:
+        return line
+    if line.startswith("/") and " " not in line:
+        return "…" + line[1 - limit :]
+    return line[: limit - 1].rstrip(_WORD_CHARACTERS).rstrip() + "…"
 
 
 def cut_line(line: str, limit: int = LINE_CHARACTERS) -> str:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from proxy.core.agents import COMMANDS, PATHS, is_read, meaning
+from proxy.core.agents import COMMANDS, PATHS, find_value, is_read, meaning, without_folder
 from proxy.core.messages import Message, ToolCall, argument_texts, strings
-from proxy.core.outcome import cut_line, find_error_places, find_outcome
+from proxy.core.outcome import cut_line, find_error_places, find_outcome, first_line
 
 GAP = "…"
 
@@ -26,8 +26,7 @@ GAP = "…"
 LABEL_CHARACTERS = 100
 _PATTERNS = ("pattern", "query", "regex", "search_term", "glob", "url")
 _NAMED_BY = (*PATHS, *COMMANDS, "code", "name", "description", "prompt")
-_LINE_CHARACTERS = 120
-_CHANGE_OF_FOLDER = re.compile(r"\s*cd [^\s;&]+ *(?:&&|;|\n)\s*")
+_FIRST_LINE_CHARACTERS = 120
 
 
 def render_call(call: ToolCall) -> str:
@@ -41,18 +40,14 @@ def argument(call: ToolCall | None) -> str:
         return ""
     values = call.named
     texts = {key: value for key, value in values.items() if isinstance(value, str) and value.strip()}
-    path = next((texts[key] for key in PATHS if key in texts), "")
-    pattern = next((texts[key] for key in _PATTERNS if key in texts), "")
-    if pattern:
-        return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if path else _shorten_middle(pattern)
+    path, pattern = find_value(texts, PATHS), find_value(texts, _PATTERNS)
     if path:
-        return _shorten_path(path)
-    first = next((texts[key] for key in (*_NAMED_BY, *texts) if key in texts), None)
+        return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
+    first = pattern or find_value(texts, (*_NAMED_BY, *texts))
     if first is None:
         found = [text for value in values.values() for text in strings(value) if text.strip()]
         first = " ".join(found[:4]) if found or isinstance(call.value, dict) else call.arguments
-    moved = _CHANGE_OF_FOLDER.match(first)
-    return _shorten_middle(first[moved.end() :] if moved and moved.end() < len(first) else first)
+    return _shorten_middle(without_folder(first))
 
 
 def _shorten_path(path: str) -> str:
@@ -80,11 +75,6 @@ def rows(text: str) -> str:
     return f"{number:,} lines" if number > 1 else "1 line"
 
 
-def short(text: str, limit: int = _LINE_CHARACTERS) -> str:
-    """The first line, cut between words with a visible mark."""
-    return cut_line(text.strip().split("\n", 1)[0], limit)
-
-
 # --- the placeholder --------------------------------------------------------------------------------------------------
 
 TEMPLATE = "[Shortened by the context proxy: {tool}({argument}), {rows}, {bytes} bytes{outcome}. {way_back}]{excerpt}"
@@ -109,7 +99,7 @@ def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt:
         "rows": rows(text),
         "outcome": f", {verdict}" if verdict else "",
         "status": "error" if outcome.has_failed else "success",
-        "first": short(text),
+        "first": first_line(text, _FIRST_LINE_CHARACTERS),
         "way_back": _render_way_back(call, has_gaps=GAP in excerpt),
         "excerpt": f"\n{excerpt}" if excerpt else "",
         **_FORMER_FIELDS,
@@ -212,19 +202,6 @@ _WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION = 2.0, 0.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """Reasons to keep a line of one text, beside its names."""
-
-    own: set[str]
-    """Names in the call itself."""
-    warnings: bool
-    """Lines with words such as "warning" tell of what happened: not so in a file that was read."""
-
-    def of(self, line: str) -> float:
-        return _WORTH_WARNING if self.warnings and _WARNING.search(line) else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Excerpts:
     """Makes excerpts of one text after the other, and remembers which names stand somewhere already."""
 
@@ -262,9 +239,7 @@ class Excerpts:
         if value is not None and "\n" not in text.strip():
             return self._excerpt_json(value, room)
         lines = [_clean(line) for line in text.split("\n")]
-        own = set(names(call.arguments)) if call is not None else set[str]()
-        worth = Worth(own, warnings=call is None or not is_read(call))
-        picked, left = self._pick(lines, self._pick_errors(text, lines), room, worth)
+        picked, left = self._pick(text, lines, room, call)
         told = _render_lines(lines, picked)
         listed = self._list(left, self.listed)
         if not listed:
@@ -286,50 +261,56 @@ class Excerpts:
         self.standing.update(listed)
         return listed
 
-    def _pick_errors(self, text: str, lines: Sequence[str]) -> dict[int, str]:
-        """The first and the last line with an error, which stay even where there is no room."""
-        places = {text.count("\n", 0, start) for start, _ in find_error_places(text)}
-        return {place: _cut_end(lines[place]) for place in sorted(places)}
-
     def _pick(
-        self, lines: Sequence[str], picked: dict[int, str], room: int, worth: "Worth"
+        self, text: str, lines: Sequence[str], room: int, call: ToolCall | None
     ) -> tuple[dict[int, str], dict[str, None]]:
         """The lines that stay, by their places, and the names for which no line had room."""
-        left = dict[str, None]()
-        for place in (*picked, *_edges(lines)):
-            line = picked.get(place) or _cut_end(lines[place], EDGE_CHARACTERS)
-            if place in picked or len(line) < room * _EDGE_SHARE:
-                room -= len(line) + 1
-                picked[place] = line
-                self.standing.update(names(line))
-        alike = Counter(map(_shape, picked.values()))
-        for place, found in self._by_worth(lines, worth):
+        picked, left = dict[int, str](), dict[str, None]()
+        alike = Counter[str]()
+
+        def pick(place: int, line: str) -> None:
+            nonlocal room
+            room -= len(line) + 1
+            picked[place] = line
+            alike[_shape(line)] += 1
+            self.standing.update(names(line))
+
+        # The first and the last line with an error stay even where there is no room.
+        for place in sorted({text.count("\n", 0, start) for start, _ in find_error_places(text)}):
+            pick(place, _cut_end(lines[place]))
+        for place in _edges(lines):
+            line = _cut_end(lines[place], EDGE_CHARACTERS)
+            if place not in picked and len(line) < room * _EDGE_SHARE:
+                pick(place, line)
+        for place, found, is_warning in self._by_worth(lines, call):
             line = lines[place]
             new = [name for name in found if name not in self.standing]
             fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and place not in picked
-            if fits and (new or worth.of(line)) and alike[_shape(line)] < ALIKE_LINES_MAX:
-                room -= len(line) + 1
-                picked[place] = line
-                alike[_shape(line)] += 1
-                self.standing.update(new)
+            if fits and (new or is_warning) and alike[_shape(line)] < ALIKE_LINES_MAX:
+                pick(place, line)
             else:
                 left.update(dict.fromkeys(new))
         return picked, left
 
-    def _by_worth(self, lines: Sequence[str], worth: "Worth") -> list[tuple[int, list[str]]]:
-        """The places of the lines that are worth staying with the names in them, best first for their length."""
+    def _by_worth(self, lines: Sequence[str], call: ToolCall | None) -> list[tuple[int, list[str], bool]]:
+        """The places of the lines that are worth staying, best first for their length; with the names in them, and
+        whether they warn.
+        """
+        # Words such as "warning" tell of what happened: not so in a file that was read.
+        warns = call is None or not is_read(call)
+        elsewhere = self.mentioned.difference(names(call.arguments)) if call is not None else self.mentioned
         found = []
         for place, line in enumerate(lines):
             every = list(names(line))
             new = sum(name not in self.standing for name in every)
-            value = new + worth.of(line)
-            if new and _SIGNATURE.match(line):
-                value += _WORTH_SIGNATURE
-            if new and any(name in self.mentioned and name not in worth.own for name in every):
-                value += _WORTH_MENTION
+            is_warning = warns and _WARNING.search(line) is not None
+            value = new + _WORTH_WARNING * is_warning
+            if new:
+                value += _WORTH_SIGNATURE * bool(_SIGNATURE.match(line))
+                value += _WORTH_MENTION * any(name in elsewhere for name in every)
             if value:
-                found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every))
-        return [(place, every) for _, place, every in sorted(found)]
+                found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
+        return [candidate[1:] for candidate in sorted(found)]
 
     def _excerpt_json(self, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
         """JSON with the same members and fewer, shorter values."""
@@ -372,24 +353,16 @@ def _shape(line: str) -> str:
 
 def _render_lines(lines: Sequence[str], picked: dict[int, str]) -> str:
     """The picked lines in their order, with a mark for every gap between them."""
-    if not picked:
-        return ""
     told = []
-    for before, place in pairwise((-1, *sorted(picked), len(lines))):
-        told += _render_gap(lines, before, place)
-        if place < len(lines):
-            told.append(picked[place])
+    for before, after in pairwise((-1, *sorted(picked), len(lines)) if picked else ()):
+        skipped = [line for line in lines[before + 1 : after] if line]
+        if skipped:
+            # Where its lines are like the one beside it, a gap says how many there are.
+            beside = {_shape(lines[place]) for place in (before, after) if 0 <= place < len(lines)}
+            similar = len(skipped) >= _SIMILAR_MIN and all(_shape(line) in beside for line in skipped)
+            told.append(f"{GAP} {len(skipped):,} similar lines" if similar else GAP)
+        told += [picked[after]] if after in picked else []
     return "\n".join(told)
-
-
-def _render_gap(lines: Sequence[str], before: int, after: int) -> list[str]:
-    """The mark of a gap; where its lines are like the one beside them, it says how many there are."""
-    skipped = [line for line in lines[before + 1 : after] if line]
-    if not skipped:
-        return []
-    beside = {_shape(lines[place]) for place in (before, after) if 0 <= place < len(lines)}
-    similar = len(skipped) >= _SIMILAR_MIN and all(_shape(line) in beside for line in skipped)
-    return [f"{GAP} {len(skipped):,} similar lines" if similar else GAP]
 
 
 def _prune(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON

@@ -21,7 +21,6 @@ from proxy.core.placeholder import (
     names,
     render_call,
     render_placeholder,
-    short,
     texts_of,
 )
 from proxy.core.rules import Rules
@@ -233,11 +232,6 @@ def test_the_texts_of_a_message_are_those_inside_its_arguments_too():
     asked = request(calls(("Edit", {"edits": [{"new": "a"}, 3]}, ""), ("Raw", "{odd", ""), says="hm")).body[0]
     assert texts_of(asked) == ["hm", "a", "{odd"]
     assert texts_of(request(call("Read", out="x")).body[1]) == ["x"]
-
-
-def test_a_short_form_is_the_first_line():
-    assert short("one\ntwo") == "one"
-    assert short("word " * 100).endswith(f"word{GAP}")
 
 
 # --- on recorded conversations ----------------------------------------------------------------------------------------

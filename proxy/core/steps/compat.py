@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar
 
-from proxy.core import placeholder, splice
+from proxy.core import splice
 from proxy.core.agents import EXEMPT, matches_any, tool_names, without_pruned
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.grouping import callers, groups, turns
 from proxy.core.messages import Message, ToolCall, kind_of
+from proxy.core.outcome import first_line
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
-from proxy.core.placeholder import TEMPLATE
+from proxy.core.placeholder import TEMPLATE, render_call
 from proxy.core.steps.standard import ClearArguments, ClearResults, foldable, remove_pairs, without_newest
 
 # --- one liners -------------------------------------------------------------------------------------------------------
@@ -24,6 +25,7 @@ from proxy.core.steps.standard import ClearArguments, ClearResults, foldable, re
 # for word.
 
 _CALLS_MAX = 6
+_EXCERPT_CHARACTERS = 120
 EARLIER = "- Earlier turns that are not listed: {}"
 
 
@@ -75,11 +77,11 @@ def _newest(lines: list[str], room: int) -> list[str]:
 
 def _line(turn: tuple[Message, ...]) -> str:
     """One turn in a line: `- Asked: …; Read(x); Bash(y); 4 calls more; Answered: …`"""
-    asked = [f"Asked: {placeholder.short(message.text)}" for message in turn if message.is_user]
-    done = [f"{call.name}({placeholder.argument(call)})" for call in callers(turn) if call is not None]
+    asked = [f"Asked: {first_line(message.text, _EXCERPT_CHARACTERS)}" for message in turn if message.is_user]
+    done = [render_call(call) for call in callers(turn) if call is not None]
     more = [f"{len(done) - _CALLS_MAX} calls more"] if len(done) > _CALLS_MAX else []
     said = [message.text for message in turn if message.role == "assistant" and message.text.strip()]
-    answer = [f"Answered: {placeholder.short(said[-1])}"] if said else []
+    answer = [f"Answered: {first_line(said[-1], _EXCERPT_CHARACTERS)}"] if said else []
     return "- " + "; ".join([*asked, *done[:_CALLS_MAX], *more, *answer])
 
 
