@@ -93,7 +93,7 @@ def _read_spelling(name: str, value: object, field: FieldInfo) -> object:
     if not isinstance(value, str):
         return value
     kind = field.annotation
-    if get_origin(kind) is tuple and name != "command":
+    if get_origin(kind) is tuple:
         return [value]
     if get_origin(kind) is Literal:
         return next((choice for choice in get_args(kind) if choice == value.lower()), value)
