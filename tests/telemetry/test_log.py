@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from proxy import events
-from proxy.telemetry.log import line_of
+from proxy.telemetry.lines import line_of
 from tests import ROOT
 
 TABLE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Log lines, hook payloads and rows of the activity log: three schemas, so that one can change without the others."""
+"""Log lines, hook payloads and rows of the activity log: which fields of an event each of them holds."""
 
 from typing import get_args
 
@@ -8,7 +8,7 @@ from proxy import events
 from proxy.config.settings import HookConfig
 from proxy.telemetry.activity import incident_of
 from proxy.telemetry.hooks import payload_of
-from proxy.telemetry.log import line_of
+from proxy.telemetry.lines import line_of
 
 COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), rehearsed=False)
 SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159)

@@ -1,0 +1,122 @@
+"""Lines: what each event says to operators, in the log and on the admin pages: severity, name and fields.
+
+Each line names its fields: a new field of an event must not reach a log or a page unseen. Hooks have a schema of their
+own (hooks.py), because programs of other people read it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from proxy import events
+from proxy.telemetry.output import list_steps, pick_fields
+
+SEVERITIES = ("debug", "info", "warning", "error")
+Line = tuple[str, str, dict[str, Any]]
+
+
+def line_of(event: events.Event) -> Line | None:
+    """Severity, name and fields; None for what is only counted."""
+    make = _LINES.get(type(event))
+    return None if make is None else make(event)
+
+
+def _request(event: events.RequestFinished) -> Line:
+    fields = pick_fields(event, "request_id", "method", "route", "status", "outcome", "upstream") | {
+        "ms": _milliseconds(event.seconds),
+        "overhead_ms": _milliseconds(event.overhead_seconds),
+        "first_byte_ms": _milliseconds(event.first_byte_seconds),
+    }
+    fields |= pick_fields(event, "bytes_in", "bytes_out")
+    fields |= {name: value for name in ("team", "model", "conversation", "reason") if (value := getattr(event, name))}
+    if event.compaction:
+        fields["compaction"] = event.compaction
+    if event.tokens_before:
+        fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
+    if event.tokens_would_be != event.tokens_after:
+        fields["tokens_would_be"] = event.tokens_would_be
+    return ("warning" if event.outcome in ("failed", "upstream-broke") else "info"), "request", fields
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def _reload(event: events.ConfigReloaded) -> Line:
+    if event.refused_because is None:
+        return "info", "config-reloaded", {}
+    return "error", "config-refused", {"why": event.refused_because, "effect": "the old configuration stays in force"}
+
+
+def _compaction(event: events.CompactionEnded) -> Line:
+    fields = pick_fields(event, "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
+    if event.turns is not None:
+        fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
+    name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
+    return "info", name, fields | list_steps(event)
+
+
+def _size_refusal(event: events.SizeRefused) -> Line:
+    effect = "the second try was accepted" if event.helped else "the client gets the upstream's own error"
+    fields = pick_fields(event, "request_id", "upstream", "kind", "limit", "helped")
+    return ("info" if event.helped else "warning"), "refused-for-size", {**fields, "effect": effect}
+
+
+def _truncation(event: events.PromptTruncated) -> Line:
+    fields = pick_fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
+    advice = "the upstream did not read all of it: set its window in `upstreams.window`; reported once"
+    return ("debug" if event.is_repeated else "warning"), "prompt-cut-silently", {**fields, "advice": advice}
+
+
+def _summary(event: events.SummaryEnded) -> Line:
+    fields = pick_fields(
+        event, "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
+        "tokens_written",
+    )  # fmt: skip
+    severity = "info" if event.outcome == "made" else "warning"
+    return severity, "summary-ended", {**fields, "seconds": round(event.seconds, 3)}
+
+
+def _admin_act(event: events.AdminActed) -> Line:
+    fields = {**pick_fields(event, "who", "address", "act", "subject", "outcome"), "details": dict(event.details)}
+    return ("info" if event.outcome == "done" else "warning"), "admin", fields
+
+
+def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
+    """The line of an event that is written as it is: these fields, and the same words each time."""
+    return lambda event: (severity, name, {**pick_fields(event, *names), **constants})
+
+
+_LINES: dict[type, Callable[[Any], Line]] = {
+    events.RequestFinished: _request,
+    events.ConfigReloaded: _reload,
+    events.PathNotCompacted: _plain(
+        "warning", "path-not-compacted", "path", effect="relayed without compaction; reported once"
+    ),
+    events.WindowUnknown: _plain(
+        "warning", "window-unknown", "upstream", "model", "policy",
+        effect="no history is compacted by its size until the upstream refuses one; set `upstreams.window`; "
+        "reported once",
+    ),
+    events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
+    events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
+    events.CompactionStarted: _plain(
+        "debug", "compaction-started", "conversation", "policy", "reason", "tokens_before", "originals"
+    ),
+    events.OriginalKept: _plain("info", "original-saved", "conversation", "path"),
+    events.CompactionEnded: _compaction,
+    events.SummaryEnded: _summary,
+    events.BreakerOpened: _plain(
+        "warning", "breaker-opened", "conversation", "policy",
+        effect="no more blocks are made while the conversation fits; start a new one or shorten its instructions",
+    ),
+    events.SizeRefused: _size_refusal,
+    events.PromptTruncated: _truncation,
+    events.AdminActed: _admin_act,
+    events.FailedOpen: _plain(
+        "error", "failed-open", "request_id", "kind", "where", effect="the client's own bytes were forwarded"
+    ),
+    events.StoreFailed: _plain("warning", "store-failed", "why"),
+    events.HookFailed: _plain("warning", "hook-failed", "why"),
+    events.StoreRecovered: _plain("info", "store-back", "what"),
+    events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
+}  # fmt: skip
