@@ -250,7 +250,7 @@ class State(ConfigModel):
     """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or
     redis+cluster://HOST:6379 (rediss: with TLS). Name it as env:NAME if it holds a password."""
     ca_file: TrustedFile = None
-    """Path of certificates (PEM) to trust for rediss:// instead of the system's."""
+    """Path of certificates (PEM) to trust for rediss:// beside the system's."""
     store: Literal["sqlite", "memory"] = "sqlite"
     """Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets everything at a
     restart."""

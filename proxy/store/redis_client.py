@@ -8,7 +8,6 @@ used is `StoreUnavailable`, with a sentence for operators that never quotes what
 """
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,15 +15,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
 
-from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import (
-    MasterNotFoundError,
-    Sentinel,
-    SentinelConnectionPool,
-    SentinelManagedConnection,
-)
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     ConnectionError as RedisConnectionError,
@@ -99,98 +93,42 @@ _ODD_REPLY = (
 _FAULTS = (RedisError, RedisClusterException, OSError, EOFError, *_ODD_REPLY)
 
 
-class _TlsConnection(SSLConnection):
-    """An encrypted connection whose certificates are read once, not for each connection again.
-
-    redis-py reads them within the event loop, 20 ms each time, and trusts the system's beside those of `ca_file`.
-    """
-
-    def __init__(self, *, tls: ssl.SSLContext, **options: Any) -> None:  # noqa: ANN401 (redis-py's own)
-        super().__init__(**options)
-        self.ssl_context.context = tls
-
-
-class _SentinelTlsConnection(SentinelManagedConnection, _TlsConnection):
-    """An encrypted connection to the primary that the Sentinels name."""
-
-
-def _tls_context(url: StateUrl, ca_file: str | None) -> ssl.SSLContext:
-    ca_file = ca_file or cast("str | None", url.options.get("ssl_ca_certs"))
-    context = ssl.create_default_context(cafile=ca_file)
-    check = url.options.get("ssl_cert_reqs", "required")
-    if check == "none" or not url.options.get("ssl_check_hostname", True):
-        context.check_hostname = False
-    context.verify_mode = {
-        "none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED
-    }[str(check)]  # fmt: skip
-    if (certificate := url.options.get("ssl_certfile")) is not None:
-        context.load_cert_chain(str(certificate), cast("str | None", url.options.get("ssl_keyfile")))
-    return context
-
-
-def _open_client(url: StateUrl, ca_file: str | None) -> tuple[Client, Sentinel | None]:
-    """A client that has not connected yet, and the Sentinels it asks for the primary."""
-    tls = {"tls": _tls_context(url, ca_file)} if url.tls else {}
-    plain = {name: value for name, value in url.options.items() if not name.startswith(("ssl_", "sentinel_"))}
+def _open_client(url: StateUrl, ca_file: str | None) -> Client:
+    """A client that has not connected yet."""
     options: dict[str, Any] = {
         "socket_connect_timeout": CHECK_TIMEOUT_SECONDS,
         "socket_timeout": None,
-        **plain,
+        **{name: value for name, value in url.options.items() if not name.startswith(("ssl_", "sentinel_"))},
         "username": url.user or None,
         "password": url.password or None,
         "protocol": 2,  # of RESP3 nothing is needed, and older servers and some proxies do not speak it
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
+        "retry": Retry(NoBackoff(), 0),
+        # GuardedClient bounds how many are in use. A limit here would raise an error where waiting a moment is enough.
+        "max_connections": NO_LIMIT,
     }
-    # GuardedClient bounds how many are in use. A limit here would raise an error where waiting a moment is enough.
-    pool = {**options, **tls, "max_connections": NO_LIMIT}
+    if url.tls:
+        options |= {"ssl": True, **({"ssl_ca_certs": ca_file} if ca_file else {})}
+        options |= {name: value for name, value in url.options.items() if name.startswith("ssl_")}
     if url.topology == "cluster":
-        return _open_cluster(url, pool), None
-    pool |= {"db": url.database, "retry": Retry(NoBackoff(), 0)}
+        return RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
+            reinitialize_steps=0,  # else every fifth redirection closes all connections, also those in use
+            **{**options, "socket_timeout": options["socket_timeout"] or NODE_TIMEOUT_SECONDS},
+        )
     if url.topology == "sentinel":
-        return _open_sentinel(url, pool)
-    ((host, port),) = url.nodes
-    kind = _TlsConnection if url.tls else Connection
-    return Redis.from_pool(ConnectionPool(kind, host=host, port=port, **pool)), None
-
-
-def _open_sentinel(url: StateUrl, options: dict[str, Any]) -> tuple[Redis, Sentinel]:
-    """Sentinels have users and passwords of their own, and are asked one after the other: each for a short time."""
-    asking = {
-        **options,
-        "username": url.options.get("sentinel_username"),
-        "password": url.options.get("sentinel_password"),
-        "db": 0,
-        "socket_connect_timeout": NODE_TIMEOUT_SECONDS,
-        "socket_timeout": NODE_TIMEOUT_SECONDS,
-    }
-    kind = _TlsConnection if url.tls else Connection
-    sentinel = Sentinel([])  # type: ignore[no-untyped-call]
-    sentinel.sentinels = [
-        Redis.from_pool(ConnectionPool(kind, host=host, port=port, **asking)) for host, port in url.nodes
-    ]
-    managed = _SentinelTlsConnection if url.tls else SentinelManagedConnection
-    pool = SentinelConnectionPool(url.service, sentinel, connection_class=managed, **options)  # type: ignore[no-untyped-call]
-    return Redis.from_pool(pool), sentinel
-
-
-def _open_cluster(url: StateUrl, options: dict[str, Any]) -> RedisCluster:
-    """A client for all nodes. A node that does not answer is passed over."""
-    tls = {name: options.pop(name) for name in ("tls",) if name in options}
-    client = RedisCluster(
-        startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
-        retry=Retry(NoBackoff(), 0),
-        reinitialize_steps=0,  # else every fifth redirection closes all connections, also those in use
-        **{**options, "socket_timeout": options["socket_timeout"] or NODE_TIMEOUT_SECONDS},
-    )
-    if tls:  # the class of the connections is no parameter of RedisCluster
-        tls["connection_class"] = _TlsConnection
-        client.connection_kwargs |= tls
-        client.nodes_manager.connection_kwargs |= tls
-        client.nodes_manager.startup_nodes = {
-            node.name: ClusterNode(node.host, node.port, **client.connection_kwargs)
-            for node in client.nodes_manager.startup_nodes.values()
+        # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
+        asking = {
+            **options,
+            "username": url.options.get("sentinel_username"),
+            "password": url.options.get("sentinel_password"),
+            "socket_connect_timeout": NODE_TIMEOUT_SECONDS,
+            "socket_timeout": NODE_TIMEOUT_SECONDS,
         }
-    return client
+        sentinel = Sentinel(url.nodes, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
+        return cast("Redis", sentinel.master_for(url.service, db=url.database, **options))
+    ((host, port),) = url.nodes
+    return Redis(host=host, port=port, db=url.database, **options)
 
 
 @dataclass(slots=True)
@@ -207,7 +145,7 @@ class GuardedClient:
 
     def __init__(self, url: StateUrl, ca_file: str | None, timeout: float, warn: Callable[[str], None]) -> None:
         self.url = url
-        self._client, self._sentinel = _open_client(url, ca_file)
+        self._client = _open_client(url, ca_file)
         self._places = asyncio.Semaphore(int(url.options.get("max_connections", MAX_CONNECTIONS)))
         self._timeout = timeout
         self._warn = warn
@@ -255,8 +193,8 @@ class GuardedClient:
                 if isinstance(self._client, RedisCluster):  # after a fault its aclose() closes nothing
                     await self._client.nodes_manager.aclose()
                     await self._client.nodes_manager.aclose("startup_nodes")
-                if self._sentinel is not None:
-                    await self._sentinel.aclose()
+                elif isinstance(self._client.connection_pool, SentinelConnectionPool):
+                    await self._client.connection_pool.sentinel_manager.aclose()
 
     async def _execute(self, key: str, command: tuple[Argument, ...]) -> object:
         if isinstance(self._client, Redis):

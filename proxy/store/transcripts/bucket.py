@@ -8,12 +8,12 @@ The text of a failure is never repeated, except for its status and code: a store
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import obstore
@@ -81,14 +81,13 @@ class Bucket:
         found = _URL.fullmatch(settings.url)
         if not found:
             raise ValueError("not a place in an object store: write s3://bucket/prefix, gs://bucket/prefix or az://…")
-        scheme, self._name, prefix = found.groups()
-        self.url = f"{scheme}://{self._name}/{prefix}".rstrip("/")
-        self._endpoint = settings.endpoint or f"{scheme}://{self._name}"
+        scheme, name, prefix = found.groups()
+        self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
+        self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
-            build = _BUILDERS[scheme]
             # Uploads are repeated by who uploads, after longer and longer pauses; reads are repeated at once.
-            self._writes = build(settings, self._name, prefix.strip("/"), 0)
-            self._reads = build(settings, self._name, prefix.strip("/"), READ_RETRIES)
+            self._writes = _open(settings, scheme, name, prefix.strip("/"), 0)
+            self._reads = _open(settings, scheme, name, prefix.strip("/"), READ_RETRIES)
 
     def put(self, name: str, file: Path | bytes) -> None:
         """Store a whole file under this name. To repeat it changes nothing."""
@@ -148,41 +147,34 @@ def _diagnose(text: str) -> tuple[str, str, str]:
     return "unreachable", f"cannot be reached ({cause})", _CURES.get(cause, _UNREACHABLE)
 
 
-def _build_s3(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> S3Store:
-    # At AWS a bucket has a host of its own; elsewhere it leads the path, or the endpoint says `{bucket}`.
-    own_host = "{bucket}" in settings.endpoint if settings.endpoint else "." not in bucket
-    config: dict[str, Any] = {
-        "region": settings.region,
-        "access_key_id": settings.key,
-        "secret_access_key": settings.secret,
-        "session_token": settings.token,
-        "endpoint": settings.endpoint.rstrip("/").replace("{bucket}", bucket),
-        "virtual_hosted_style_request": own_host,
-        # Not every server that speaks S3 can delete many objects in one request.
-        "disable_bulk_delete": True,
-    }
-    return S3Store(bucket, prefix=prefix or None, **_options(settings, config, retries))
-
-
-def _build_gcs(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> GCSStore:
-    config = {"service_account_key": settings.secret, "base_url": settings.endpoint}
-    return GCSStore(bucket, prefix=prefix or None, **_options(settings, config, retries))
-
-
-def _build_azure(settings: BucketSettings, bucket: str, prefix: str, retries: int) -> AzureStore:
-    config = {"account_name": settings.key, "account_key": settings.secret, "endpoint": settings.endpoint}
-    return AzureStore(bucket, prefix=prefix or None, **_options(settings, config, retries))
-
-
-_BUILDERS: dict[str, Callable[[BucketSettings, str, str, int], S3Store | GCSStore | AzureStore]] = {
-    "s3": _build_s3,
-    "gs": _build_gcs,
-    "az": _build_azure,
+Vendor = type[S3Store] | type[GCSStore] | type[AzureStore]
+# The client of each vendor, and what it calls our settings.
+_VENDORS: dict[str, tuple[Vendor, dict[str, str]]] = {
+    "s3": (
+        S3Store,
+        {
+            "key": "access_key_id",
+            "secret": "secret_access_key",
+            "token": "session_token",
+            "region": "region",
+            "endpoint": "endpoint",
+        },
+    ),
+    "gs": (GCSStore, {"secret": "service_account_key", "endpoint": "base_url"}),
+    "az": (AzureStore, {"key": "account_name", "secret": "account_key", "endpoint": "endpoint"}),
 }
 
 
-def _options(settings: BucketSettings, config: dict[str, Any], retries: int) -> dict[str, Any]:
-    """Keyword arguments of every store. What is empty is left out: obstore then looks where the vendor's tools do."""
+def _open(settings: BucketSettings, scheme: str, bucket: str, prefix: str, retries: int) -> S3Store:
+    """A client. A setting that is empty is left out: obstore then looks where the vendor's own tools do."""
+    vendor, names = _VENDORS[scheme]
+    config: dict[str, Any] = {option: getattr(settings, name) for name, option in names.items()}
+    if scheme == "s3":
+        # At AWS a bucket has a host of its own; elsewhere it leads the path, or the endpoint says `{bucket}`.
+        own_host = "{bucket}" in settings.endpoint if settings.endpoint else "." not in bucket
+        config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
+        config["virtual_hosted_style_request"] = own_host
+        config["disable_bulk_delete"] = True  # not every server that speaks S3 has that
     client: dict[str, Any] = {
         "timeout": f"{settings.timeout_seconds}s",
         "connect_timeout": f"{min(5.0, settings.timeout_seconds)}s",
@@ -191,7 +183,8 @@ def _options(settings: BucketSettings, config: dict[str, Any], retries: int) -> 
     if settings.ca_file:
         client["root_certificate"] = Path(settings.ca_file).read_bytes()
     backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1)}
-    return {
+    options: dict[str, Any] = {
+        "prefix": prefix or None,
         "config": {name: value for name, value in config.items() if value != ""},
         "client_options": client,
         "retry_config": {
@@ -200,3 +193,4 @@ def _options(settings: BucketSettings, config: dict[str, Any], retries: int) -> 
             "backoff": backoff,
         },
     }
+    return cast("S3Store", vendor(bucket, **options))
