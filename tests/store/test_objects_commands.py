@@ -49,13 +49,17 @@ def both(tmp_path, bucket, monkeypatch):
     keep(on_disk, *TALK)
     assert on_disk.close()
     moments = count(1_700_000_000, 60)
-    for seconds, talk in ((0.01, TALK[:2]), (0.01, TALK[2:4]), (60.0, TALK[4:])):
-        uploads = Uploads(bucket, tmp_path / "state" / "spool", TranscriptSettings(upload_seconds=seconds))
-        kept = Originals(tmp_path / "state" / "spool", uploads=uploads, now=lambda: next(moments))
+    spool = tmp_path / "state" / "spool"
+    uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=0.01))
+    kept = Originals(spool, uploads=uploads, now=lambda: next(moments))
+    for talk in (TALK[:2], TALK[2:4]):
         keep(kept, *talk)
-        if seconds > 1:
-            monkeypatch.setattr(uploads, "_send_all", lambda _: True)  # leaves in a hurry
-        assert kept.close()
+        end = time.monotonic() + 10
+        while list(spool.rglob("*.jsonl")) and time.monotonic() < end:
+            time.sleep(0.01)
+    monkeypatch.setattr(uploads, "_look", lambda **_: None)
+    keep(kept, *TALK[4:])
+    assert kept.close(0.2)
     asyncio.run(_key(tmp_path / "state" / "promises.sqlite"))
     (tmp_path / "disk.yaml").write_text(f"transcripts: {{dir: {tmp_path}/disk}}\n")
     (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}}}\n")

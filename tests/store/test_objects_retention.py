@@ -1,20 +1,19 @@
 """What is too old or too much goes from the store, too; nobody takes for kept what is gone; many may prune at once."""
 
 import json
-import os
 import threading
 import time
 
 import pytest
 
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import DAY_SECONDS, SETTLED_SECONDS, Archive, Retention, read_transcript
+from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, chat, says, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, keep
-from tests.support.verification import verify
+from tests.support.verification import duplicates, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
@@ -85,21 +84,9 @@ def test_a_conversation_that_was_pruned_and_goes_on_is_whole_again_on_every_mach
         write(talk(3), at=tmp_path / replica)
     assert Archive(tmp_path / "a", bucket).prune(Retention(bytes=1), time.time() + LATER) > 0
     for replica in ("a", "b"):
-        for memory in (tmp_path / replica).rglob("sent.ids"):  # as old as it must be before anybody may prune
-            os.utime(memory, (time.time() - SETTLED_SECONDS, time.time() - SETTLED_SECONDS))
         write(talk(4), at=tmp_path / replica)
     (found,) = (read_transcript(one) for one in Archive(tmp_path / "a", bucket).find())
-    assert (len(found.messages), found.duplicates, verify(found, KEY).faults) == (9, 9, ())
-
-
-def test_what_is_not_believed_any_more_is_forgotten_with_its_folder(spool, write, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    write(talk(1))
-    (memory,) = spool.rglob("sent.ids")
-    os.utime(memory, (0, 0))
-    write(talk(0, "another"))
-    assert not memory.parent.exists()
-    assert len(list(spool.rglob("sent.ids"))) == 1
+    assert (len(found.messages), duplicates(found), verify(found, KEY).faults) == (9, 9, ())
 
 
 def test_many_may_prune_at_once(bucket, spool, write):

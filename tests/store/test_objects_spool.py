@@ -1,4 +1,4 @@
-"""The spool: what is closed never changes, and what was sent is remembered for as long as that is safe."""
+"""The spool: what is closed never changes, and what was sent is not sent again."""
 
 import os
 import re
@@ -8,10 +8,12 @@ import pytest
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
-from proxy.store.transcripts.files import SENT, TranscriptFolder, close_file, ids_in, is_closed, list_files, open_locked
+from proxy.store.transcripts.files import TranscriptFolder, close_file, ids_in, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.writer import Originals
 from tests.support.messages import chat, says, user
 from tests.support.transcripts import history_of, originals
+from tests.support.verification import duplicates
 
 CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
 
@@ -115,63 +117,27 @@ def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_p
     assert (known, len(ids(closed)), len(ids(place / "current.jsonl"))) == ([3], 4, 1)
 
 
-def test_what_was_sent_is_remembered_and_gone(write, place, send):
-    write(1)
-    known = ids(place / "current.jsonl")
-    send()
-    assert [path.name for path in place.iterdir()] == [SENT]
-    assert ids(place / SENT) == known
-    write(1)
-    assert sum(path.stat().st_size for path in list_files(place)) == 0
-    write(2)
-    assert len(ids(place / "current.jsonl")) == 2
+def test_what_was_sent_is_gone_and_not_written_again_within_the_hour(tmp_path, place, shelf, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    uploads = Uploads(shelf, tmp_path, TranscriptSettings(upload_seconds=0.02))
+    kept = Originals(tmp_path, uploads=uploads)
 
+    def turn(number):
+        assert kept.keep(history_of(request(number))).done.result(10)
+        end = time.monotonic() + 10
+        while list_files(place) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert list_files(place) == []
 
-def test_sending_makes_room_on_a_full_disk_though_nothing_can_be_remembered(write, place, send):
-    write(1)
-    (place / SENT).symlink_to("/dev/full")
-    send()
-    assert [path.name for path in place.iterdir()] == [SENT]
-    (place / SENT).unlink()
-    write(1)
-    assert len(ids(place / "current.jsonl")) == 3
-
-
-def test_a_memory_with_a_torn_end_goes_on(write, place, send):
-    write(1)
-    send()
-    with (place / SENT).open("ab") as file:
-        file.write(b'{"v":1,"at":"torn')
-    write(2)
-    send()
-    assert set(history_of(request(2)).links) <= set(ids(place / SENT))
-    write(2)
-    assert sum(path.stat().st_size for path in list_files(place)) == 0
-
-
-def test_a_memory_that_is_too_old_begins_again_with_its_conversation(write, place, send):
-    write(1)
-    send()
-    with (place / SENT).open("ab") as file:
-        file.write(b'{"v":1,"at":"long-ago"}\n')
-    os.utime(place / SENT, (0, 0))
-    write(2)
-    assert len(ids(place / "current.jsonl")) == 5
-    send()
-    assert {*ids(place / SENT)} == set(history_of(request(2)).links)
-
-
-def test_of_what_waited_longer_than_a_memory_is_believed_nothing_is_remembered(write, place, send):
-    """Meanwhile another machine may have removed from the store what it goes on from."""
-    write(1)
-    send()
-    write(2)
-    long_ago = time.time() - 3700
-    os.utime(place / "current.jsonl", (long_ago, long_ago))
-    os.utime(place / SENT, (long_ago, long_ago))
-    send()
-    write(3)
-    assert len(ids(place / "current.jsonl")) == 7
+    for number in range(3):
+        turn(number)
+    sent = b"".join(shelf.objects.values())
+    assert sorted(ids_in(sent.splitlines(keepends=True))) == sorted(history_of(request(2)).links)
+    monkeypatch.setattr("proxy.store.transcripts.files.time.monotonic", lambda at=time.monotonic: at() + 3601)
+    turn(3)
+    newest = list(shelf.objects.values())[-1]
+    assert list(ids_in(newest.splitlines(keepends=True))) == history_of(request(3)).links
+    assert kept.close()
 
 
 def test_a_torn_line_alone_is_nothing(place, shelf, send):
@@ -183,9 +149,9 @@ def test_a_torn_line_alone_is_nothing(place, shelf, send):
 
 
 def test_only_one_process_sends_at_a_time(tmp_path):
-    with module._lock_spool(tmp_path) as one, module._lock_spool(tmp_path) as other:
+    with module.lock_spool(tmp_path) as one, module.lock_spool(tmp_path) as other:
         assert (one, other) == (True, False)
-    with module._lock_spool(tmp_path) as again:
+    with module.lock_spool(tmp_path) as again:
         assert again
 
 
@@ -201,19 +167,18 @@ def test_the_files_of_0_1_0_are_read_and_go_on(tmp_path, write, place):
     write(3)
     assert len(ids(place / "current.jsonl")) == 2
     (found,) = map(read_transcript, Archive(tmp_path).find())
-    assert (len(found.messages), found.duplicates) == (7, 0)
+    assert (len(found.messages), duplicates(found)) == (7, 0)
 
 
-def test_the_spool_of_0_1_0_is_sent_and_what_it_had_sent_is_known(write, place, shelf, send):
+def test_the_spool_of_0_1_0_is_sent(write, place, shelf, send):
     write(3)
     lines = (place / "current.jsonl").read_bytes().splitlines(keepends=True)
     (place / "current.jsonl").unlink()
-    (place / SENT).write_bytes(b"".join(b'{"v":1,"at":"%s"}\n' % each.encode() for each in ids_in(lines[:2])))
     sealed = "20261121T090000123Z-w0-1a2b3c4d5e6f7081.jsonl"
-    (place / sealed).write_bytes(b"".join(lines[2:4]))
+    (place / sealed).write_bytes(b"".join(lines[:4]))
     (place / "w0.2.jsonl").write_bytes(b"".join(lines[4:]) + b'{"v":1,"at":"torn')
     write(3)
     assert sum(path.stat().st_size for path in list_files(place) if path.name == "current.jsonl") == 0
     send()
     assert f"team-a/{place.name}/{sealed}" in shelf.objects
-    assert b"".join(shelf.objects.values()) == b"".join(lines[2:])
+    assert b"".join(shelf.objects.values()) == b"".join(lines) + b'{"v":1,"at":"torn'

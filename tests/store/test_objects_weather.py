@@ -13,6 +13,7 @@ from tests.support.object_store.weather import changing, clear, down, refusing, 
 from tests.support.object_store.work import HELLO, TURNS, names, sent, waits
 from tests.support.proxy_client import until
 from tests.support.transcripts import heard, history_of, keep
+from tests.support.verification import duplicates
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
@@ -58,7 +59,7 @@ async def test_a_store_that_fails_now_and_then_gets_it_all(writing, spool, sky, 
             keep(kept, heard(turn), heard(chat(user(f"beside {len(turn)}"))))
         await sent(spool)
     assert len(stored()) == 5
-    assert [one.duplicates for one in stored()] == [0] * 5
+    assert [duplicates(one) for one in stored()] == [0] * 5
     assert len(warnings) <= 3
 
 
@@ -141,7 +142,7 @@ async def test_what_is_too_much_for_the_spool_is_counted_and_comes_with_the_next
         sky.now = clear
         await until(lambda: kept.uploads.waiting_bytes == 0)
         keep(kept, *(heard(chat(user(f"{number} " + "x" * 20_000))) for number in range(10)))
-    assert [one.duplicates for one in stored()] == [0] * 10
+    assert [duplicates(one) for one in stored()] == [0] * 10
 
 
 async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, sky):
@@ -156,7 +157,7 @@ async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, sky):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("function", ["whole_lines_end", "_remember_sent", "is_closed"])
+@pytest.mark.parametrize("function", ["close_file", "lock_spool", "is_closed"])
 async def test_a_fault_of_our_own_costs_one_thread_and_no_transcript(writing, spool, stored, monkeypatch, function):
     right, tries = getattr(module, function), []
 

@@ -1,13 +1,14 @@
 """A judge of saved conversations: does every message follow the one before, and was none changed?"""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from proxy.core.messages import canonical, canonical_0_1, follow, read_message
 from proxy.store.transcripts.archive import Transcript
-from proxy.store.transcripts.files import MessageLine, hash_head
+from proxy.store.transcripts.files import MessageLine, hash_head, ids_in, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ def verify(transcript: Transcript, key: bytes | None) -> Verification:
 
 
 def _find_holes(transcript: Transcript) -> Iterator[str]:
-    if transcript.unreadable:
-        yield f"{transcript.unreadable} lines cannot be read"
+    if unreadable := sum(parse(raw) is None for raw in transcript.saved.lines() if raw.endswith(b"\n")):
+        yield f"{unreadable} lines cannot be read"
     for line in transcript.messages.values():
         if not _is_json(line.message):
             yield f"message {line.at[:16]} cannot be read"
@@ -66,3 +67,13 @@ def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
         message = read_message(json.loads(line.message), line.message)
         for form in (canonical, canonical_0_1):
             yield follow(bytes.fromhex(line.after), message, key, form=form).hex()
+
+
+def duplicates(transcript: Transcript) -> int:
+    """How many messages and system prompts were written once more."""
+    return sum(count - 1 for count in Counter(ids_in(transcript.saved.lines())).values())
+
+
+def torn(transcript: Transcript) -> int:
+    """How many lines have no end."""
+    return sum(not raw.endswith(b"\n") for raw in transcript.saved.lines())

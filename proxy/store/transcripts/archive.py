@@ -2,8 +2,8 @@
 
 Every name begins with its tenant, then its conversation, in both places: so one conversation is found, read or removed
 without a look at any other. What several processes wrote stands beside one another: the first line of a message counts.
-A line whose newline is missing was torn and does not count. What cannot be read is counted and left out: a transcript
-with a hole in it is still of use.
+A line whose newline is missing was torn and does not count. What cannot be read is left out: a transcript with a hole
+in it is still of use.
 """
 
 import builtins
@@ -24,7 +24,7 @@ from typing import BinaryIO, Protocol, TypeVar
 from proxy.core.messages import read_message
 from proxy.store.transcripts.files import (
     CURRENT,
-    SENT_SECONDS,
+    REMEMBER_SECONDS,
     SUFFIX,
     AnswerLine,
     HeadLine,
@@ -36,7 +36,7 @@ from proxy.store.transcripts.files import (
 )
 
 DAY_SECONDS = 24 * 3600.0
-SETTLED_SECONDS = 2 * SENT_SECONDS
+SETTLED_SECONDS = 2 * REMEMBER_SECONDS
 READ_AHEAD_MAX = 8
 NAME_PARTS_COUNT = 3
 SHORT_NAME_CHARACTERS = 16
@@ -267,9 +267,6 @@ class Transcript:
     messages: Mapping[str, MessageLine]
     heads: Mapping[str, HeadLine]
     answers: Sequence[AnswerLine]
-    duplicates: int = 0
-    torn: int = 0
-    unreadable: int = 0
 
     @property
     def tenant(self) -> str:
@@ -331,23 +328,15 @@ def read_transcript(saved: SavedConversation) -> Transcript:
     messages: dict[str, MessageLine] = {}
     heads: dict[str, HeadLine] = {}
     answers: list[AnswerLine] = []
-    duplicates = torn = unreadable = 0
     for raw in saved.lines():
-        if not raw.endswith(b"\n"):
-            torn += 1
-            continue
-        match parse(raw):
+        match parse(raw) if raw.endswith(b"\n") else None:
             case MessageLine() as line:
-                duplicates += line.at in messages
                 messages.setdefault(line.at, line)
             case HeadLine() as head:
-                duplicates += head.name in heads
                 heads.setdefault(head.name, head)
             case AnswerLine() as answer:
                 answers.append(answer)
-            case None:
-                unreadable += 1
-    return Transcript(saved, messages, heads, answers, duplicates, torn, unreadable)
+    return Transcript(saved, messages, heads, answers)
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:

@@ -24,9 +24,9 @@ was closed by another process, or its conversation was removed) makes the next a
 A line counts once its newline is there. The next append cuts off a torn end: a process was killed over it, or the disk
 was full.
 
-Where the folder is the spool of an object store, `sent.ids` in it holds the ids of what was sent and deleted here. It
-is believed for an hour, and nothing is removed from a store that was written to within two: so a conversation that was
-removed there is never taken for known, and is written whole again by its next request.
+Where the folder is the spool of an object store, closed files vanish once they are sent. What a process saw in the
+folder within the last hour it takes for sent, and nothing is removed from a store that was written to within two: so a
+conversation that was removed there is never taken for known, and is written whole again by its next request.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -58,87 +58,50 @@ _MESSAGE = b',"message":'
 _ANSWER = b'{"v":1,"answer":'
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
-SENT = "sent.ids"
-SENT_SECONDS = 3600.0
+REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
-UNSYNCED_FILES_MAX = 256
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
 _CLOSED = re.compile(rf"\d{{8}}T\d{{9}}Z-.+{re.escape(SUFFIX)}")
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class History:
-    """Messages of one request, or the end of them. `links[i]` is the link at `messages[i]`; the head has no links."""
+    """Messages of one request. `links[i]` is the link at `messages[i]`; the head has no links."""
 
     tenant: str
     conversation: str
     links: Sequence[str]
     messages: Sequence[bytes]
     head: Sequence[bytes] = ()
-    """System prompts: of an end, those that are to be written with it."""
+    """System prompts."""
     origin: str = ""
     """The link before the first of these messages."""
     policy: str = ""
     """The policy by which it was treated, with its version."""
-    is_beginning: bool = True
-    """False: it can only be written where `origin` already is."""
-    head_names: tuple[str, ...] | None = None
-    """Of an end, the names of all system prompts of its request."""
 
     @property
     def size(self) -> int:
         return sum(map(len, self.messages)) + sum(map(len, self.head))
 
-    def end_after(self, links: Container[str], heads: Container[str]) -> "History":
-        """The messages behind the newest of these links, and the system prompts that are not in `heads`."""
-        start = _count_until_known(self.links, links)
+    def to_lines(self, known: Container[str], seen: str, redaction: Redaction) -> dict[str, bytes]:
+        """The lines that are not known yet, by their ids."""
         named = {hash_head(message): message for message in self.head}
-        return replace(
-            self,
-            links=self.links[start:],
-            messages=self.messages[start:],
-            head=[message for name, message in named.items() if name not in heads],
-            origin=self.links[start - 1] if start else self.origin,
-            is_beginning=not start,
-            head_names=tuple(named),
-        )
-
-    def to_lines(self, known: Container[str], seen: str, redaction: Redaction) -> dict[str, bytes] | None:
-        """The lines that are not known yet, by their ids. None: what this follows is not there."""
-        start = _count_until_known(self.links, known)
-        if not start and not self.is_beginning and self.origin not in known:
-            return None
-        named = {hash_head(message): message for message in self.head}
-        under = tuple(named) if self.head_names is None else self.head_names
-        if any(name not in known and name not in named for name in under):
-            return None
         lines = {
             name: _format({"head": name, "seen": seen}, message, redaction)
             for name, message in named.items()
             if name not in known
         }
+        start = len(self.links)  # searched from the newest back, because all before a known one is known, too
+        while start and self.links[start - 1] not in known:
+            start -= 1
         before = (self.origin, *self.links)
         for index in range(start, len(self.links)):
-            tenant = self.tenant if self.is_beginning and not index else ""
-            optional = {"under": under, "policy": self.policy}
-            fields = {
-                "at": self.links[index],
-                "after": before[index],
-                **({"tenant": tenant} if tenant else {}),
-                "seen": seen,
-                **{name: value for name, value in optional.items() if value},
-            }
+            fields: dict[str, Any] = {"at": self.links[index], "after": before[index], "seen": seen}
+            optional = ("tenant", "" if index else self.tenant), ("under", tuple(named)), ("policy", self.policy)
+            fields |= {name: value for name, value in optional if value}
             lines[self.links[index]] = _format(fields, self.messages[index], redaction)
         return lines
-
-
-def _count_until_known(links: Sequence[str], known: Container[str]) -> int:
-    """How many of these links are known: searched from the newest back, because all before a known one is, too."""
-    count = len(links)
-    while count and links[count - 1] not in known:
-        count -= 1
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,34 +216,41 @@ def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> 
 
 
 Sync = Literal["never", "rotate", "always"]
-MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes] | None]
+MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
 @dataclass(slots=True)
 class _Known:
     """The ids in a conversation's files, and how far its current file was read for them."""
 
+    since: float
+    """When the first of them was found in the folder."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)
 
 
 class TranscriptFolder:
-    """The files below a folder, for one process. Appending is for one thread."""
+    """The files below a folder, for one process. Appending is for one thread.
 
-    def __init__(self, path: Path, rotate_bytes: int = 64 * MEBIBYTE, sync: Sync = "rotate") -> None:
+    `is_spool`: closed files vanish once they are sent, and then it goes by what it remembers of them.
+    """
+
+    def __init__(
+        self, path: Path, rotate_bytes: int = 64 * MEBIBYTE, sync: Sync = "rotate", *, is_spool: bool = False
+    ) -> None:
         self.path = path
         self.sync = sync
         self._rotate_bytes = rotate_bytes
+        self._is_spool = is_spool
         self._known: OrderedDict[Path, _Known] = OrderedDict()
-        self._unsynced: dict[Path, None] = {}
 
     def locate(self, tenant: str, conversation: str) -> Path:
         """The folder of a conversation."""
         return self.path / file_name(tenant) / file_name(conversation)
 
-    def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int | None:
-        """Write the lines that are made of the ids that are known; how many bytes. None: none could be made."""
+    def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
+        """Write the lines that are made of the ids that are known; how many bytes."""
         place = self.locate(tenant, conversation)
         with ExitStack() as held:
             file = _open_to_append(place)
@@ -288,7 +258,7 @@ class TranscriptFolder:
             known = self._read_on(place, file)
             lines = make_lines(known.ids)
             if not lines:
-                return None if lines is None else 0
+                return 0
             if known.end >= self._rotate_bytes:
                 close_file(place / CURRENT, self.sync)
                 file = _open_to_append(place)
@@ -304,14 +274,6 @@ class TranscriptFolder:
             self._known[place] = known
         return len(data)
 
-    def sync_written(self) -> None:
-        """Bring what was written to the disk itself, where that is not left to the system."""
-        waiting, self._unsynced = self._unsynced, {}
-        for path in waiting:
-            with suppress(FileNotFoundError):
-                sync_path(path)
-                sync_path(path.parent)
-
     def check_writable(self) -> None:
         """Write and remove a small file. OSError: nothing can be written."""
         make_folder(self.path)
@@ -323,11 +285,13 @@ class TranscriptFolder:
 
     def _read_on(self, place: Path, file: int) -> _Known:
         """The ids in this conversation, with those that other processes have written since the last look."""
-        size = os.fstat(file).st_size
+        size, now = os.fstat(file).st_size, time.monotonic()
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         known = self._known.pop(place, None)
         if known is None or not known.beginning or size < known.end or not beginning.startswith(known.beginning):
-            known = _Known(ids=_ids_in_folder(place))
+            if known is None or not self._is_spool or now - known.since > REMEMBER_SECONDS:
+                known = _Known(now)
+            known = _Known(known.since, ids=known.ids | _ids_in_folder(place))
         if size > known.end:
             with os.fdopen(file, "rb", closefd=False) as lines:
                 lines.seek(known.end)
@@ -349,21 +313,14 @@ class TranscriptFolder:
             os.fsync(file)
             if not end:
                 sync_path(place)
-        elif self.sync == "rotate":
-            self._unsynced[place / CURRENT] = None
-            if len(self._unsynced) > UNSYNCED_FILES_MAX:
-                self.sync_written()
 
 
 def _ids_in_folder(place: Path) -> set[str]:
-    """All ids in the closed files, and those of what was sent."""
+    """All ids in the closed files."""
     ids: set[str] = set()
-    # A file that vanishes meanwhile was sent: its ids are in `sent.ids` by then, which is therefore read last.
-    for path in [path for path in list_files(place) if path.name != CURRENT] + [place / SENT]:
-        with suppress(FileNotFoundError):
-            if path.name == SENT and path.stat().st_mtime < time.time() - SENT_SECONDS:
-                continue
-            with path.open("rb") as lines:
+    for path in list_files(place):
+        if path.name != CURRENT:
+            with suppress(FileNotFoundError), path.open("rb") as lines:  # it is sent at this moment
                 ids.update(ids_in(lines))
     return ids
 
@@ -422,18 +379,6 @@ def _is_same(file: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
         return False
-
-
-def whole_lines_end(file: int) -> int:
-    """Offset of the end of the last whole line."""
-    end = os.fstat(file).st_size
-    while end > 0:
-        start = max(0, end - 65_536)
-        found = os.pread(file, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
 
 
 def make_folder(folder: Path) -> None:

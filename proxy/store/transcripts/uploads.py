@@ -23,21 +23,9 @@ from pathlib import Path
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
-from proxy.store.transcripts.files import (
-    SENT,
-    SENT_SECONDS,
-    SUFFIX,
-    Sync,
-    close_file,
-    ids_in,
-    is_closed,
-    make_folder,
-    open_locked,
-    whole_lines_end,
-)
+from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
 from proxy.wire.redaction import Redaction
 
-LOCK = "sending.lock"
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 20  # listing the spool takes at most this part of the time
 FIRST_PAUSE_SECONDS = 1.0
@@ -91,11 +79,15 @@ class Uploads:
         self._report = report
         self._lock = threading.Lock()
         self._first_seen: dict[Path, float] = {}
-        self._failures: dict[Path, int] = {}
-        self._outage = _Outage()
+        self._refused: set[Path] = set()
+        self._pause_seconds = 0.0
+        self._pause_until = 0.0
+        self._failing_since: float | None = None
+        self._last_reported: dict[str, float] = {}
         self._listing_seconds = 0.0
         self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
         self._leaving = threading.Event()
+        self._end = 0.0
         self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
 
     def check_room(self) -> None:
@@ -110,22 +102,17 @@ class Uploads:
 
     def close(self, seconds: float = 5.0) -> bool:
         """Send what waits, for at most so long. False: something stays here for the next process."""
-        end = time.monotonic() + seconds
+        self._end = time.monotonic() + seconds
         self._leaving.set()
         self._thread.join(seconds)
-        self._outage.end_pause()
-        last = threading.Thread(target=self._send_all, args=[end], name="uploads", daemon=True)
-        last.start()
-        last.join(max(0.0, end - time.monotonic()))
         left = sum(self._list_spool().values())
         if left:
             self._report(f"{left} bytes of transcripts wait in {self._spool} for the next start")
         return not left
 
-    def _send_all(self, end: float) -> None:
-        while time.monotonic() < end and self._outage.is_over and any(self._list_spool().values()):
-            self._look(everything=True)
-            time.sleep(0.01)  # another process may be sending, or writing its last lines
+    @property
+    def _is_paused(self) -> bool:
+        return time.monotonic() < self._pause_until
 
     # --- in the thread ---
 
@@ -134,6 +121,10 @@ class Uploads:
         while not self._leaving.wait(pause):
             self._look()
             pause = max(LOOK_SECONDS, LOOK_SHARE * self._listing_seconds)
+        self._pause_until = 0.0
+        while time.monotonic() < self._end and not self._is_paused and any(self._list_spool().values()):
+            self._look(everything=True)
+            time.sleep(0.01)  # another process may be sending, or writing its last lines
 
     def _look(self, *, everything: bool = False) -> None:
         try:
@@ -142,9 +133,9 @@ class Uploads:
             self._listing_seconds = time.monotonic() - began
             with self._lock:
                 self.waiting_bytes = sum(files.values())
-            if self._outage.is_over:
-                with _lock_spool(self._spool) as alone:
-                    if alone:
+            if not self._is_paused:
+                with lock_spool(self._spool) as is_alone:
+                    if is_alone:
                         self._send(self._close_due(files, everything=everything))
                         self._sweep_when_due()
         except OSError as fault:
@@ -169,19 +160,17 @@ class Uploads:
             if (old or everything or size >= self._settings.upload_bytes) and (made := self._close(path)):
                 closed.append(made)
         # A conversation whose file was refused comes last, or it would hold up all the others.
-        return sorted(closed, key=lambda path: (self._failures.get(path.parent, 0), path.parent, path.name))
+        return sorted(closed, key=lambda path: (path.parent in self._refused, path.parent, path.name))
 
     def _close(self, path: Path) -> Path | None:
         self._first_seen.pop(path, None)
         with suppress(FileNotFoundError):
             file = open_locked(path, os.O_RDWR)
             try:
-                end = whole_lines_end(file)
-                if end < os.fstat(file).st_size:  # only then: it would count as written to just now
-                    os.ftruncate(file, end)
-                if end:
-                    return close_file(path, self._settings.sync)
-                path.unlink()
+                with os.fdopen(file, "rb", closefd=False) as lines:
+                    if any(line.endswith(b"\n") for line in lines):
+                        return close_file(path, self._settings.sync)
+                path.unlink()  # nothing but a torn line
             finally:
                 os.close(file)
         return None
@@ -189,25 +178,9 @@ class Uploads:
     def _send(self, files: list[Path]) -> None:
         """Send all of them, several conversations at a time; the first failure ends it for now."""
         waiting = iter([list(group) for _, group in groupby(files, key=lambda path: path.parent)])
-        stop = threading.Event()
-
-        def send_conversations() -> None:
-            for paths in waiting:  # shared by all of these threads
-                try:
-                    for path in paths:
-                        if stop.is_set():
-                            return
-                        self._send_file(path)
-                except OSError as fault:
-                    stop.set()
-                    self._failures[paths[0].parent] = self._failures.get(paths[0].parent, 0) + 1
-                    self._note_failure(fault)
-                else:
-                    self._failures.pop(paths[0].parent, None)
-
         # Daemons, for a store that hangs must not keep the process from leaving.
         senders = [
-            threading.Thread(target=send_conversations, name="uploads", daemon=True)
+            threading.Thread(target=self._send_conversations, args=[waiting], name="uploads", daemon=True)
             for _ in range(min(self._settings.parallel_uploads, len(files)))
         ]
         for sender in senders:
@@ -215,26 +188,41 @@ class Uploads:
         for sender in senders:
             sender.join()
 
+    def _send_conversations(self, waiting: Iterator[list[Path]]) -> None:
+        """In each of the threads, which share `waiting`."""
+        for paths in waiting:
+            try:
+                for path in paths:
+                    if self._is_paused:
+                        return
+                    self._send_file(path)
+            except OSError as fault:
+                self._refused.add(paths[0].parent)
+                self._note_failure(fault)
+            else:
+                self._refused.discard(paths[0].parent)
+
     def _send_file(self, path: Path) -> None:
         size = path.stat().st_size
         self._store.put(path.relative_to(self._spool).as_posix(), path)
-        # Where there is no room left to remember it, its messages are sent once more with the next turn: deleting it is
-        # what makes room.
-        with suppress(OSError):
-            _remember_sent(path)
         path.unlink()
         with self._lock:
             self.sent += 1
             self.waiting_bytes -= size
-            seconds = self._outage.end()
-        if seconds:
-            self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
+            since, self._failing_since = self._failing_since, None
+            self._pause_seconds = self._pause_until = 0.0
+        if since is not None:
+            self._report(f"the object store takes transcripts again, after {time.monotonic() - since:.0f} seconds")
 
     def _sweep_when_due(self) -> None:
         if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = time.monotonic() + SWEEP_SECONDS
-        _forget_old(self._spool)
+        for place in self._spool.glob("*/*"):
+            with suppress(OSError):  # something is in it
+                (place / "sent.ids").unlink(missing_ok=True)  # left by version 0.1
+                place.rmdir()
+                place.parent.rmdir()
         if self._settings.retention is not None:
             try:
                 Archive(self._spool, self._store).prune(self._settings.retention, time.time())
@@ -242,90 +230,30 @@ class Uploads:
                 self._warn(f"old transcripts could not be removed: {fault}")
 
     def _note_failure(self, fault: OSError) -> None:
+        """Count a failure and pause, for longer each time; report what was not reported lately."""
+        kind, now = fault.kind if isinstance(fault, StoreFault) else "disk", time.monotonic()
         with self._lock:
             self.faults += 1
-            is_news = self._outage.begin(fault.kind if isinstance(fault, StoreFault) else "disk")
+            if now >= self._pause_until:  # several at the same time make the pause no longer
+                self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
+                self._pause_until = now + self._pause_seconds
+            self._failing_since = self._failing_since or now
+            is_news = now - self._last_reported.get(kind, float("-inf")) > QUIET_SECONDS
+            self._last_reported[kind] = now
         if is_news:
             self._warn(f"transcripts wait in {self._spool}: {fault}")
 
 
-class _Outage:
-    """Failures of the store: how long to pause, and which of them were reported."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._pause_until = 0.0
-        self._since: float | None = None
-        self._last_seen: dict[str, float] = {}
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self._pause_until
-
-    def begin(self, kind: str) -> bool:
-        """Note a failure; whether it has to be reported. Those at the same time make the pause no longer."""
-        now = time.monotonic()
-        if self.is_over:
-            pause = FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10)
-            self._pause_until = now + min(LONGEST_PAUSE_SECONDS, pause)
-            self._failures += 1
-        self._since = self._since or now
-        is_news = now - self._last_seen.get(kind, float("-inf")) > QUIET_SECONDS
-        self._last_seen[kind] = now
-        return is_news
-
-    def end_pause(self) -> None:
-        self._pause_until = 0.0
-
-    def end(self) -> float:
-        """Note a success; for how many seconds the store had failed before."""
-        seconds = time.monotonic() - self._since if self._since else 0.0
-        self._failures, self._pause_until, self._since = 0, 0.0, None
-        return seconds
-
-
 @contextmanager
-def _lock_spool(spool: Path) -> Iterator[bool]:
+def lock_spool(spool: Path) -> Iterator[bool]:
     """Try to become the only process that sends, until this ends. The lock of a process that dies is free again."""
     make_folder(spool)
-    lock = os.open(spool / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    folder = os.open(spool, os.O_RDONLY)
     try:
-        yield _try_lock(lock)
-    finally:
-        os.close(lock)
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
-
-
-def _remember_sent(path: Path) -> None:
-    """Add the ids of a file to those that were sent, or replace these where they are too old to be believed.
-
-    Of a file that waited longer nothing is remembered: meanwhile another machine may have removed from the store what
-    it goes on from. The next turn then writes the whole conversation once more.
-    """
-    oldest = time.time() - SENT_SECONDS
-    if path.stat().st_mtime < oldest:
-        return
-    memory = path.with_name(SENT)
-    is_believed = memory.exists() and memory.stat().st_mtime > oldest
-    mode = os.O_CREAT | os.O_WRONLY | (os.O_APPEND if is_believed else os.O_TRUNC)
-    with path.open("rb") as lines, os.fdopen(os.open(memory, mode, 0o600), "ab") as file:
-        # A torn end, of a process that was killed over it, is ended first.
-        file.writelines([b"\n", *(b'{"v":1,"at":"%s"}\n' % known_id.encode() for known_id in ids_in(lines))])
-
-
-def _forget_old(spool: Path) -> None:
-    """Remove memories that are not believed any more, and the folders of conversations that are silent."""
-    for place in spool.glob("*/*"):
-        with suppress(FileNotFoundError):
-            if (place / SENT).stat().st_mtime < time.time() - SENT_SECONDS:
-                (place / SENT).unlink()
-        with suppress(OSError):  # something is in it
-            place.rmdir()
-            place.parent.rmdir()
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(folder)

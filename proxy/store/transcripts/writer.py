@@ -4,18 +4,12 @@ A request only hands over; a thread writes (files.py). A disk that is slow, full
 that does not wait for it. What could not be written is counted, and since the client sends its history again, the next
 turn writes what this one missed. A request that must know that its history is written waits for `kept.done`.
 
-Of a history only what is new since the last turn is handed over, and only that takes room in the queue: what was handed
-over is remembered by the last link of each turn. Where that turns out not to be written (the disk failed, or the
-conversation was removed), all of it is written, if the request is still there, or else with the next turn.
-
 An answer is collected as it passes and put together in the same thread, after the messages it answers.
 """
 
 import queue
 import threading
 import time
-import weakref
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,53 +19,24 @@ from pathlib import Path
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import ignore
 from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.files import (
-    History,
-    MakeLines,
-    TranscriptFolder,
-    answer_lines,
-    hash_head,
-)
+from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, answer_lines
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.wire.chat.answers import Assembly
 
-JOB_BYTES = 500  # of a history that has nothing new
 ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
 SWEEP_SECONDS = 3600.0
 SWEEP_SHARE = 32  # each time this part of the bound was written there is a sweep, too
 PROBE_SECONDS = 1.0
-REMEMBERED_CONVERSATIONS_MAX = 4096
-REMEMBERED_TURNS_MAX = 8
-
-
-@dataclass(slots=True)
-class _Receipt:
-    """The state of a history that was handed over. It holds none of its messages: many may wait for a slow disk."""
-
-    done: Future[bool] = field(default_factory=Future)
-    written: History | None = None
-    """Its end as it was written, without messages: its answers belong after the last link."""
 
 
 @dataclass(slots=True)
 class SubmittedHistory:
-    """A history that was handed over. It holds on to the whole of it, for as long as its request lives."""
+    """The state of a history that was handed over. It holds none of its messages."""
 
-    receipt: _Receipt = field(default_factory=_Receipt)
-    history: History | None = None
-
-    @property
-    def done(self) -> Future[bool]:
-        """True once it is written."""
-        return self.receipt.done
-
-
-@dataclass(frozen=True, slots=True)
-class _HandedOver:
-    """The last links and system prompts of a conversation that were handed over."""
-
-    links: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS_MAX))
-    heads: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS_MAX))
+    done: Future[bool] = field(default_factory=Future)
+    """True once it is written."""
+    written: tuple[str, str, str] | None = None
+    """Tenant, conversation and last link, once it is written: its answers belong after that link."""
 
 
 class Originals:
@@ -93,13 +58,13 @@ class Originals:
         self.faults = 0
         self.problem = ""
         self._settings = settings or TranscriptSettings()
-        self._folder = TranscriptFolder(folder, self._settings.rotate_bytes, self._settings.sync)
+        is_spool = uploads is not None
+        self._folder = TranscriptFolder(folder, self._settings.rotate_bytes, self._settings.sync, is_spool=is_spool)
         self._warn = warn
         self._uploads = uploads
         self._now = now
         self._lock = threading.Lock()
         self._room = self._settings.queue_bytes
-        self._handed_over: OrderedDict[tuple[str, str], _HandedOver] = OrderedDict()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._next_sweep = float("-inf")
         self._unswept = 0
@@ -111,13 +76,7 @@ class Originals:
 
     def keep(self, history: History) -> SubmittedHistory:
         """Hand a history over. Most requests go on at once."""
-        kept = SubmittedHistory(history=history)
-        end = self._new_end(history)
-        # The job must not hold the whole history: many of them may wait for a slow disk.
-        whole = weakref.ref(history)
-        if not self.hand_over(JOB_BYTES + end.size, partial(self._write, kept.receipt, end, whole), kept.done):
-            self._forget(history)
-        return kept
+        return self.keep_later(history.size, lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """The same where the thread is to read the history, out of so many bytes; None: there is none."""
@@ -125,14 +84,19 @@ class Originals:
 
         def write() -> bool:
             history = read()
-            return history is not None and self._write(kept.receipt, history, lambda: None)
+            if history is None:
+                return False
+            make_lines = partial(history.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
+            self._append(history.tenant, history.conversation, make_lines)
+            kept.written = history.tenant, history.conversation, history.links[-1]
+            return True
 
         self.hand_over(size, write, kept.done)
         return kept
 
     def record(self, kept: SubmittedHistory, assembly: Assembly) -> "Recording":
         """Collect the answer to a history that was handed over."""
-        return Recording(self, kept.receipt, assembly)
+        return Recording(self, kept, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
         """Queue an act that holds so many bytes. False: there is no room for it."""
@@ -160,13 +124,13 @@ class Originals:
         self._jobs.put(job)
         return True
 
-    def write_answer(self, receipt: _Receipt, assembly: Assembly, *, ended: bool) -> bool:
+    def write_answer(self, kept: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
         """In the thread. An answer to what could not be written is not written either."""
-        history = receipt.written
-        if history is None:
+        if kept.written is None:
             return False
-        lines = answer_lines(history.origin, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
-        return bool(self._append(history, lambda _: {"": lines} if lines else {}))
+        tenant, conversation, link = kept.written
+        lines = answer_lines(link, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
+        return bool(self._append(tenant, conversation, lambda _: {"": lines} if lines else {}))
 
     def close(self, seconds: float = 5.0) -> bool:
         """Write what waits, for so long, and send it for as long again. False: something was not written."""
@@ -175,24 +139,6 @@ class Originals:
         if self._uploads is not None:
             self._uploads.close(seconds)
         return is_written
-
-    def _new_end(self, history: History) -> History:
-        """The end of a history that was not handed over before."""
-        key = history.tenant, history.conversation
-        with self._lock:
-            before = self._handed_over.setdefault(key, _HandedOver())
-            self._handed_over.move_to_end(key)
-            if len(self._handed_over) > REMEMBERED_CONVERSATIONS_MAX:
-                self._handed_over.popitem(last=False)
-            end = history.end_after(before.links, before.heads)
-            if history.links[-1] not in before.links:
-                before.links.append(history.links[-1])
-            before.heads.extend(map(hash_head, end.head))
-        return end
-
-    def _forget(self, history: History) -> None:
-        with self._lock:
-            self._handed_over.pop((history.tenant, history.conversation), None)
 
     def _note_failure(self, problem: str) -> None:
         with self._lock:
@@ -213,7 +159,6 @@ class Originals:
     def _run(self) -> None:
         while (job := self._next_job()) is not None:
             job()
-        self._folder.sync_written()
 
     def _next_job(self) -> Callable[[], None] | None:
         while True:
@@ -250,28 +195,10 @@ class Originals:
         except OSError as fault:
             self._warn(f"old originals could not be removed: {fault}")
 
-    def _write(self, receipt: _Receipt, end: History, whole: Callable[[], History | None]) -> bool:
-        written = False
-        try:
-            written = self._append_history(end)
-            if not written and (history := whole()) is not None:  # what the end follows is not there (any more)
-                written = self._append_history(history)
-        finally:
-            if not written:
-                self._forget(end)
-        if written:
-            receipt.written = end.end_after(end.links[-1:], ())
-        return written
-
-    def _append_history(self, history: History) -> bool:
-        """False: what it follows is not there."""
-        make_lines = partial(history.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
-        return self._append(history, make_lines) is not None
-
-    def _append(self, history: History, make_lines: MakeLines) -> int | None:
+    def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
         if self._uploads is not None:
             self._uploads.check_room()
-        added = self._folder.append(history.tenant, history.conversation, make_lines)
+        added = self._folder.append(tenant, conversation, make_lines)
         if added:
             self.problem = ""
             self._unswept += added
@@ -283,9 +210,9 @@ class Originals:
 class Recording:
     """One answer as it passes: collected here, taken apart in the thread while it still comes."""
 
-    def __init__(self, originals: Originals, receipt: _Receipt, assembly: Assembly) -> None:
+    def __init__(self, originals: Originals, kept: SubmittedHistory, assembly: Assembly) -> None:
         self._originals = originals
-        self._receipt = receipt
+        self._kept = kept
         self._assembly = assembly
         self._pieces: list[bytes] = []
         self._size = 0
@@ -300,7 +227,7 @@ class Recording:
         """No more will come; `ended`: because the upstream has said it all."""
         self._hand_over()
         done: Future[bool] = Future()
-        write = partial(self._originals.write_answer, self._receipt, self._assembly, ended=ended)
+        write = partial(self._originals.write_answer, self._kept, self._assembly, ended=ended)
         self._originals.hand_over(0, write, done)
         return done
 
