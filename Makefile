@@ -49,11 +49,12 @@ peers: $(VENV)/.tests ## others beside ours on the same conversations and as rel
 
 economy: scorecard ## the same by its older name
 
-soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, every recorded conversation, a fleet in trouble
+soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 20,000 generated histories, every recorded one, a fleet
 	$(BIN)/python bench/soak.py $(ARGS)
 	$(BIN)/python -m tests.end_to_end.test_kill --points 200
 	$(BIN)/pytest -q -m soak
 	$(BIN)/pytest -q -n 2 --hypothesis-profile=search --timeout=7200 -m hypothesis tests/core
+	$(BIN)/python -m tests.end_to_end.growing --markdown docs/generated-histories.md
 	$(BIN)/python -m tests.end_to_end.fleet --markdown docs/fleet.md
 
 config: $(VENV)/.runs ## write proxy.yaml anew from the code

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.support.growing_histories import Conversation
+from proxy.core import fold
+from tests.support.growing_histories import CLOSING, OPENING, Conversation
 from tests.support.history_judge import breaches, changes, spliced
 
 
@@ -27,6 +28,10 @@ def test_a_sound_conversation_has_no_breach_and_a_request_is_read_back_whole(see
     assert messages == conversation.messages
     assert members[0] == ("model", b'"m"')
     assert changes(messages, messages, pins=True) == []
+
+
+def test_what_output_imitates_is_the_frame_of_todays_notes():
+    assert (OPENING, CLOSING) == (fold.OPENING, fold.CLOSING)
 
 
 def test_other_conversations_have_breaches_of_many_kinds():

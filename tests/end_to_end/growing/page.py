@@ -1,0 +1,83 @@
+"""The page docs/generated-histories.md: how much was played, and how often what must not happen did."""
+
+import textwrap
+from collections import Counter
+
+from bench.tables import provenance, table
+from tests.end_to_end.growing.run import (
+    AVOIDABLE,
+    BELOW_ZERO,
+    NOT_OPEN,
+    OTHER_BYTES,
+    OTHER_BYTES_LATER,
+    OTHER_MEMBER,
+    OTHER_PREFIX,
+    SUMMARY_TOO_LONG,
+    WINDOWS,
+    Found,
+)
+
+LINE_LENGTH = 120
+COMMAND = "python -m tests.end_to_end.growing --markdown docs/generated-histories.md"
+TITLE = "# Generated histories"
+INTRO = (
+    "{histories:,} histories of {conversations:,} generated conversations were sent turn by turn through two workers "
+    "of the proxy, under every included policy and four more, before windows of {windows} tokens. A third of the "
+    "conversations is not sound: calls without results, arguments that are no JSON, repeated keys. The workers share "
+    "a state and are restarted in the middle of every conversation. The upstream refuses what is over its window, and "
+    "half of the summaries that it writes are of no use. The judge is written from the documentation of the API, "
+    "without code of the proxy (`tests/support/history_judge.py`); a test plants faults that it must find.",
+    "`make soak` plays them, CI a tenth of them. This page is made by",
+)
+# In the words of this page: what was looked for, and how the run and the judge name a fault of that kind.
+CHECKS = (
+    ("forwarded histories that were less valid than what the client sent", ("made invalid",)),
+    ("untouched messages with other bytes, or in another order", ("an untouched message", "kept messages")),
+    ("other members of a request with other bytes", (OTHER_MEMBER,)),
+    ("prefixes that changed without a new block", (OTHER_PREFIX,)),
+    ("histories sent once more that left with other bytes (either worker)", (OTHER_BYTES,)),
+    ("the same after a restart", (OTHER_BYTES_LATER,)),
+    ("refused as too long though that could be helped", (AVOIDABLE,)),
+    ("calls for summaries over the window", (SUMMARY_TOO_LONG,)),
+    ("system prompts, instructions or pins lost", ("the head changed", "an instruction is gone", "a pin is gone")),
+    ("messages of the user lost that the policy keeps", ("the last user message", "a user message")),
+    ("forwarded histories longer than what came, sizes below zero", ("longer than it came", BELOW_ZERO)),
+    ("faults of the proxy itself", (NOT_OPEN,)),
+)
+
+
+def report(found: Found) -> str:
+    tally = found.tally
+    kinds = Counter(sentence for sentence, _ in found.faults)
+    windows = f"{', '.join(f'{window:,}' for window in WINDOWS[:-1])} and {WINDOWS[-1]:,}"
+    played = [
+        (name, f"{tally[key]:,}")
+        for name, key in (
+            ("histories", "histories"),
+            ("forwarded with other messages than they came with", "rewritten"),
+            ("in which a new block was made", "created"),
+            ("sent once more", "repeated"),
+            ("summaries asked for", "summaries"),
+            ("restarts of both workers", "restarts"),
+            ("refused by the upstream, because what must stay is too long", "refused"),
+        )
+    ]
+    checks = [
+        (name, f"{sum(times for kind, times in kinds.items() if kind.startswith(starts)):,}") for name, starts in CHECKS
+    ]
+    policies = [
+        (name, *(f"{counted[key]:,}" for key in ("histories", "rewritten", "created", "refused")))
+        for name, counted in found.by_policy.items()
+    ]
+    about, made_by = INTRO
+    about = about.format(histories=tally["histories"], conversations=tally["conversations"], windows=windows)
+    parts = (
+        TITLE,
+        textwrap.fill(about, LINE_LENGTH, break_on_hyphens=False),
+        f"{made_by}\n\n```\n{COMMAND}\n```",
+        f"{provenance()}.",
+        table(("must not happen", "found"), checks),
+        table(("played", ""), played),
+        table(("policy", "histories", "rewritten", "blocks made", "refused"), policies),
+    )
+    return "\n".join(f"{part}\n" for part in parts).strip() + "\n"
