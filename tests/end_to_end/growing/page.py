@@ -20,15 +20,15 @@ from tests.end_to_end.growing.run import (
 LINE_LENGTH = 120
 COMMAND = "python -m tests.end_to_end.growing --markdown docs/generated-histories.md"
 TITLE = "# Generated histories"
-INTRO = (
+ABOUT = (
     "{histories:,} histories of {conversations:,} generated conversations were sent turn by turn through two workers "
     "of the proxy, under every included policy and four more, before windows of {windows} tokens. A third of the "
     "conversations is not sound: calls without results, arguments that are no JSON, repeated keys. The workers share "
     "a state and are restarted in the middle of every conversation. The upstream refuses what is over its window, and "
     "half of the summaries that it writes are of no use. The judge is written from the documentation of the API, "
-    "without code of the proxy (`tests/support/history_judge.py`); a test plants faults that it must find.",
-    "`make soak` plays them, CI a tenth of them. This page is made by",
+    "without code of the proxy (`tests/support/history_judge.py`); a test plants faults that it must find."
 )
+MADE_BY = "`make soak` plays them, CI a tenth of them. This page is made by"
 # In the words of this page: what was looked for, and how the run and the judge name a fault of that kind.
 CHECKS = (
     ("forwarded histories that were less valid than what the client sent", ("made invalid",)),
@@ -69,12 +69,11 @@ def report(found: Found) -> str:
         (name, *(f"{counted[key]:,}" for key in ("histories", "rewritten", "created", "refused")))
         for name, counted in found.by_policy.items()
     ]
-    about, made_by = INTRO
-    about = about.format(histories=tally["histories"], conversations=tally["conversations"], windows=windows)
+    about = ABOUT.format(histories=tally["histories"], conversations=tally["conversations"], windows=windows)
     parts = (
         TITLE,
         textwrap.fill(about, LINE_LENGTH, break_on_hyphens=False),
-        f"{made_by}\n\n```\n{COMMAND}\n```",
+        f"{MADE_BY}\n\n```\n{COMMAND}\n```",
         f"{provenance()}.",
         table(("must not happen", "found"), checks),
         table(("played", ""), played),

@@ -202,14 +202,15 @@ async def play(place: Path, seeds: Sequence[int], *, histories: int | None = Non
         for start in range(0, len(seeds), CONVERSATIONS_AT_ONCE):
             if histories is not None and found.tally["histories"] >= histories:
                 break
+            files = place / str(start)
+            files.mkdir(parents=True)
             runs = [Run(provider, seed) for seed in seeds[start : start + CONVERSATIONS_AT_ONCE]]
-            await _play_some(place / str(start), up.url, runs, found)
+            await _play_some(files, up.url, runs, found)
             up.forget()
     return found
 
 
 async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -> None:
-    place.mkdir(parents=True)
     found.tally["conversations"] += len(runs)
     arguments = ("--workers", str(WORKERS))
     async with serving(None, *arguments, place=place, config=_settings(url)) as proxy:
