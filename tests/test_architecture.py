@@ -60,6 +60,7 @@ DOORS = {
 PURE = {
     "bisect", "collections", "collections.abc", "dataclasses", "enum", "fnmatch", "functools", "hashlib", "hmac",
     "itertools", "json", "math", "operator", "posixpath", "re", "string", "typing",
+    "unicodedata",
 }  # fmt: skip
 PURE_BYTES = PURE | {"base64", "binascii", "struct", "urllib.parse", "zlib", "msgspec", "brotli", "zstandard"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 
 from proxy.core.agents import matches_any
 from proxy.core.grouping import groups
@@ -40,22 +40,11 @@ NO_CLOSER = "end-of-back-ground"
 
 
 # Letters of other alphabets that a model reads as these.
-_ALIKE = {
-    "a": "\u0430\u0251\u03b1@",
-    "b": "\u0432",
-    "c": "\u0441\u03f2",
-    "d": "\u0501",
-    "e": "\u0435",
-    "f": "\u017f",
-    "g": "\u0261",
-    "h": "\u04bb",
-    "k": "\u043a\u03ba",
-    "n": "\u0578",
-    "o": "\u043e\u03bf0",
-    "r": "\u0433",
-    "t": "\u0442",
-    "u": "\u03c5\u057d",
-}
+_ALIKE = (
+    "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
+    " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
+)
+_SPELLINGS = {spellings[0]: spellings for spellings in _ALIKE.split()}
 _FULL_WIDTH_OFFSET = ord("\uff21") - ord("A")
 _UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
 
@@ -63,7 +52,7 @@ _UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
 def _match_spellings(word: str) -> str:
     """A pattern for a word in any spelling: with letters that look the same, and with unseen marks between them."""
     wide = (chr(ord(letter) + _FULL_WIDTH_OFFSET) + chr(ord(letter.upper()) + _FULL_WIDTH_OFFSET) for letter in word)
-    return _UNSEEN.join(f"[{letter}{more}{_ALIKE.get(letter, '')}]" for letter, more in zip(word, wide, strict=True))
+    return _UNSEEN.join(f"[{_SPELLINGS[letter]}{more}]" for letter, more in zip(word, wide, strict=True))
 
 
 _END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))
@@ -76,14 +65,19 @@ _CLOSERS = re.compile(
 _OPENERS = re.compile(rf"[\[<({{\u3010\uff3b][\W_]{{0,4}}{_BACKGROUND}", re.IGNORECASE)
 
 
-def notes(text: str, before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
-    """The messages that say `text` between these two speakers, standing for `body[start:stop]`."""
-    to_model = before is not None and (before.role in RESULTS or before.role == "user")
-    to_user = after is not None and after.role == "user"
+def notes(
+    text: str, before: Message | None, after: Message | None, start: int, stop: int, *, answer: str = ""
+) -> tuple[Message, ...]:
+    """The messages that say `text` between these two speakers, standing for `body[start:stop]`; with an `answer`, the
+    assistant replies.
+    """
+    is_models_turn = before is not None and before.role in (*RESULTS, "user")
+    last, other = ("assistant", "user") if answer else ("user", "assistant")
     return (
-        *((note("assistant", GO_ON, start, start),) if to_model else ()),
+        *((note("assistant", GO_ON, start, start),) if is_models_turn else ()),
         note("user", frame(text), start, stop),
-        *((note("assistant", GO_ON, stop, stop),) if to_user else ()),
+        *((note("assistant", answer, stop, stop),) if answer else ()),
+        *((note(other, GO_ON, stop, stop),) if after is not None and after.role == last else ()),
     )
 
 
@@ -208,22 +202,19 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
     Bare, with a note for the last one only: the frames of many notes would fill the smallest windows by themselves.
     """
     middle: list[Message] = []
-    run: list[Message] = []
-    left = sum(id(message) not in kept for message in draft.middle)
-    for place, message in enumerate((*draft.middle, None)):
-        if message is not None and id(message) not in kept:
-            run.append(message)
+    place = 0
+    stop = max((place for place, message in enumerate(draft.middle, 1) if id(message) not in kept), default=0)
+    for stays, group in groupby(draft.middle, lambda message: id(message) in kept):
+        run = tuple(group)
+        place += len(run)
+        if stays:
+            middle += run
             continue
-        left -= len(run)
-        if run:
-            before = speaker(chain(reversed(middle), reversed(draft.before)))
-            # Not a slice: of each of many stretches it would copy all that follows.
-            following = (draft.middle[later] for later in range(place, len(draft.middle)))
-            after = speaker(chain(following, draft.after))
-            stretch = Stretch(tuple(run), _origin(run, draft), before, after, last=left == 0)
-            middle += _leave_out(stretch) if draft.bare and not stretch.last else put(stretch, tell(stretch))
-        middle += () if message is None else (message,)
-        run = []
+        before = speaker(chain(reversed(middle), reversed(draft.before)))
+        # Not a slice: of each of many stretches it would copy all that follows.
+        following = (draft.middle[later] for later in range(place, len(draft.middle)))
+        stretch = Stretch(run, _origin(run, draft), before, speaker(chain(following, draft.after)), last=place == stop)
+        middle += _leave_out(stretch) if draft.bare and not stretch.last else put(stretch, tell(stretch))
     return draft.with_middle(middle)
 
 

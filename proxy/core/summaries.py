@@ -1,23 +1,14 @@
 """Summaries: what is asked of a model, whether its answer can be used, and how it stands in a history."""
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from proxy.core.fold import (
-    GO_ON,
-    HEADING,
-    TOLD_BELOW,
-    Stretch,
-    fold_stretches,
-    frame,
-    kept_words,
-    note,
-    place_notes,
-    weight,
-)
+from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, fold_stretches, kept_words, notes, place_notes, weight
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -88,7 +79,9 @@ _WHOLE = ("", "stop", "end_turn", "eos", "eos_token", "stop_sequence")
 _CUT = ("length", "max_tokens", "model_length")
 _CALLED = ("tool_calls", "function_call", "tool_use")
 _TAGS = "think|thinking|thought|reasoning"
-_OPENED = re.compile(rf"^[ \t]*<({_TAGS})>", re.MULTILINE | re.IGNORECASE)
+_OPENED = re.compile(rf"^[ \t]*<(?:{_TAGS})>", re.MULTILINE | re.IGNORECASE)
+_CLOSING = re.compile(rf"</(?:{_TAGS})>", re.IGNORECASE)
+_THOUGHTS = re.compile(rf"{_OPENED.pattern}.*?{_CLOSING.pattern}", re.MULTILINE | re.IGNORECASE | re.DOTALL)
 _CLOSED = re.compile(rf"^[ \t]*</(?:{_TAGS})>[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _ENOUGH_HEADINGS_SHARE = 0.5
 _FOREIGN_SHARE = 0.3
@@ -97,18 +90,9 @@ _MIN_BYTES = 40
 """Bytes: what is shorter says nothing."""
 _MIN_LETTERS = 12
 """With fewer letters one cannot tell in which script a text is written."""
-_SCRIPTS = {
-    "cyrillic": re.compile(r"[\u0400-\u052f]"),
-    "greek": re.compile(r"[\u0370-\u03ff]"),
-    "hebrew": re.compile(r"[\u0590-\u05ff]"),
-    "arabic": re.compile(r"[\u0600-\u06ff\u0750-\u077f]"),
-    "indic": re.compile(r"[\u0900-\u0dff]"),
-    "thai": re.compile(r"[\u0e00-\u0e7f]"),
-    "korean": re.compile(r"[\u1100-\u11ff\uac00-\ud7af]"),
-    "kana": re.compile(r"[\u3040-\u30ff]"),
-    "han": re.compile(r"[\u3400-\u9fff]"),
-}
-_LETTER = re.compile(r"[^\W\d_]")
+# Scripts that one text may mix, and that are told apart from others only together.
+_SAME_SCRIPT = {"HIRAGANA": "KANA", "KATAKANA": "KANA"}
+_LETTERS_AND_MARKS = "LM"
 _HEADING = re.compile(r"^#.*$", re.MULTILINE)
 _ASCII = re.compile(r"[!-~]+")
 _OF_CODE = re.compile(r"[^A-Za-z\s'-](?=\w)|[a-z][A-Z]|`")
@@ -156,16 +140,11 @@ def _aloud(text: str) -> str:
 
     A tag in the midst of a line is only being talked about.
     """
-    kept, at = list[str](), 0
-    while (opened := _OPENED.search(text, at)) is not None:
-        closed = re.compile(f"</{opened[1]}>", re.IGNORECASE).search(text, opened.end())
-        if closed is None:
-            if not "".join((*kept, text[at : opened.start()])).strip():
-                return ""
-            break
-        kept.append(text[at : opened.start()])
-        at = closed.end()
-    said = "".join((*kept, text[at:]))
+    # Behind the last tag that closes nothing is searched: from each tag that opens it would be, to the end.
+    end = max((closing.end() for closing in _CLOSING.finditer(text)), default=0)
+    said = (_THOUGHTS.sub("", text[:end]) + text[end:]).strip()
+    if _OPENED.match(said):
+        return ""
     unopened = _CLOSED.search(said)
     return said if unopened is None else said[unopened.end() :]
 
@@ -182,22 +161,26 @@ def _section(heading: str) -> re.Pattern[str]:
 
 def _another_script(text: str, words: str) -> bool:
     """True where the summary uses a script that the user hardly used, or lacks one that the user did use."""
-    ours, theirs = _letters(_HEADING.sub("", text)), _letters(words)
-    of_ours, of_theirs = sum(ours.values()), sum(theirs.values())
+    ours, theirs = _count_letters(_HEADING.sub("", text)), _count_letters(words)
+    of_ours, of_theirs = ours.total(), theirs.total()
     if min(of_ours, of_theirs) < _MIN_LETTERS:
         return False
     return any(
         (ours[script] > of_ours * _FOREIGN_SHARE and theirs[script] < min(_MIN_LETTERS, of_theirs * _FAMILIAR_SHARE))
         or (theirs[script] > of_theirs * _FOREIGN_SHARE and ours[script] < of_ours * _FAMILIAR_SHARE)
-        for script in _SCRIPTS
+        for script in {*ours, *theirs} - {"LATIN"}
     )
 
 
-def _letters(text: str) -> dict[str, int]:
-    """The number of letters of each script, all others under "". Code is in no language: it is left out."""
+def _count_letters(text: str) -> Counter[str]:
+    """The number of letters of each script. Code is in no language: it is left out."""
     prose = _ASCII.sub(lambda found: "" if _OF_CODE.search(found[0]) else found[0], text)
-    found = {script: len(pattern.findall(prose)) for script, pattern in _SCRIPTS.items()}
-    return {**found, "": max(0, len(_LETTER.findall(prose)) - sum(found.values()))}
+    scripts = Counter[str]()
+    for letter, count in Counter(prose).items():
+        if unicodedata.category(letter)[0] in _LETTERS_AND_MARKS:
+            script = unicodedata.name(letter, "").partition(" ")[0]
+            scripts[_SAME_SCRIPT.get(script, script)] += count
+    return scripts
 
 
 # --- summary ----------------------------------------------------------------------------------------------------------
@@ -316,17 +299,8 @@ class Summarize:
 
     def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
         """Messages that hold the account, even where it is longer than the last stretch: other notes point to it."""
-        if self.rules.shape != "pair":
-            return stretch.notes(text)
-        before, after, start, stop = stretch.before, stretch.after, stretch.start, stretch.stop
-        to_model = before is not None and (before.role == "user" or before.is_result)
-        asked = note("user", frame(text), start, stop)
-        return (
-            *((note("assistant", GO_ON, start, start),) if to_model else ()),
-            asked,
-            note("assistant", NOTED, stop, stop),
-            *((note("user", GO_ON, stop, stop),) if after is not None and after.role == "assistant" else ()),
-        )
+        answer = NOTED if self.rules.shape == "pair" else ""
+        return notes(text, stretch.before, stretch.after, stretch.start, stretch.stop, answer=answer)
 
 
 def standing(draft: Draft, rules: Summaries) -> set[int]:
