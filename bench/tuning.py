@@ -18,7 +18,7 @@ from pathlib import Path
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.rules import Rules
-from proxy.core.steps import ClearResults
+from proxy.core.steps.standard import ClearResults
 from proxy.lab import sessions
 from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay.cache import HABITS

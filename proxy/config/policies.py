@@ -23,7 +23,9 @@ from proxy.config.values import ConfigModel, refuse_if
 from proxy.core import grouping, rules
 from proxy.core.agents import find_pattern_fault
 from proxy.core.pipeline import Step
-from proxy.core.steps import STEPS, ClearArguments, ClearResults, DedupOld, ToolHints
+from proxy.core.steps import STEPS
+from proxy.core.steps.compat import ToolHints
+from proxy.core.steps.standard import ClearArguments, ClearResults, DedupOld
 from proxy.core.summaries import Summaries
 
 SHIPPED_PROMPTS = ("structured", "workflow")

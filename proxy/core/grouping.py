@@ -219,7 +219,7 @@ MAX_PASSAGES = 250
 """Each passage is looked for in each message that may hold it, several times for a block."""
 _LINE_CHARACTERS = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
-_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P])|\\[1-9]")
+_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +283,12 @@ def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]
     return tuple(passage for passage in passages if not any(passage in text for text in texts))
 
 
-def fault(pattern: str) -> str | None:
+def fault(pattern: str, *, repetitions: int = 1) -> str | None:
     """The fault of a pattern, or None: patterns that could be slow are refused."""
     if _RISKY.search(pattern):
-        return "a pin's pattern may not repeat a group, look around or refer back: it could be made slow"
-    if len(_LOOPS.findall(pattern)) > 1:
-        return "a pin's pattern may hold one of * + {n,} only: several could be made slow"
+        return "a pattern may not repeat a group, look around or refer back: it could be made slow"
+    if len(_LOOPS.findall(pattern)) > repetitions:
+        return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
     try:
         re.compile(pattern)
     except re.error as error:

@@ -16,7 +16,7 @@ from proxy.core.pipeline import Draft, run
 from proxy.core.planning import Ready
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
-from proxy.core.steps import StripReasoning
+from proxy.core.steps.standard import StripReasoning
 from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, learned_limit
 
 REASON = "overflow_retry"

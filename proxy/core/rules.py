@@ -11,7 +11,7 @@ from typing import Literal
 from proxy.core.agents import ASIDES, OBSERVATIONS
 from proxy.core.grouping import Pins
 from proxy.core.pipeline import Step
-from proxy.core.steps import (
+from proxy.core.steps.standard import (
     ClearObservations,
     ClearResults,
     ClipOutput,

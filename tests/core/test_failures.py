@@ -17,13 +17,8 @@ from hypothesis import strategies as st
 from proxy.core.messages import chain
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Anchor, Facts, Rules
-from proxy.core.steps import (
-    ClearArguments,
-    DropMiddle,
-    OneLiners,
-    StripReasoning,
-    ToolHints,
-)
+from proxy.core.steps.compat import OneLiners, ToolHints
+from proxy.core.steps.standard import ClearArguments, DropMiddle, StripReasoning
 from tests.support.compaction_worker import Worker
 from tests.support.histories import (
     ONE,

@@ -19,7 +19,7 @@ from proxy.core.ledger import ledger
 from proxy.core.messages import ToolCall
 from proxy.core.outcome import find_outcome
 from proxy.core.pipeline import Draft
-from proxy.core.steps import ClearObservations, ClearResults
+from proxy.core.steps.standard import ClearObservations, ClearResults
 from tests.support import messages, recorded_traces
 from tests.support.messages import call, parsed, request, user
 

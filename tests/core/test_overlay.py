@@ -7,7 +7,7 @@ import pytest
 from proxy.core.agents import tool_names, without_pruned
 from proxy.core.messages import literal
 from proxy.core.overlay import Block, Part, close
-from proxy.core.steps import ClipOutput, DedupOld
+from proxy.core.steps.standard import ClipOutput, DedupOld
 from tests.support.messages import call, request, says, user
 
 BODY = request(user("a"), call("Read", out="b"), says("c"), user("d"), says("e")).body

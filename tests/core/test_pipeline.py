@@ -7,7 +7,8 @@ from hypothesis import given
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.pipeline import Draft, StepReport, quarter, run
-from proxy.core.steps import ClipOutput, DedupArrivals, DropMiddle, StripAttachments, StripReasoning, ToolHints
+from proxy.core.steps.compat import StripAttachments, ToolHints
+from proxy.core.steps.standard import ClipOutput, DedupArrivals, DropMiddle, StripReasoning
 from tests.support.histories import any_history
 from tests.support.messages import body, call, parsed, request, says, user
 from tests.support.worker_cases import CLEARING, HINTS

@@ -24,7 +24,7 @@ from proxy.core.placeholder import (
     texts_of,
 )
 from proxy.core.rules import Rules
-from proxy.core.steps import ClearResults
+from proxy.core.steps.standard import ClearResults
 from tests.support import messages, recorded_traces
 from tests.support.messages import call, calls, parsed, request, user
 

@@ -10,7 +10,8 @@ from proxy.core.grouping import Pins
 from proxy.core.messages import chain
 from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
-from proxy.core.steps import ClearResults, ClipOutput, OneLiners
+from proxy.core.steps.compat import OneLiners
+from proxy.core.steps.standard import ClearResults, ClipOutput
 from proxy.core.summaries import Summaries
 from proxy.core.window import Prices
 from tests.support.compaction_worker import Worker

@@ -7,7 +7,8 @@ import pytest
 from proxy.core.pipeline import Draft, quarter
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, without_model
 from proxy.core.rules import Facts, Rules
-from proxy.core.steps import ClearResults, DropMiddle, PruneTools
+from proxy.core.steps.compat import PruneTools
+from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
 from tests.support.compaction_worker import Worker
 from tests.support.messages import call, history, says, tool, user

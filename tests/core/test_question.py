@@ -13,7 +13,7 @@ from proxy.core.messages import literal
 from proxy.core.pipeline import quarter
 from proxy.core.planning import AGAIN, CLIP_CHARACTERS, NeedSummary, Question, tries
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.steps import ClearResults, DropMiddle
+from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import Said, Summaries, Summary, Verdict
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, started

@@ -8,7 +8,7 @@ import pytest
 from proxy.core.grouping import Flaws, flaws
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
-from proxy.core.steps import ClipOutput, DropMiddle
+from proxy.core.steps.standard import ClipOutput, DropMiddle
 from proxy.core.summaries import Summaries
 from tests.support.compaction_worker import Worker
 from tests.support.messages import call, history, says, user

@@ -9,19 +9,9 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Rules
-from proxy.core.steps import (
-    STEPS,
-    ClearArguments,
-    ClearResults,
-    ClipOutput,
-    DedupArrivals,
-    DedupOld,
-    PruneTools,
-    StripAttachments,
-    ToolHints,
-    step_from_json,
-    step_to_json,
-)
+from proxy.core.steps import STEPS, step_from_json, step_to_json
+from proxy.core.steps.compat import PruneTools, StripAttachments, ToolHints
+from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupArrivals, DedupOld
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
 from tests.support.messages import call, calls, history, request, says, tool, user

@@ -9,7 +9,7 @@ from proxy.core import fold
 from proxy.core.grouping import Pins
 from proxy.core.pipeline import quarter
 from proxy.core.rules import Facts, Keep
-from proxy.core.steps import DropMiddle
+from proxy.core.steps.standard import DropMiddle
 from proxy.core.summaries import HEADING, Summaries, Summary
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, says, system, user

@@ -12,7 +12,8 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins, groups, last_assistant
 from proxy.core.messages import NOTE
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.steps import (
+from proxy.core.steps.compat import OneLiners, StripAttachments, ToolHints
+from proxy.core.steps.standard import (
     ClearArguments,
     ClearObservations,
     ClearResults,
@@ -20,10 +21,7 @@ from proxy.core.steps import (
     DedupArrivals,
     DedupOld,
     DropMiddle,
-    OneLiners,
-    StripAttachments,
     StripReasoning,
-    ToolHints,
 )
 from proxy.core.summaries import HEADING, Summaries, Summary
 from proxy.core.window import Prices

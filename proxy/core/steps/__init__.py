@@ -10,31 +10,20 @@ from dataclasses import asdict
 from typing import Any
 
 from proxy.core.pipeline import Step
-from proxy.core.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
-from proxy.core.steps.standard import (
-    ClearArguments,
-    ClearObservations,
-    ClearResults,
-    ClipOutput,
-    DedupArrivals,
-    DedupOld,
-    DropMiddle,
-    StripReasoning,
-)
+from proxy.core.steps import compat, standard
 
-ALWAYS = (ClipOutput, DedupArrivals)
+ALWAYS = (standard.ClipOutput, standard.DedupArrivals)
 WHEN_FULL = (
-    ClearResults,
-    ClearObservations,
-    ClearArguments,
-    ToolHints,
-    DedupOld,
-    StripReasoning,
-    StripAttachments,
-    ClipOutput,
-    OneLiners,
-    DropMiddle,
-    PruneTools,
+    standard.ClearResults,
+    standard.ClearObservations,
+    standard.ClearArguments,
+    compat.ToolHints,
+    standard.DedupOld,
+    standard.StripReasoning,
+    compat.StripAttachments,
+    compat.OneLiners,
+    standard.DropMiddle,
+    compat.PruneTools,
 )
 STEPS: dict[str, Callable[..., Step]] = {step.name: step for step in (*ALWAYS, *WHEN_FULL)}
 
@@ -51,24 +40,3 @@ def step_from_json(name: str, settings: dict[str, Any]) -> Step:
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-__all__ = [
-    "ALWAYS",
-    "STEPS",
-    "WHEN_FULL",
-    "ClearArguments",
-    "ClearObservations",
-    "ClearResults",
-    "ClipOutput",
-    "DedupArrivals",
-    "DedupOld",
-    "DropMiddle",
-    "OneLiners",
-    "PruneTools",
-    "StripAttachments",
-    "StripReasoning",
-    "ToolHints",
-    "step_from_json",
-    "step_to_json",
-]

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Keep, Rules
-from proxy.core.steps import ClearResults
+from proxy.core.steps.standard import ClearResults
 from proxy.core.summaries import Summaries
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9
