@@ -7,18 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxy.core.agents import (
-    IDS,
-    PATHS,
-    PLANS,
-    Kind,
-    command_line,
-    find_value,
-    meaning,
-    render_value,
-    requested_lines,
-    without_folder,
-)
+from proxy.core import agents
+from proxy.core.agents import find_value, render_value
 from proxy.core.messages import ToolCall
 from proxy.core.outcome import ResultOutcome, find_outcome, first_line
 
@@ -134,7 +124,7 @@ _ITEM_NUMBER = re.compile(r"#(\d+)")
 
 def _find_plan(values: dict[str, Any]) -> Iterator[Deed]:
     """The items of a plan that was written as one list."""
-    items = find_value(values, PLANS) or []
+    items = find_value(values, agents.PLANS) or []
     if isinstance(items, str):
         items = [{"text": text, "status": mark} for mark, text in _BOX.findall(items)] or [items]
     for place, item in enumerate(items[:_ITEMS_MAX] if isinstance(items, list) else [items]):
@@ -364,7 +354,7 @@ class Act:
 def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
     """All deeds of one call."""
     act = Act(call, call.named, result, find_outcome(result, call))
-    yield from _FIND_DEEDS[meaning(call.name, act.values)](act)
+    yield from _FIND_DEEDS[agents.meaning(call.name, act.values)](act)
     yield from _find_argument_identifiers(act.values)
     if len(result) <= _IDENTIFIED_CHARACTERS:
         yield from find_identifiers(result)
@@ -380,10 +370,12 @@ def find_notice_deeds(text: str) -> Iterator[Deed]:
 
 def _find_file_deeds(act: Act, section: Section) -> Iterator[Deed]:
     """The files that a call names, or that its result says are open."""
-    value = find_value(act.values, PATHS)
+    value = find_value(act.values, agents.PATHS)
     named = [each.get("path") if isinstance(each, dict) else each for each in _as_list(value)]
     paths = [path for path in named if isinstance(path, str)] or _find_open_file(act.result)
-    return _tell_failure(act, [Deed(section, path, lines=requested_lines(act.values) or WHOLE) for path in paths])
+    return _tell_failure(
+        act, [Deed(section, path, lines=agents.requested_lines(act.values) or WHOLE) for path in paths]
+    )
 
 
 def _find_patch_deeds(act: Act) -> Iterator[Deed]:
@@ -400,8 +392,8 @@ def _tell_failure(act: Act, files: Sequence[Deed]) -> Iterator[Deed]:
 
 
 def _find_command_deeds(act: Act) -> Iterator[Deed]:
-    command, has_failed = command_line(act.values), act.outcome.has_failed
-    lines = without_folder(command)[:_COMMAND_CHARACTERS].split("\n")
+    command, has_failed = agents.command_line(act.values), act.outcome.has_failed
+    lines = agents.without_folder(command)[:_COMMAND_CHARACTERS].split("\n")
     label = excerpt(" ".join(line.strip() for line in lines if line.strip() and not line.startswith("#")))
     if act.going_on and (started := _STARTED.search(act.result[:_END_CHARACTERS])):
         yield Deed(TASKS, started[1], f"{label} [{started[1]}]", "running")
@@ -428,7 +420,7 @@ def _find_agent_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _find_wait_deeds(act: Act) -> Iterator[Deed]:
-    key = render_value(find_value(act.values, IDS))
+    key = render_value(find_value(act.values, agents.IDS))
     if status := _STATUS.search(act.result):
         yield Deed(TASKS, key, how=_render_status(status[1]))
     elif act.outcome.exit_code is not None:
@@ -455,7 +447,7 @@ def _error(act: Act, key: str, what: str) -> Deed:
     return Deed(ERRORS, key, what, excerpt(act.outcome.error or act.outcome.render()))
 
 
-_FIND_DEEDS: Mapping[Kind, Callable[[Act], Iterable[Deed]]] = {
+_FIND_DEEDS: Mapping[agents.Kind, Callable[[Act], Iterable[Deed]]] = {
     "plan": lambda act: _find_plan(act.values),
     "task": lambda act: _find_new_task(act.values, act.result),
     "step": lambda act: _find_task_update(act.values),

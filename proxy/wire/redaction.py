@@ -65,18 +65,16 @@ class Redaction:
         """JSON bytes without their secrets, string by string, and which kinds there were."""
         if not self.rules:
             return raw, ()
-        pieces: list[bytes] = []
+        changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
-        at = 0
         for token in _STRING.finditer(raw):
             if token.end() - token.start() < _STRING_MIN_BYTES or _MEDIA.match(token[0]):
                 continue
             clean, kinds = self.of_text(_text(token[0]))
             if kinds:
-                pieces += [raw[at : token.start()], splice.quote(clean)]
+                changes.append((*token.span(), splice.quote(clean)))
                 names += kinds
-                at = token.end()
-        return b"".join([*pieces, raw[at:]]) if pieces else raw, tuple(dict.fromkeys(names))
+        return splice.replace_spans(raw, changes), tuple(dict.fromkeys(names))
 
 
 def redaction(patterns: Iterable[str] = ()) -> Redaction:

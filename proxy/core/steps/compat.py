@@ -56,14 +56,12 @@ class OneLiners:
         room = BYTES_PER_TOKEN * self.tokens
         if not self.loops:
             return "\n".join(_newest([line for _, line in lines], int(room * share)))
-        told, too_old = list[str](), 0
-        for loop, of_loop in groupby(lines, key=lambda line: bisect_right(loops, line[0])):
-            found = [line for _, line in of_loop]
-            if loop < len(loops) - self.loops:
-                too_old += len(found)
-            else:
-                told += _newest(found, room)
-        return "\n".join([*([EARLIER.format(too_old)] if too_old else []), *told])
+        oldest = loops[-self.loops - 1] if len(loops) > self.loops else 0
+        recent = [(start, line) for start, line in lines if start >= oldest]
+        told = [EARLIER.format(len(lines) - len(recent))] if len(recent) < len(lines) else []
+        for _, of_loop in groupby(recent, key=lambda line: bisect_right(loops, line[0])):
+            told += _newest([line for _, line in of_loop], room)
+        return "\n".join(told)
 
 
 def _newest(lines: list[str], room: int) -> list[str]:
@@ -220,9 +218,7 @@ class ToolHints:
             outline=self.outline, outline_bytes=self.outline_bytes, names=self.names, template=self.template
         )
         left = left.exchange(results.shorten(answers, left, self.name) if answers else {})
-        asking = [message for message in left.middle if self._request_goes(message, left)]
-        arguments = ClearArguments(self.over, lines=1)
-        return left.exchange(arguments.shorten(asking, self._strips_request))
+        return ClearArguments(self.over, lines=1).shorten(left, lambda call: self._modes(call)[0] == "strip")
 
     def _modes(self, call: ToolCall) -> tuple[str, str]:
         hints = [hint for hint in self.hints if matches_any(call.name, hint[:1])]
@@ -232,12 +228,3 @@ class ToolHints:
 
     def _response_goes(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         return call is not None and self._modes(call)[1] == "strip" and foldable(message, draft, self.over)
-
-    def _request_goes(self, message: Message, draft: Draft) -> bool:
-        """True where some arguments of its calls are to be folded."""
-        if message.signed or message.made not in ("", "strip_reasoning") or not draft.free(message):
-            return False
-        return any(self._strips_request(call) and len(call.arguments) > self.over for call in message.calls)
-
-    def _strips_request(self, call: ToolCall) -> bool:
-        return self._modes(call)[0] == "strip"

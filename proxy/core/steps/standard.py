@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from proxy.core import splice
+from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any, meaning
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.grouping import callers
@@ -16,17 +16,7 @@ from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
 from proxy.core.outcome import cut_line, find_outcome, quoting_kind
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
-from proxy.core.placeholder import (
-    OBSERVATION_TEMPLATE,
-    TEMPLATE,
-    Excerpts,
-    render_call,
-    render_placeholder,
-    replace_texts,
-    rows,
-    shorten_wrapped,
-    texts_of,
-)
+from proxy.core.placeholder import Excerpts
 
 # --- clip output ------------------------------------------------------------------------------------------------------
 # Clip a huge result when it arrives: its head and its tail stay, the middle is named.
@@ -82,7 +72,7 @@ class ClipOutput:
         if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
         limit, text = self._limit(draft), message.text
-        wrapped = shorten_wrapped(text, lambda inner: self._cut(inner, limit * len(inner) // len(text)))
+        wrapped = placeholder.shorten_wrapped(text, lambda inner: self._cut(inner, limit * len(inner) // len(text)))
         shorter = self._cut(text, limit) if wrapped is None else wrapped
         return message if shorter == text else message.with_text(shorter, self.name)
 
@@ -95,7 +85,7 @@ class ClipOutput:
         excerpts = Excerpts(1, 0 if self.lines else int(limit * self.outline), 0)
         excerpts.keep((head, end))
         excerpt = excerpts.excerpt(middle)
-        size = f"{rows(middle)}, {len(middle):,} characters"
+        size = f"{placeholder.rows(middle)}, {len(middle):,} characters"
         told = f"\n[… {size} left out here by the context proxy; ask for a part to see more"
         told += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
         return head + told + end
@@ -154,7 +144,7 @@ class ClearResults:
     """At most this many bytes of them."""
     names: int = 8
     """How many names are listed for which no line had room."""
-    template: str = TEMPLATE
+    template: str = placeholder.TEMPLATE
     """What stands for the result; see `placeholder`."""
 
     def reach(self, draft: Draft) -> int:
@@ -178,16 +168,16 @@ class ClearResults:
         excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
         for message in draft.view:
             if id(message) not in gone:
-                excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
+                excerpts.keep(placeholder.texts_of(message), mentioned=not message.is_bulk)
 
         def shorten(text: str, call: ToolCall | None) -> str:
             excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
-            return render_placeholder(self.template, text, call, excerpt)
+            return placeholder.render_placeholder(self.template, text, call, excerpt)
 
         shorter = {}
         for message, call in reversed(chosen):
             text = message.text
-            wrapped = shorten_wrapped(text, partial(shorten, call=call))
+            wrapped = placeholder.shorten_wrapped(text, partial(shorten, call=call))
             shorter[id(message)] = message.with_text(shorten(text, call) if wrapped is None else wrapped, made)
         return shorter
 
@@ -256,7 +246,7 @@ class ClearObservations(ClearResults):
 
     outline: float = 0.2
     """At most this share of an observation stays as lines of its own."""
-    template: str = OBSERVATION_TEMPLATE
+    template: str = placeholder.OBSERVATION_TEMPLATE
     """What stands for the observation; see `placeholder`."""
 
     def _is_meant(self, message: Message) -> bool:
@@ -294,38 +284,37 @@ class ClearArguments:
     """This many of the first lines stay, and the last one."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._old(draft))
+        return sum(draft.count(message.raw) for message in self._old(draft, self._is_meant))
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.exchange(self.shorten(self._old(draft), self._may_clear))
+        return self.shorten(draft, self._is_meant)
 
-    def shorten(self, old: list[Message], meant: Callable[[ToolCall], bool]) -> Mapping[int, Message]:
-        """These messages with shorter texts in the calls that `meant` selects; by the id() of the old ones."""
-        return {
-            id(message): with_arguments(
-                message, lambda call: self._arguments(call) if meant(call) else call.arguments, self.name
-            )
-            for message in old
-        }
+    def shorten(self, draft: Draft, is_meant: Callable[[ToolCall], bool]) -> Draft:
+        """The draft with shorter texts in the calls that are meant."""
 
-    def _old(self, draft: Draft) -> list[Message]:
+        def arguments(call: ToolCall) -> str:
+            return self._arguments(call) if is_meant(call) else call.arguments
+
+        old = self._old(draft, is_meant)
+        return draft.exchange({id(message): with_arguments(message, arguments, self.name) for message in old})
+
+    def _old(self, draft: Draft, is_meant: Callable[[ToolCall], bool]) -> list[Message]:
         return [
             message
             for message in draft.middle
-            if any(map(self._may_clear, message.calls))
+            if any(len(call.arguments) > self.over and is_meant(call) for call in message.calls)
             and message.made in ("", "strip_reasoning")
             and draft.free(message)
             and not message.signed
         ]
 
-    def _may_clear(self, call: ToolCall) -> bool:
-        is_meant = matches_any(call.name, self.tools) and not matches_any(call.name, self.exempt)
-        return is_meant and len(call.arguments) > self.over
+    def _is_meant(self, call: ToolCall) -> bool:
+        return matches_any(call.name, self.tools) and not matches_any(call.name, self.exempt)
 
     def _arguments(self, call: ToolCall) -> str:
         if call.kind == "custom":
             return self._text(call.arguments)
-        shorter = replace_texts(call.named, self._text)
+        shorter = placeholder.replace_texts(call.named, self._text)
         return call.arguments if shorter == call.named else json.dumps(shorter, ensure_ascii=False)
 
     def _text(self, text: str) -> str:
@@ -447,7 +436,8 @@ class DedupOld:
         return draft.exchange({id(message): self._point_ahead(message, call) for message, call in obsolete})
 
     def _point_ahead(self, message: Message, call: ToolCall) -> Message:
-        text = f"[Removed by the context proxy: {render_call(call)} was called again; see its newer result below.]"
+        asked = placeholder.render_call(call)
+        text = f"[Removed by the context proxy: {asked} was called again; see its newer result below.]"
         return message.with_text(text, self.name)
 
     def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
@@ -469,8 +459,6 @@ def remove_pairs(draft: Draft, calls: Collection[int], made: str) -> Draft:
         if id(call) in calls and draft.free(message) and not message.signed and id(call) in answers
         if draft.free(answers[id(call)])
     }
-    if not gone:
-        return draft
     results = {id(answers[call]) for call in gone}
     kept = (_without_calls(message, gone, made) for message in draft.middle if id(message) not in results)
     return draft.with_middle(message for message in kept if message is not None)
@@ -529,7 +517,7 @@ def _point_to(call: ToolCall | None) -> str:
 
 
 def _name_result(call: ToolCall | None) -> str:
-    return f"the result of {render_call(call)}" if call else "an earlier result"
+    return f"the result of {placeholder.render_call(call)}" if call else "an earlier result"
 
 
 # --- strip reasoning --------------------------------------------------------------------------------------------------
@@ -636,7 +624,7 @@ class DropMiddle:
         excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
         for message in draft.view:
             if id(message) not in gone:
-                excerpts.keep(texts_of(message), mentioned=not message.is_bulk)
+                excerpts.keep(placeholder.texts_of(message), mentioned=not message.is_bulk)
         return fold_stretches(
             draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / len(gone), draft, excerpts)
         )
@@ -650,7 +638,7 @@ class DropMiddle:
             return facts
         quoted = _quote_results(stretch, int(draft.bytes_within(OUTLINE_SHARE, self.outline) * share), excerpts)
         names = self.names if draft.goal is None else min(self.names, draft.goal // TOKENS_PER_LISTED_NAME)
-        texts = (text for message in reversed(stretch.origin) for text in texts_of(message))
+        texts = (text for message in reversed(stretch.origin) for text in placeholder.texts_of(message))
         listed = excerpts.list_names(texts, int(names * share))
         return "\n".join((facts, *quoted, *((f"Names in what was left out: {', '.join(listed)}",) if listed else ())))
 
@@ -663,7 +651,7 @@ def _quote_results(stretch: Stretch, room: int, excerpts: Excerpts) -> list[str]
             continue
         # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.
         lines = [f"| {line}" for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
-        told = "\n".join((f"Lines from {render_call(call) if call else 'an observation'}:", *lines))
+        told = "\n".join((f"Lines from {placeholder.render_call(call) if call else 'an observation'}:", *lines))
         if lines and (size := len(told.encode("utf-8", "replace"))) <= room:
             room -= size
             quoted.insert(0, told)
