@@ -34,6 +34,9 @@ IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "pr
 _FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset")
 _LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
 """Arguments that say from which line to which."""
+_QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
+_PLAIN_WORD = re.compile(r"[\w./~@%+,:=-]*")
+_COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 
 Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
@@ -164,6 +167,16 @@ def command_line(values: Mapping[str, Any]) -> str:
         return render_value(value)
     is_script = len(value) > 1 and value[1] in ("-c", "-lc")
     return render_value(value[-1]) if is_script else " ".join(map(render_value, value))
+
+
+def split_commands(line: str) -> list[str]:
+    """The simple commands of a command line. A quoted text that is no single word stands as `?`."""
+    return [part for part in _COMMAND_ENDS.split(_QUOTED.sub(_unquote, line)) if part.strip()]
+
+
+def _unquote(quoted: re.Match[str]) -> str:
+    text = quoted[0][1:-1]
+    return text if _PLAIN_WORD.fullmatch(text) else "?"
 
 
 def without_folder(command: str) -> str:

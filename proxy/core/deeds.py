@@ -5,6 +5,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Any
 
 from proxy.core import agents
@@ -160,12 +161,10 @@ def _read_state(value: Any) -> str:  # noqa: ANN401 - JSON
 
 _COMMAND_LINE_CHARACTERS = 2_000
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
-_TOKEN = re.compile(
-    r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|&&|\|\||[;|\n]|(?<![=-])\d?>>?(?:&\d)?|[^\s'";|&<>]+""", re.DOTALL
-)
+_REDIRECTION = re.compile(r"<|(?<![=-])\d?>>?(?:&\d|\s*[^\s<>&]*)")
+_WRITTEN = re.compile(r"(?<![=\d>-])1?>>?\s*([^\s<>&]+)")
 _FILTERS = frozenset({"head", "tail", "sed"})
 _IDLE = _FILTERS | {"echo", "pwd", "true"}
-_ENDS = frozenset({"&&", "||", ";", "|", "\n"})
 _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
 _ABROAD = re.compile(r"[$`(){}*?]|/dev/|://|^-|^[\d.,]*$")
 _LINES_READ = re.compile(r"head(?: -n? ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
@@ -206,11 +205,16 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         return list(find_patched_files(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
     folder, is_all = "", True
-    for words, written in _split_commands(_without_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
+    for segment in agents.split_commands(_without_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
+        written = [Deed(CHANGED, path) for path in _WRITTEN.findall(segment) if not _ABROAD.search(path)]
+        bare = _REDIRECTION.sub(" ", segment).split()
+        words = list(dropwhile(lambda word: word in _BEFORE or "=" in word, bare))
+        if not words:
+            continue
         if words[0] == "cd":
             folder = words[1] if len(words) > 1 else ""
             continue
-        touched = [*_find_effects(words), *(Deed(CHANGED, path) for path in written if not _ABROAD.search(path))]
+        touched = [*_find_effects(words), *written]
         if not touched and found and words[0] in _FILTERS and found[-1].lines == WHOLE:
             found[-1] = replace(found[-1], lines=_find_lines_read(words))
         is_all = is_all and (bool(touched) or words[0] in _IDLE)
@@ -236,26 +240,6 @@ def _without_bodies(command: str) -> str:
             lines.append(_HEREDOC.sub("", line))
             end = found[2] if (found := _HEREDOC.search(line)) else ""
     return "\n".join(lines)
-
-
-def _split_commands(line: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Each simple command: its words, and the files that its output is written to."""
-    words: list[str] = []
-    written: list[str] = []
-    redirection = ""
-    for token in (*_TOKEN.findall(line), ";"):
-        plain = token.strip(token[0]) if token[0] in "'\"" else token
-        if token in _ENDS:
-            if words:
-                yield words, written
-            words, written, redirection = [], [], ""
-        elif ">" in token and token == plain:
-            redirection = "" if "&" in token else token
-        elif redirection:
-            written += [plain] if redirection in (">", ">>", "1>") else []
-            redirection = ""
-        elif words or (token not in _BEFORE and "=" not in token):
-            words.append(plain)
 
 
 def _find_effects(words: Sequence[str]) -> list[Deed]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.core.agents import command_line, matches_any, meaning
+from proxy.core.agents import command_line, matches_any, meaning, split_commands
 from proxy.core.messages import ToolCall
 
 _WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
@@ -62,8 +62,6 @@ _QUOTING_PROGRAMS = frozenset(
 )
 _QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
 _COMMAND_CHARACTERS = 4_000
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
-_COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +146,7 @@ def _only_quotes(command: str) -> bool:
     """True where every program of a command line prints what others wrote."""
     if not command.strip() or len(command) > _COMMAND_CHARACTERS:
         return False
-    programs = [words for part in _COMMAND_ENDS.split(_QUOTED.sub("x", command)) if (words := part.split())]
-    return all(_is_quoting(words) for words in programs)
+    return all(_is_quoting(part.split()) for part in split_commands(command))
 
 
 def _is_quoting(words: list[str]) -> bool:
