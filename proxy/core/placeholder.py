@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -159,16 +160,24 @@ _DEBRIS = re.compile(r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+-[a-z]+|-+.*|[\d:.-]+T[\
 # `a.py:31`, and `a.py-31` as a search shows the lines around.
 _PLACE_IN_FILE = re.compile(r"(\.[a-z]{1,4})-\d+$|(?::\d+)+(?::[a-z]*)?$")
 NAME_CHARACTERS = 120
+LONGEST_LINE_CHARACTERS = 300
 
 
-def names(text: str) -> dict[str, None]:
+def names(text: str) -> tuple[str, ...]:
     """The names of a text, once each, in order of appearance; longer words are data."""
+    if "\n" in text:
+        return tuple(dict.fromkeys(name for line in text.split("\n") for name in names(line)))
+    return _names_of_line(text) if len(text) <= LONGEST_LINE_CHARACTERS else _find_names(text)
+
+
+def _find_names(text: str) -> tuple[str, ...]:
     words = (_PLACE_IN_FILE.sub(r"\1", word) for word in dict.fromkeys(_NAME.findall(text)))
-    return {
-        word: None
-        for word in words
-        if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word) and not _DEBRIS.fullmatch(word)
-    }
+    specific = (word for word in words if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word))
+    return tuple(dict.fromkeys(word for word in specific if not _DEBRIS.fullmatch(word)))
+
+
+# The lines of a history are read again for each way in which it might be folded.
+_names_of_line = lru_cache(maxsize=8_192)(_find_names)
 
 
 # --- the excerpt ------------------------------------------------------------------------------------------------------
@@ -180,7 +189,6 @@ def names(text: str) -> dict[str, None]:
 EDGE_CHARACTERS = 160
 LEAST_CHARACTERS = 120
 """An excerpt is not shorter than this, whatever the part, unless the share of the text is."""
-LONGEST_LINE_CHARACTERS = 300
 ALIKE_LINES_MAX = 3
 _SIMILAR_MIN = 3
 _LINE_COST_CHARACTERS = 8
@@ -292,7 +300,7 @@ class Excerpts:
                 left.update(dict.fromkeys(new))
         return picked, left
 
-    def _by_worth(self, lines: Sequence[str], call: ToolCall | None) -> list[tuple[int, list[str], bool]]:
+    def _by_worth(self, lines: Sequence[str], call: ToolCall | None) -> list[tuple[int, tuple[str, ...], bool]]:
         """The places of the lines that are worth staying, best first for their length; with the names in them, and
         whether they warn.
         """
@@ -301,7 +309,7 @@ class Excerpts:
         elsewhere = self.mentioned.difference(names(call.arguments)) if call is not None else self.mentioned
         found = []
         for place, line in enumerate(lines):
-            every = list(names(line))
+            every = names(line)
             new = sum(name not in self.standing for name in every)
             is_warning = warns and _WARNING.search(line) is not None
             value = new + _WORTH_WARNING * is_warning
