@@ -9,6 +9,7 @@ one that is rolled back finds its own as it left them. Version 0.1 called a bloc
 
 import asyncio
 import json
+import math
 import secrets
 import sqlite3
 import time
