@@ -14,7 +14,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What all events have in common: nothing but that listeners get them."""
+    """Base class of all events."""
 
 
 class RequestFinished(Event, frozen=True):

@@ -181,8 +181,9 @@ def parse(line: bytes) -> Line | None:
         else:
             start, _, rest = line.partition(_MESSAGE)
             fields, message = json.loads(start + b"}"), rest[: rest.rindex(b"}")]
-        kind = AnswerLine if "answer" in fields else HeadLine if "head" in fields else MessageLine
-        return msgspec.convert({**fields, "message": message}, kind) if fields["v"] == VERSION else None
+        kind: Any = AnswerLine if "answer" in fields else HeadLine if "head" in fields else MessageLine
+        read: Line = msgspec.convert({**fields, "message": message}, kind)
+        return read if fields["v"] == VERSION else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValidationError is a ValueError
         return None
 
