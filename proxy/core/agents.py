@@ -366,14 +366,12 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
         return False
     if mark_observations(body, observations)[-1].observed:
         return True
-    answers = [message for message in body if message.role == "assistant"]
-    if not answers:
-        return False
-    first = next(place for place, message in enumerate(body) if message.role == "assistant")
+    first = next((place for place, message in enumerate(body) if message.role == "assistant"), len(body))
     heard = sum(len(message.content) for message in body[first:-1] if message.role == "user")
+    answers = [message for message in body[first:] if message.role == "assistant"]
     said = sum(len(message.content) for message in answers)
     is_fed = heard > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * said)
-    return is_fed or _RUNS_SOMETHING.search(answers[-1].text) is not None
+    return is_fed or any(_RUNS_SOMETHING.search(answer.text) for answer in answers[-1:])
 
 
 def was_asked(request: Request) -> bool:

@@ -135,9 +135,9 @@ class Stretch:
     def stop(self) -> int:
         return max(message.stop for message in self.gone)
 
-    def notes(self, text: str) -> tuple[Message, ...]:
-        """Notes that say `text` in its place."""
-        return notes(text, self.before, self.after, self.start, self.stop)
+    def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
+        """Notes that say `text` in its place; with an `answer`, the assistant replies."""
+        return notes(text, self.before, self.after, self.start, self.stop, answer=answer)
 
 
 Tell = Callable[[Stretch], str]

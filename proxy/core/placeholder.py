@@ -10,7 +10,7 @@ A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -116,12 +116,12 @@ def _render_way_back(call: ToolCall | None, *, has_gaps: bool) -> str:
     return f"{legend}Call the tool again for the full text."
 
 
-def shorten_wrapped(text: str, shorten: Callable[[str], str]) -> str | None:
-    """A result that is JSON around a long text, with that text shortened in its place; None for any other result."""
+def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
+    """A result, shortened; of one that is JSON around a long text, that text in its place."""
     value = _parse_json(text)
     wrapped = [each for each in strings(value) if len(each) > _WRAPPED_CHARACTERS]
     if sum(map(len, wrapped)) < _WRAPPED_SHARE * len(text):
-        return None
+        return shorten(text)
     shorter = replace_texts(
         value, lambda each: min(each, shorten(each), key=len) if len(each) > _WRAPPED_CHARACTERS else each
     )
@@ -235,6 +235,12 @@ class Excerpts:
                 self.standing.update(found)
                 if mentioned:
                     self.mentioned.update(found)
+
+    def keep_rest(self, messages: Iterable[Message], gone: Collection[int]) -> None:
+        """All of these messages stay whole but those that go, by their id()."""
+        for message in messages:
+            if id(message) not in gone:
+                self.keep(texts_of(message), mentioned=not message.is_bulk)
 
     def excerpt(self, text: str, part: float = 1.0, call: ToolCall | None = None) -> str:
         """The excerpt of a text; `part` scales the share."""

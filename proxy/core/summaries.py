@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, fold_stretches, kept_words, notes, place_notes, weight
+from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, fold_stretches, kept_words, place_notes, weight
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -299,8 +299,7 @@ class Summarize:
 
     def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
         """Messages that hold the account, even where it is longer than the last stretch: other notes point to it."""
-        answer = NOTED if self.rules.shape == "pair" else ""
-        return notes(text, stretch.before, stretch.after, stretch.start, stretch.stop, answer=answer)
+        return stretch.notes(text, NOTED if self.rules.shape == "pair" else "")
 
 
 def standing(draft: Draft, rules: Summaries) -> set[int]:

@@ -142,10 +142,9 @@ class StripAttachments:
         return [message for message in old if id(message) in middle and draft.free(message) and not message.literal]
 
     def _label_attachments(self, message: Message) -> Message:
-        parts = (_label(message.content[start:stop]) for start, stop in splice.elements(message.content))
         # Read back from a block, an observation must not pass for the words of a user.
         made = f"{self.name} of an observation" if message.observed else self.name
-        return message.with_content(b"[" + b", ".join(parts) + b"]", made)
+        return message.with_content(splice.replace_elements(message.content, 0, _label), made)
 
 
 def _label(part: bytes) -> bytes:

@@ -72,8 +72,7 @@ class ClipOutput:
         if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
         limit, text = self._limit(draft), message.text
-        wrapped = placeholder.shorten_wrapped(text, lambda inner: self._cut(inner, limit * len(inner) // len(text)))
-        shorter = self._cut(text, limit) if wrapped is None else wrapped
+        shorter = placeholder.shorten_text(text, lambda inner: self._cut(inner, limit * len(inner) // len(text)))
         return message if shorter == text else message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int) -> str:
@@ -166,9 +165,7 @@ class ClearResults:
         """Each chosen message with a placeholder, the newest first to keep a line; by the id() of the old one."""
         gone = {id(message) for message, _ in chosen}
         excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
-        for message in draft.view:
-            if id(message) not in gone:
-                excerpts.keep(placeholder.texts_of(message), mentioned=not message.is_bulk)
+        excerpts.keep_rest(draft.view, gone)
 
         def shorten(text: str, call: ToolCall | None) -> str:
             excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
@@ -176,9 +173,8 @@ class ClearResults:
 
         shorter = {}
         for message, call in reversed(chosen):
-            text = message.text
-            wrapped = placeholder.shorten_wrapped(text, partial(shorten, call=call))
-            shorter[id(message)] = message.with_text(shorten(text, call) if wrapped is None else wrapped, made)
+            text = placeholder.shorten_text(message.text, partial(shorten, call=call))
+            shorter[id(message)] = message.with_text(text, made)
         return shorter
 
     def _old(self, draft: Draft) -> list[Answer]:
@@ -414,11 +410,8 @@ class DedupOld:
     """Take the older call out with its result, instead of leaving the call and a line."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(
-            draft.count(message.raw)
-            for message, call in draft.pair_with_calls()
-            if self._may_clear(message, call, draft)
-        )
+        old = (message for message, call in draft.pair_with_calls() if self._may_clear(message, call, draft))
+        return sum(draft.count(message.raw) for message in old)
 
     def __call__(self, draft: Draft) -> Draft:
         later = _LaterCalls(self.subsumes)
@@ -622,9 +615,7 @@ class DropMiddle:
         kept = kept_words(draft, self.user_tokens, exempt=self.exempt, exempt_tokens=self.exempt_tokens)
         gone = {id(message) for message in draft.middle} - kept
         excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
-        for message in draft.view:
-            if id(message) not in gone:
-                excerpts.keep(placeholder.texts_of(message), mentioned=not message.is_bulk)
+        excerpts.keep_rest(draft.view, gone)
         return fold_stretches(
             draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / len(gone), draft, excerpts)
         )
