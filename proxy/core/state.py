@@ -86,7 +86,9 @@ class ConversationState:
         tail = run(block.always, draft)[0].middle
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
-            tail = repair(tail)
+            # A block may end with a message of calls (see `with_draft`): their results come first in the tail.
+            calling = covered[-1:] if covered and covered[-1].calls else ()
+            tail = repair((*calling, *tail))[len(calling) :]
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail)
 
     @property

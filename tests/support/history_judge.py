@@ -12,6 +12,7 @@ INSTRUCTING = ("system", "developer")
 ROLES = (*INSTRUCTING, "user", "assistant", "tool", "function")
 PINS = re.compile(r"<pin>.*?</pin>", re.DOTALL)
 MARKER = "MUST-KEEP"
+REASONING = ("reasoning_content", "signature")
 LOOK_ALIKE = re.compile(r"\s*(?:Command output|Observation|<output>|Tool result)")
 
 
@@ -80,14 +81,20 @@ def text_of(message):
     return content if isinstance(content, str) else ""
 
 
-def changes(before, after, *, keeps_words=True, pins=False, user_bytes=40_000):
-    """What must not have happened, each as a sentence; `keeps_words`: the policy keeps up to `user_bytes` of users."""
+def changes(before, after, *, keeps_words=True, pins=False, repairs=False, user_bytes=40_000):
+    """What must not have happened, each as a sentence; `keeps_words`: the policy keeps up to `user_bytes` of users.
+
+    `repairs`: it puts results right behind their calls, which needs another order where something stood between them.
+    """
     found = []
     came, left = [json.loads(raw) for raw in before], [json.loads(raw) for raw in after]
     standing = Counter(after)
     # Of messages that occur once: one that lost its reasoning may have come to equal another one.
-    once = {raw for raw, times in Counter(before).items() if times == 1 == standing[raw]}
-    if not _is_subsequence([raw for raw in after if raw in once], before):
+    alike = Counter(map(_without_reasoning, came))
+    once = {
+        raw for raw, value in zip(before, came, strict=True) if alike[_without_reasoning(value)] == 1 == standing[raw]
+    }
+    if not (repairs and breaches(came)) and not _is_subsequence([raw for raw in after if raw in once], before):
         found.append("kept messages stand in another order")
     known = {_canonical(value): raw for raw, value in zip(before, came, strict=True)}
     found += [
@@ -134,6 +141,10 @@ def mark_persons(messages):
 
 def _pins_in(text):
     return [*PINS.findall(text), *(line for line in text.split("\n") if MARKER in line)]
+
+
+def _without_reasoning(message):
+    return _canonical({name: value for name, value in message.items() if name not in REASONING})
 
 
 def _canonical(value):

@@ -36,6 +36,7 @@ PINS_KEPT = ("pinning", "eager", "alone")
 # A summary in one message, or in a pair, stands for the users' words as well.
 WORDS_KEPT = ("default", "pinning", "eager", "alone", "observe", "off")
 PRUNES_TOOLS = ("jp",)
+REPAIRS = ("middleware",)
 ASKS = (b"write a handover of this conversation", b"Now write the summary")
 BYTES_PER_TOKEN = 4
 REPEATED_SHARE = 0.1
@@ -149,7 +150,8 @@ class Run:
             self.found.tally["rewritten"] += 1
             self.found.by_policy[self.policy]["rewritten"] += 1
             keeps, pins = self.policy in WORDS_KEPT, self.policy in PINS_KEPT
-            self.found.faults += [(each, where) for each in changes(came[0], sent[0], keeps_words=keeps, pins=pins)]
+            changed = changes(came[0], sent[0], keeps_words=keeps, pins=pins, repairs=self.policy in REPAIRS)
+            self.found.faults += [(each, where) for each in changed]
         if reply.status == 200 and self.before is not None and action != "created":
             self._note(OTHER_PREFIX, where, sent[0][: len(self.before[0])] != self.before[0])
         if reply.status != 200 and self.conversation.sound:
@@ -174,7 +176,8 @@ class Run:
             self.before = (sent, body)
 
     async def _ask(self, proxy, body):
-        reply = await ask(proxy, body, headers={"authorization": "Bearer sk-a"})
+        # Each is a tenant of its own: what two conversations begin with may be the same.
+        reply = await ask(proxy, body, headers={"authorization": f"Bearer sk-{self.seed}"})
         said = {name: reply.head.first(f"x-{name}") for name in ("compaction", "compaction-reason")}
         return reply, {"seed": self.seed, "turn": self.turn, "policy": self.policy, "window": self.window, **said}
 
