@@ -5,10 +5,12 @@ import json
 import pytest
 
 from proxy.core.agents import tool_names, without_pruned
-from proxy.core.messages import literal
+from proxy.core.messages import chain, literal
 from proxy.core.overlay import Block, Part, close
+from proxy.core.rules import Rules
+from proxy.core.state import ConversationState
 from proxy.core.steps.standard import ClipOutput, DedupOld
-from tests.support.messages import call, request, says, user
+from tests.support.messages import KEY, TENANT, call, request, says, user
 
 BODY = request(user("a"), call("Read", out="b"), says("c"), user("d"), says("e")).body
 NOTE = literal(b'{"role": "user", "content": "n"}', 1, 3, "note")
@@ -23,6 +25,15 @@ def test_untouched_neighbours_become_one_part():
 def test_a_block_stands_for_what_it_covers():
     view = (BODY[0], NOTE, BODY[3])
     assert Block(4, close(view)).apply(BODY) == view
+
+
+def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_are_repaired():
+    asked = request(user("a"), call("Read", out="b"), says("c"), user("d"))
+    links = chain(asked, TENANT, KEY)
+    block = Block(2, close(asked.body[:2]), reason="window")
+    state = ConversationState.of(asked, links, (block,), Rules(repair=True))
+    assert state.has_block
+    assert state.view == asked.body
 
 
 def test_a_block_survives_being_written_down():
