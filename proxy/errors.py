@@ -129,5 +129,26 @@ def as_error(fault: ProxyError) -> dict[str, Any]:
     return {"message": fault.message, "type": TYPE, "param": None, "code": fault.code}
 
 
-def to_json(fault: ProxyError, request_id: str) -> bytes:
+ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def as_anthropic_error(fault: ProxyError) -> dict[str, Any]:
+    """The error of a fault, as Anthropic's API writes them; its clients know these types only."""
+    kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": fault.message, "code": fault.code}}
+
+
+def to_json(fault: ProxyError, request_id: str, path: str = "") -> bytes:
+    """The body of an answer that says this, in the shape of the API that was called."""
+    if path.startswith("/v1/messages"):
+        return json.dumps({**as_anthropic_error(fault), "request_id": request_id}).encode()
     return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()

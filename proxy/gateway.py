@@ -273,7 +273,7 @@ class Gateway:
         team = self.config.teams.get(caller.team)
         is_json = "json" in (http.find(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
-        if _is_chat(request.method, path) or (len(self.clients) > 1 and is_json):
+        if _is_compacted(request.method, path) or (len(self.clients) > 1 and is_json):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)
@@ -297,7 +297,7 @@ class Gateway:
 
     async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestRecord) -> OutgoingRequest:
         """Build the request to forward: with a shortened history, or with the client's own bytes."""
-        if not _is_chat(call.method, call.path) or not isinstance(call.body, bytes):
+        if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
         caller = call.caller
         occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
@@ -343,7 +343,11 @@ class Gateway:
         headers, watch = render_decision(outgoing.decision, record.request_id), _watch_for(outgoing.call, reply)
         if not reply.is_good and outgoing.session is not None:
             await self._fail_open(outgoing.session.reject(reply.status), None, record)
-        if not reply.is_good or outgoing.decision is None or not _is_chat(outgoing.call.method, outgoing.call.path):
+        if (
+            not reply.is_good
+            or outgoing.decision is None
+            or not _is_compacted(outgoing.call.method, outgoing.call.path)
+        ):
             return RelayedAnswer(reply, headers, watch)
         tap = None
         if outgoing.decision.plan is not None:  # of a history below every threshold there is nothing to note
@@ -475,8 +479,8 @@ def _note(outgoing: OutgoingRequest, record: RequestRecord) -> None:
         record.tokens_would_be = decision.tokens_would_be
 
 
-def _is_chat(method: str, path: str) -> bool:
-    return method == "POST" and path in (http.CHAT, http.COMPACT)
+def _is_compacted(method: str, path: str) -> bool:
+    return method == "POST" and (path in http.COMPACTED or path == http.COMPACT)
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
@@ -495,7 +499,8 @@ def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
     kind = http.find(reply.headers, "content-type") or ""
     if not kind.startswith("text/event-stream") or http.find(reply.headers, "content-encoding"):
         return None
-    return sse.StreamWatch(must_finish=reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON)
+    must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
+    return sse.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)
 
 
 def _usage_rewriter_for(view: answers.UsageView, reply: Reply) -> answers.Rewriter | None:
@@ -529,7 +534,8 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
-        yield sse.error_frame(watch.error or as_error(fault), at_boundary=watch.at_boundary)
+        error = watch.error or as_error(fault)
+        yield sse.error_frame(error, at_boundary=watch.at_boundary, named=watch.names_events)
         raise
 
 

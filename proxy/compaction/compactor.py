@@ -73,6 +73,7 @@ from proxy.windows import resolve_window
 from proxy.wire import chat, http
 from proxy.wire.chat import answers
 from proxy.wire.chat.answers import UsageView
+from proxy.wire.formats import FORMATS
 from proxy.wire.http import Headers
 from proxy.wire.redaction import Redaction
 
@@ -316,6 +317,7 @@ class Session:
         self._call = call
         self._request = request
         self._client = client
+        self._format = FORMATS[call.path]
         self._scope = window_scope(client.settings.name, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
         self._tokenizer = self._profile.tokenizer
@@ -464,11 +466,11 @@ class Session:
         if found is None:
             return replace(outgoing, decision=decision)  # the client's own bytes
         if decision.rewrites:
-            body = await run_apart(self._work, partial(chat.render, self._request, found.view, found.tools))
-        asking = answers.request_usage(body) if self._asks_usage(decision) else None
+            body = await run_apart(self._work, partial(self._format.render, self._request, found.view, found.tools))
+        asking = self._format.request_usage(body) if self._asks_usage(decision) else None
         body = asking or body
         if decision.max_answer_tokens is not None:
-            body = chat.answer_within(body, decision.max_answer_tokens)
+            body = self._format.answer_within(body, decision.max_answer_tokens)
         is_client_view = self.policy.policy.usage == "client_view"
         more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
         self._body = body
@@ -606,7 +608,7 @@ class Session:
 
     async def _recount(self) -> int:
         """The upstream's token count of the shortened history, from a request for a minimal answer."""
-        body = chat.answer_within(chat.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
+        body = self._format.answer_within(self._format.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
         try:
             heard = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
@@ -720,6 +722,9 @@ class Compactor:
 
     async def _read(self, call: Call, body: bytes) -> tuple[Request | None, chat.Prefix | None]:
         """The request in this body, None where it is not understood, and what was known of it."""
+        wire = FORMATS[call.path]
+        if wire is not chat:
+            return await run_apart(estimate_work(body), partial(wire.parse, body)), None
         is_large = len(body) >= WORTHWHILE_BYTES
         prefix = self._services.known.find_prefix(caller_fingerprint(call), body) if is_large else None
         work = estimate_work(body if prefix is None else body[prefix.stop :])
@@ -742,16 +747,21 @@ class Compactor:
         outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.policy.transcripts)
         if options.mode == "bypass":
             return replace(outgoing, decision=Decision("bypassed"))
+        wire = FORMATS[call.path]
         self._start_loading()
-        request, prefix = await self._read(call, body)
+        by_provider = wire.compacts_itself(body)
+        request, prefix = (None, None) if by_provider else await self._read(call, body)
         if request is None:
-            return replace(outgoing, decision=Decision("none", "not-understood"))
+            return replace(
+                outgoing, decision=Decision("none", "provider-compacts" if by_provider else "not-understood")
+            )
         if policy.policy.compact_tool:
-            body = chat.offer_compact(request)
-            offered = chat.find_prefix(request, body, chat.find_first_message(body))
-            request = chat.parse(body, offered) or request
+            body = wire.offer_compact(request)
             call = replace(call, body=body)
+            request = (await self._read(call, body))[0] or request
             outgoing = replace(outgoing, call=call)
+        if call.path == http.COUNT_TOKENS:
+            return await self._prepare_count(outgoing, request, policy, client)
         session = Session(self._services, call, request, options=options, policy=policy, client=client, prefix=prefix)
         if session.is_small():
             return replace(outgoing, session=session)  # the client's own bytes
@@ -765,16 +775,28 @@ class Compactor:
                 session.force(focus)
         return await session.prepare(replace(outgoing, session=session))
 
+    async def _prepare_count(
+        self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
+    ) -> OutgoingRequest:
+        """The request for a count of tokens: of what would be forwarded. Counting creates and keeps nothing."""
+        policy = replace(policy, rules=replace(policy.rules, new_blocks=False))
+        session = Session(
+            self._services, outgoing.call, request, options=outgoing.options, policy=policy, client=client
+        )
+        return replace(await session.prepare(outgoing), session=None, keeps_originals=False)
+
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
         """`/compact` as the last message: nothing is sent, and the block is stored at once."""
-        history = local_answers.without_command(request)
+        history = local_answers.without_command(request, FORMATS[outgoing.call.path])
         options = outgoing.options
         session = Session(self._services, outgoing.call, history, options=options, policy=policy, client=client)
         decision = await session.compact(store=True)
         return replace(
-            outgoing, decision=decision, answer=local_answers.describe_compaction(decision, history, options.focus)
+            outgoing,
+            decision=decision,
+            answer=local_answers.describe_compaction(decision, history, options.focus, FORMATS[outgoing.call.path]),
         )
 
     # After the upstream has answered
@@ -786,7 +808,7 @@ class Compactor:
             await outgoing.session.accept()
             kept = outgoing.session.kept
         kept = kept or await self._keep_unchanged(outgoing)
-        return None if kept is None else self._services.keeper.record_answer(kept, answer)
+        return None if kept is None else self._services.keeper.record_answer(kept, answer, FORMATS[outgoing.call.path])
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away, where every original is kept."""
@@ -799,7 +821,7 @@ class Compactor:
         tenant, name = tenant_of(outgoing.call, secret), outgoing.options.conversation
         policy = outgoing.session.policy.rules.label if outgoing.session is not None else ""
         return self._services.keeper.keep_unchanged(
-            len(body), partial(read_history, body, tenant, name, secret, policy)
+            len(body), partial(read_history, body, tenant, name, secret, policy, wire=FORMATS[outgoing.call.path])
         )
 
     async def _position(self, call: Call, request: Request | None) -> float:

@@ -15,7 +15,7 @@ from proxy.core.messages import Request
 from proxy.core.planning import NO_SUMMARY, Ready
 from proxy.errors import BadRequest
 from proxy.wire import chat
-from proxy.wire.chat import answers
+from proxy.wire.formats import WireFormat
 from proxy.wire.http import Headers
 
 UNCHANGED = "none"
@@ -35,15 +35,15 @@ class LocalAnswer:
         yield self.content
 
 
-def without_command(request: Request) -> Request:
+def without_command(request: Request, wire: WireFormat) -> Request:
     """The history that `/compact` is about, as it would have been sent."""
-    history = chat.parse(chat.render(request, request.messages[:-1]))
+    history = wire.parse(wire.render(request, request.messages[:-1]))
     if history is None:
         raise BadRequest("there is nothing before /compact that could be compacted")
     return history
 
 
-def describe_compaction(decision: Decision, request: Request, focus: str) -> LocalAnswer:
+def describe_compaction(decision: Decision, request: Request, focus: str, wire: WireFormat) -> LocalAnswer:
     """The answer to `/compact`: what became of it, and whether the focus was of use."""
     ready = _plan(decision)
     text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
@@ -56,7 +56,7 @@ def describe_compaction(decision: Decision, request: Request, focus: str) -> Loc
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
     if decision.reason == FOCUS_UNUSED:
         text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
-    return LocalAnswer(*answers.render_completion(text, request.model, int(time.time()), stream=request.stream))
+    return LocalAnswer(*wire.render_answer(text, request.model, int(time.time()), stream=request.stream))
 
 
 def read_compact_request(body: bytes) -> tuple[Request, str]:
@@ -91,7 +91,7 @@ def render_compacted(decision: Decision) -> LocalAnswer:
     }
     messages = b", ".join(message.raw for message in ready.view)
     content = b'{"messages": [' + messages + b'], "report": ' + json.dumps(report, ensure_ascii=False).encode() + b"}"
-    return LocalAnswer(answers.JSON, content)
+    return LocalAnswer((("content-type", "application/json"),), content)
 
 
 def _plan(decision: Decision) -> Ready:

@@ -16,8 +16,8 @@ from proxy.core.messages import Request, chain
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
-from proxy.wire import chat
 from proxy.wire.chat.answers import Assembly
+from proxy.wire.formats import WireFormat
 from proxy.wire.http import Headers, find
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
@@ -86,21 +86,23 @@ class Keeper:
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, kept: SubmittedHistory, answer: Headers) -> Recording | None:
+    def record_answer(self, kept: SubmittedHistory, answer: Headers, wire: WireFormat) -> Recording | None:
         """A recording of the answer that now begins."""
         if self.originals is None:
             return None
         kind, encoding = find(answer, "content-type") or "", find(answer, "content-encoding") or ""
-        return self.originals.record(kept, Assembly(kind, encoding))
+        return self.originals.record(kept, Assembly(kind, encoding, reader=wire))
 
     async def close(self) -> None:
         if self.originals is not None:
             await asyncio.to_thread(self.originals.close)
 
 
-def read_history(body: bytes, tenant: str, conversation: str, secret: bytes, policy: str) -> History | None:
+def read_history(
+    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, wire: WireFormat
+) -> History | None:
     """The history of a request that nobody had to look into until now."""
-    request = chat.parse(body)
+    request = wire.parse(body)
     if request is None or not request.body:
         return None
     return _history(tenant, chain(request, tenant, secret, conversation), request, policy)

@@ -30,9 +30,10 @@ from proxy.lru import ByteBoundedCache
 from proxy.model_names import plain_name
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import chat, http
+from proxy.wire import http
 from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Answer, Assembly
+from proxy.wire.formats import FORMATS, WireFormat
 from proxy.wire.redaction import Redaction
 
 MAX_TRIES = 3
@@ -152,6 +153,10 @@ class SummaryCall:
     def model_name(self) -> str:
         return self.model or self.request.model
 
+    @property
+    def _format(self) -> WireFormat:
+        return FORMATS[self.call.path]
+
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
         outcome, bound = SummaryOutcome(), self._first_bound()
@@ -178,14 +183,16 @@ class SummaryCall:
     def _first_bound(self) -> AnswerBound:
         """The bound of the first answer, under the name that the client uses, or else that of this kind of model."""
         is_reasoning = REASONING_MODEL.match(plain_name(self.model_name)) is not None
-        names = chat.find_bounds(self.request.source) or ("max_completion_tokens" if is_reasoning else "max_tokens",)
+        names = self._format.find_bounds(self.request.source) or (
+            "max_completion_tokens" if is_reasoning else "max_tokens",
+        )
         return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
 
     def _write(self, attempt: Try, bound: AnswerBound) -> bytes:
         """The body that asks in this way."""
         clean, bounds = self._redact(attempt), dict.fromkeys(bound.names, bound.tokens)
-        body = chat.question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
-        return body if self.question.rules.stream else chat.disable_streaming(body)
+        body = self._format.question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
+        return body if self.question.rules.stream else self._format.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:
         """A retold history is sent without its secrets; what the upstream has read before is sent as it was."""
@@ -219,7 +226,7 @@ class SummaryCall:
             or scope in refusals_known
         ):
             return None
-        return answers.request_usage(body)
+        return self._format.request_usage(body)
 
     def _call_with(self, body: bytes) -> Call:
         """The call that asks. To another upstream go the headers of an allow-list, no query and no key of a team."""
@@ -257,7 +264,7 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
     async with client.send(call, model) as reply:
         refused, said = ("", None) if reply.is_good else await _classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "")
+        assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "", reader=FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return WholeAnswer(assembly.answer(ended=True), refused, said)

@@ -29,7 +29,7 @@ NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"')
-_ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"')
+_ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,8 @@ class Request:
     user: str = ""
     max_output: int | None = None
     stream: bool = False
+    binds_reasoning: bool = False
+    """The upstream refuses signed reasoning behind a history that is not the one it was written under."""
     known: Columns = field(default_factory=Columns, compare=False, repr=False)
     """Values computed for the history, message by message."""
 

@@ -51,6 +51,9 @@ class Block:
     """The digest of the head that this summary was written under; empty: of any (no summary, or a block of 0.1)."""
     focus: str = ""
     """What the client wanted its summary to keep above all."""
+    reasoning_until: int = 0
+    """Messages before this place leave without their reasoning, which is bound to the history that it was written
+    under."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
 
@@ -68,6 +71,7 @@ class Block:
             **({"text_style": True} if self.text_style else {}),
             **({"head": self.head} if self.head else {}),
             **({"focus": self.focus} if self.focus else {}),
+            **({"reasoning_until": self.reasoning_until} if self.reasoning_until else {}),
         }
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -106,6 +110,7 @@ class Block:
             and all(part.start <= part.stop for part in self.parts)
             and all(isinstance(text, str) for text in texts)
             and (self.window is None or type(self.window) is int)
+            and type(self.reasoning_until) is int
         )
 
     @classmethod
@@ -122,6 +127,7 @@ class Block:
             text_style=value.get("text_style") is True,
             head=value.get("head", ""),
             focus=value.get("focus", ""),
+            reasoning_until=value.get("reasoning_until", 0),
         )
 
     @property

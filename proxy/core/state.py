@@ -16,6 +16,7 @@ from proxy.core.messages import Message, Request, literal
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Count, Draft, StepReport, quarter, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.core.steps.standard import StripReasoning
 from proxy.core.summaries import Summarize, Summary, join_summaries
 
 # --- state ------------------------------------------------------------------------------------------------------------
@@ -23,6 +24,7 @@ from proxy.core.summaries import Summarize, Summary, join_summaries
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 LARGER_WINDOW_RATIO = 1.25
+_REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
 PINNED_HEADING = "Pinned, word for word:"
 
 
@@ -89,6 +91,8 @@ class ConversationState:
             # A block may end with a message of calls (see `with_draft`): their results come first in the tail.
             calling = covered[-1:] if covered and covered[-1].calls else ()
             tail = repair((*calling, *tail))[len(calling) :]
+        if block.reasoning_until:
+            covered, tail = _unbound(covered, block.reasoning_until), _unbound(tail, block.reasoning_until)
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail)
 
     @property
@@ -206,6 +210,8 @@ class ConversationState:
             summary=summary or self.block.summary,
             focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
+            # What the model thought so far is bound to the history that it read; later thoughts are to this block.
+            reasoning_until=len(self.body) if self.request.binds_reasoning else self.block.reasoning_until,
         )
         return self.with_block(block, has_block=True)
 
@@ -440,3 +446,11 @@ def _rung(
     if state.tools is not None and new.tools is not None:
         freed += state.count(state.tools) - state.count(new.tools)
     return Rung(way, new, freed, reports)
+
+
+def _unbound(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
+    """The messages, those before this place without their reasoning."""
+    return tuple(
+        _REASONING.strip(message) if message.start < until and message.role == "assistant" else message
+        for message in messages
+    )

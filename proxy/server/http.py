@@ -47,8 +47,9 @@ def new_request_id() -> str:
     return f"cp-{urandom(8).hex()}"
 
 
-def error_response(fault: errors.ProxyError, request_id: str) -> web.Response:
-    response = web.Response(status=fault.status, body=errors.to_json(fault, request_id), content_type=JSON)
+def error_response(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
+    body = errors.to_json(fault, request_id, path)
+    response = web.Response(status=fault.status, body=body, content_type=JSON)
     response.headers["Server"] = "compaction-proxy"
     response.headers["x-request-id"] = request_id
     for name, value in fault.headers:
@@ -451,7 +452,7 @@ class App:
             record.status = fault.status
             record.outcome = "refused" if fault.is_refusal else "failed"
             record.reason = fault.code
-            return error_response(fault, record.request_id)
+            return error_response(fault, record.request_id, request.path)
         finally:
             self.in_flight -= 1
             if not self.in_flight:

@@ -227,13 +227,16 @@ ANYBODY = Caller()
 # of allowed paths that looks at one spelling while the upstream reads another protects nothing.
 
 CHAT = "/chat/completions"
+MESSAGES = "/messages"
+COUNT_TOKENS = "/messages/count_tokens"
+COMPACTED = frozenset({CHAT, MESSAGES, COUNT_TOKENS})
 # Ours: the shortened messages themselves.
 COMPACT = "/chat/completions/compact"
 # Known formats that pass through as they are; a client should learn that they were not compacted.
-NOT_COMPACTED = frozenset({"/responses", "/messages"})
+NOT_COMPACTED = frozenset({"/responses"})
 
 # Streams of these say when they are finished, in every dialect.
-WITH_FINISH_REASON = frozenset({CHAT, "/completions"})
+WITH_FINISH_REASON = frozenset({CHAT, "/completions", MESSAGES})
 
 # What an injected key may be used for: to ask a model, and to see which models there are. Files, batches,
 # fine-tuning, administration, what was stored of earlier answers: all that acts on the account of whoever owns
@@ -244,8 +247,8 @@ ASKED = (
     "/completions",
     "/embeddings",
     "/responses",
-    "/messages",
-    "/messages/count_tokens",
+    MESSAGES,
+    COUNT_TOKENS,
     "/audio/speech",
     "/audio/transcriptions",
     "/audio/translations",

@@ -20,7 +20,8 @@ HELD_MAX_BYTES = 64 * 1024
 
 # Two expressions, for each begins with letters: as one with an `|` they cost ten times as much, for every chunk.
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
-_DONE = re.compile(rb"[\r\n]data:\s*\[DONE\]")
+_DONE = re.compile(rb"[\r\n]data:\s*\[DONE\]|[\r\n]event:\s*message_stop")
+_DONE_WORDS = (b"[DONE]", b"message_stop")
 # A long line leaves in pieces, and what tells the finish may be cut in two: this many bytes are remembered.
 _REMEMBERED_BYTES = 32
 _SAYS_ERROR = b'"error"'
@@ -31,15 +32,17 @@ ErrorObject = dict[str, Any]
 class StreamWatch:
     """Observer of one stream: `feed` returns the bytes that may leave now, up to the end of a line."""
 
-    __slots__ = ("_held", "_left", "_must_finish", "error", "finished", "is_done")
+    __slots__ = ("_held", "_left", "_must_finish", "error", "finished", "is_done", "names_events")
 
-    def __init__(self, *, must_finish: bool) -> None:
+    def __init__(self, *, must_finish: bool, names_events: bool = False) -> None:
+        self.names_events = names_events
+        """Anthropic's API: its clients ignore an error in an event without a name."""
         self._held = b""
         self._left = b"\n\n"  # the end of what has left; a stream begins between two events
         self._must_finish = must_finish
         self.finished = not must_finish
         self.is_done = False
-        """`[DONE]` has left: nothing more follows, whatever the connection does then."""
+        """The last event has left: nothing more follows, whatever the connection does then."""
         self.error: ErrorObject | None = None
 
     @property
@@ -74,7 +77,7 @@ class StreamWatch:
         if not ready:
             return ready
         if self._must_finish:
-            if not self.is_done and b"[DONE]" in ready:
+            if not self.is_done and any(word in ready for word in _DONE_WORDS):
                 self.is_done = _DONE.search(self._left + ready) is not None
             if not self.finished and (self.is_done or _FINISH_REASON.search(self._left + ready)):
                 self.finished = True
@@ -129,7 +132,10 @@ def _as_error(said: object) -> ErrorObject:
     return {name: told.get(name) for name in ("message", "type", "param", "code")}
 
 
-def error_frame(error: ErrorObject, *, at_boundary: bool) -> bytes:
+def error_frame(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
     """An error event that every client library raises on, on a line of its own."""
     lead = "\n" if at_boundary else "\n\n"
+    if named:
+        told = {"type": "error", "error": {"type": "api_error", "message": error.get("message")}}
+        return f"{lead}event: error\ndata: {json.dumps(told)}\n\n".encode()
     return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()

@@ -6,6 +6,7 @@ request, a summary on its way) is stated by the test as `Facts`.
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.compaction.known_requests import KnownRequests
 from proxy.core import planning
@@ -33,7 +34,8 @@ from proxy.core.summaries import Summary
 from proxy.core.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
-from proxy.wire.chat import parse, render
+from proxy.wire import chat
+from proxy.wire.chat import parse
 from tests.support.messages import KEY, TENANT, body, parsed
 
 NOW = 1_000_000.0
@@ -55,6 +57,9 @@ class Worker:
     model: str = ""
     accounts: dict = field(default_factory=dict)
     """Summaries that the model wrote, by the chain link at their end."""
+    wire: Any = chat
+    """The API that its clients speak; histories are given as chat completions have them."""
+    write: Any = body
     known: KnownRequests | None = None
     """What this worker remembers of the requests it has read; without it, each is read from its first byte."""
 
@@ -82,18 +87,18 @@ class Worker:
         return planning.plan_next_summary(self._state(messages))
 
     def _prepare(self, messages, **more):
-        driver = Driver(self, self._read(body(messages, **more)))
+        driver = Driver(self, self._read(self.write(messages, **more)))
         decision = run(driver.exchange.prepare(), driver.perform)
         request = driver.exchange.context.request
         found = decision.plan
         if found is None:
             pieces = driver.exchange.context.pieces
             found = untouched_decision(request, sum(map(self.count, pieces)))
-        return Sent(request.source, found, render(request, found.view, found.tools), driver), driver
+        return Sent(request.source, found, self.wire.render(request, found.view, found.tools), driver), driver
 
     def _read(self, source):
         if self.known is None:
-            return parsed(source)
+            return self.wire.parse(source)
         prefix = self.known.find_prefix(hash(self.tenant), source)
         request = parse(source, prefix)
         self.known.add(hash(self.tenant), request, prefix)

@@ -304,7 +304,7 @@ FIGURES = {
     "gemini": (1_048_576, 1_200_345, "input", None),
     "groq-tpm": (6_000, 9_342, "total", None),
     "openai-tpm": (30_000, 342_389, "total", None),
-    "anthropic": (200_000, 213_044, "total", None),
+    "anthropic": (200_000, 213_044, "input", None),
     "anthropic-output": (200_000, 190_000, "total", 10_000),
     "xai": (131_072, 140_113, "input", None),
     "cerebras": (8_192, 9_312, "total", None),

@@ -70,7 +70,7 @@ def test_what_only_sounds_like_an_overflow_is_left_alone(status, sentence):
 
 def test_figures_agree_whatever_the_thousands_are_written_with():
     faults = {said(f"prompt is too long: {n} tokens > {limit} maximum") for n, limit in NUMERALS}
-    assert faults == {Refusal("input", 200_000, 213_044)}
+    assert faults == {Refusal("input", 200_000, 213_044, "input")}
 
 
 NUMERALS = [("213044", "200000"), ("213,044", "200,000"), ("213_044", "200_000")]

@@ -116,7 +116,13 @@ class PruneTools:
 # A picture costs as much as a long text and is looked at once. The newest message with an attachment keeps it, whatever
 # its age.
 
-_LABELS = {"image_url": "an image", "input_audio": "a sound recording", "file": "a file"}
+_LABELS = {
+    "image_url": "an image",
+    "input_audio": "a sound recording",
+    "file": "a file",
+    "image": "an image",
+    "document": "a file",
+}
 
 
 @dataclass(frozen=True, slots=True)

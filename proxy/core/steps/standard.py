@@ -541,9 +541,7 @@ class StripReasoning:
         return sum(draft.count(message.raw) for message in draft.middle if self._has_reasoning(message, draft))
 
     def __call__(self, draft: Draft) -> Draft:
-        return draft.rewrite(
-            lambda message, _: self._strip(message) if self._has_reasoning(message, draft) else message
-        )
+        return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message, draft) else message)
 
     def _has_reasoning(self, message: Message, draft: Draft) -> bool:
         return (
@@ -555,21 +553,23 @@ class StripReasoning:
             and any(f'"{word}"'.encode() in message.raw for word in (*self.members, *self.parts))
         )
 
-    def _strip(self, message: Message) -> Message:
+    def strip(self, message: Message) -> Message:
+        """The message without its reasoning; as it is where nothing else would be left."""
         raw = splice.without(message.raw, frozenset(self.members))
         content = splice.member(raw, "content")
         if content is not None and raw[content.start : content.start + 1] == b"[":
-            raw = self._without_parts(raw, content)
+            raw = self._without_parts(raw, content, has_calls=bool(message.calls))
         empty = content is None and not message.calls
         return message if empty or raw == message.raw else literal(raw, message.start, message.stop, self.name)
 
-    def _without_parts(self, raw: bytes, content: splice.Member) -> bytes:
+    def _without_parts(self, raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
         """The message without parts that hold reasoning; unchanged where nothing else would be left."""
         parts = [raw[start:stop] for start, stop in splice.elements(raw, content.start)]
         kept = [part for part in parts if kind_of(part) not in self.parts]
-        if not kept or len(kept) == len(parts):
+        if len(kept) == len(parts) or not (kept or has_calls):
             return raw
-        return splice.replace_bytes(raw, content.start, content.stop, b"[" + b", ".join(kept) + b"]")
+        left = b"[" + b", ".join(kept) + b"]" if kept else b"null"
+        return splice.replace_bytes(raw, content.start, content.stop, left)
 
 
 # --- drop middle ------------------------------------------------------------------------------------------------------

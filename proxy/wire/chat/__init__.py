@@ -8,9 +8,11 @@ A second wire format is a second folder with these parts. What is about HTTP, ev
 bodies stands beside this folder and knows no format, but for `sse`, which must see when a stream is finished.
 """
 
+from proxy.wire.chat.answers import read_body, read_event, render_answer, request_usage
 from proxy.wire.chat.requests import (
     Prefix,
     answer_within,
+    compacts_itself,
     disable_streaming,
     find_bounds,
     find_first_message,
@@ -24,6 +26,7 @@ from proxy.wire.chat.requests import (
 __all__ = [
     "Prefix",
     "answer_within",
+    "compacts_itself",
     "disable_streaming",
     "find_bounds",
     "find_first_message",
@@ -31,5 +34,9 @@ __all__ = [
     "offer_compact",
     "parse",
     "question",
+    "read_body",
+    "read_event",
     "render",
+    "render_answer",
+    "request_usage",
 ]

@@ -62,15 +62,25 @@ class Answer:
 NOTHING = Answer()
 
 
+class AnswerReader(Protocol):
+    """Reads the answers of another API as chat answers."""
+
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def read_body(self, body: bytes) -> bytes: ...
+
+
 class Assembly:
     """Collector of one answer: `feed` it every piece, then call `answer`."""
 
-    def __init__(self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES) -> None:
+    def __init__(
+        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: "AnswerReader | None" = None
+    ) -> None:
+        self._reader = reader
         self._encoding = encoding
         self._room = room
         self._is_stream = content_type.strip().lower().startswith(_EVENTS)
         self._body = bytearray()
-        self._stream = _Stream(room)
+        self._stream = _Stream(room, reader)
         self._lost = False
 
     def feed(self, data: bytes) -> None:
@@ -96,6 +106,7 @@ class Assembly:
             except (KeyError, http.TooLarge, http.UndecodableBody):
                 return NOTHING
         if not self._is_stream:
+            body = body if self._reader is None else self._reader.read_body(body)
             return _whole(body) if ended and not self._lost else NOTHING
         self._stream.feed(body + b"\n\n")
         answer = self._stream.answer(ended=ended)
@@ -156,7 +167,8 @@ class _Said:
 class _Stream:
     """The events of a stream, taken apart."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, reader: "AnswerReader | None") -> None:
+        self._reader = reader
         self._room = room
         self._longest_event = min(room, EVENT_MAX_BYTES)
         self._held: list[bytes] = []
@@ -202,8 +214,10 @@ class _Stream:
         told = _object(_read(data))
         if told is None:
             return
+        told = told if self._reader is None else dict(self._reader.read_event(told))
         self._model = self._model or _text(told.get("model"))
-        self._usage = _object(told.get("usage")) or self._usage
+        if (usage := _object(told.get("usage"))) is not None:
+            self._usage = {**(self._usage or {}), **usage}  # one API tells what it read first, what it wrote last
         self._error = told.get("error") or self._error
         listed = told.get("choices")
         for number, choice in enumerate(listed if isinstance(listed, list) else ()):
@@ -223,10 +237,10 @@ class _Stream:
 def _message(said: _Said) -> bytes:
     """JSON, without the numbers that only a stream needs."""
     message = {"role": "assistant", **_plain(said.message)}
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, dict):
-            call.pop("index", None)
+    for listed in (message.get("tool_calls"), message.get("content")):
+        for each in listed if isinstance(listed, list) else ():
+            if isinstance(each, dict):
+                each.pop("index", None)
     try:
         return json.dumps(message, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -336,6 +350,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 (any JSON)
 # Only the end of an answer is kept for this, because that is where servers write the object.
 
 TAIL_BYTES = 64 * 1024
+FIRST_BYTES = 4 * 1024
 LONGEST_OBJECT_BYTES = 16 * 1024
 OBJECTS_TRIED_MAX = 16
 """Objects that are tried, from the last on: each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
@@ -344,15 +359,18 @@ _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 
 
 class Tail:
-    """Keeps the last bytes of an answer as they pass."""
+    """Keeps the last bytes of an answer as they pass, and the first: one API tells there what it has read."""
 
-    __slots__ = ("_pieces", "_size")
+    __slots__ = ("_first", "_pieces", "_size")
 
     def __init__(self) -> None:
+        self._first = b""
         self._pieces: deque[bytes] = deque()
         self._size = 0
 
     def feed(self, chunk: bytes) -> None:
+        if len(self._first) < FIRST_BYTES:
+            self._first += chunk[:FIRST_BYTES]
         self._pieces.append(chunk)
         self._size += len(chunk)
         while self._size - len(self._pieces[0]) >= TAIL_BYTES:
@@ -365,9 +383,15 @@ class Tail:
 
     def usage(self) -> dict[str, Any] | None:
         """The last usage object. A name within a text is escaped there, and so is never taken for one."""
-        text = self.end
-        objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
-        return next((found for found in objects if found is not None), None)
+        last = _last_usage(self.end)
+        if last is None or "output_tokens" not in last:
+            return last
+        return {**(_last_usage(self._first) or {}), **{name: count for name, count in last.items() if count}}
+
+
+def _last_usage(text: bytes) -> dict[str, Any] | None:
+    objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
+    return next((found for found in objects if found is not None), None)
 
 
 def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
@@ -381,10 +405,22 @@ def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
 def read(usage: Mapping[str, Any] | None) -> Usage:
     """The counts of a usage object. Missing, zero or absurd means not reported, never empty."""
     reported = usage or {}
+    if "input_tokens" in reported:
+        return _read_apart(reported)
     details = reported.get("prompt_tokens_details")
     cached = _count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
     prompt, written = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
     return Usage(prompt or 0, cached, written or 0)
+
+
+def _read_apart(reported: Mapping[str, Any]) -> Usage:
+    """The counts of Anthropic's API: what came from its cache and what went there is not part of `input_tokens`."""
+    fresh, cached, written_there = (
+        _count(reported.get(name))
+        for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    )
+    prompt = (fresh or 0) + (cached or 0) + (written_there or 0)
+    return Usage(prompt, cached, _count(reported.get("output_tokens")) or 0)
 
 
 def _count(value: object) -> int | None:
@@ -522,7 +558,11 @@ def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
     """The object as the client shall see it; None: not at all."""
     try:
         value = json.loads(raw)
-        place = splice.member(raw, "usage") if isinstance(value, dict) and "usage" in value else None
+        at = 0
+        if isinstance(value, dict) and isinstance(value.get("message"), dict):  # the first event of Anthropic's API
+            inner = splice.member(raw, "message")
+            value, at = value["message"], inner.start if inner is not None else 0
+        place = splice.member(raw, "usage", at) if isinstance(value, dict) and "usage" in value else None
     except (ValueError, RecursionError, IndexError):
         return raw
     if place is None:
@@ -539,7 +579,7 @@ def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
 
 def _longer(usage: bytes, more: int) -> bytes:
     """The usage object of a prompt that is longer by `more` tokens."""
-    for name in ("prompt_tokens", "total_tokens"):
+    for name in ("prompt_tokens", "total_tokens", "input_tokens"):
         place = splice.member(usage, name)
         value: Any = None if place is None else json.loads(usage[place.start : place.stop])
         if place is not None and isinstance(value, int):
@@ -553,7 +593,7 @@ def _longer(usage: bytes, more: int) -> bytes:
 # Some servers take any prompt and cut what does not fit, without an error. Their figures give it away
 # (`core.conversation.is_silently_cut`), or the way their answer ends.
 
-_CONTEXT_EXCEEDED = re.compile(rb'"finish_reason"\s*:\s*"model_context_window_exceeded"')
+_CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
 
 
 def says_truncated(tail: bytes) -> bool:
@@ -570,7 +610,17 @@ EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache
 _FREE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-def render_completion(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
+def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The chunk that is read: a chat answer is what the others are read as."""
+    return event
+
+
+def read_body(body: bytes) -> bytes:
+    """The answer that is read."""
+    return body
+
+
+def render_answer(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
     """An answer that says this, whole or as events, as it was asked for."""
     about = {"id": ID, "created": created, "model": model}
     if not stream:

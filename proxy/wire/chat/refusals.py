@@ -85,7 +85,9 @@ def _covers(said: str) -> Covers:
     return "input" if alone else "total"
 
 
-PROMPT_ALONE = re.compile(r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)")
+PROMPT_ALONE = re.compile(
+    r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)|prompt is too long:"
+)
 SHARED = re.compile(r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens")
 MAX_TOKENS = r"\bmax_(?:new_|completion_|output_)?tokens\b"
 ANSWER_TOO_LONG = re.compile(

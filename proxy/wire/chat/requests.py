@@ -98,9 +98,15 @@ def parse(source: bytes, prefix: "Prefix | None" = None) -> Request | None:
         if found is not None:
             return found
         source.decode()
-        return _request(source, _find_values(source))
+        return _request(source, find_values(source))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def compacts_itself(source: bytes) -> bool:
+    """False: no provider of this API shortens the history by itself."""
+    del source
+    return False
 
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
@@ -135,7 +141,7 @@ def _is_same(one: Message, other: Message) -> bool:
     return one is other or one.raw == other.raw
 
 
-def _find_values(source: bytes) -> dict[str, tuple[int, int]]:
+def find_values(source: bytes) -> dict[str, tuple[int, int]]:
     """Start and end of each top-level value, by key."""
     try:
         places = _walk(source, _outline.decode(source))
@@ -325,7 +331,7 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
     known, count, start = prefix.request, prefix.count, prefix.start
     rest = source[:start] + source[prefix.stop :]
     rest.decode()
-    places = _find_values(rest)
+    places = find_values(rest)
     opening = places.get("messages", (start, start))[0]
     if rest[opening:start].strip() != b"[":
         return None

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.end_to_end.agents.task import PLAN, Action, thought
+from tests.support.messages_api import answer_events, answer_text, as_chat
 from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, says, stream
 from tests.support.upstream_replies import Reply, answer
 
 BEFORE_THE_FIRST = -1
+MESSAGES = "/v1/messages"
 _STEP = re.compile(r"\bStep (\d+)\b")
 _CLOSING = re.compile(r"close with the word ([a-z]+)")
 _HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
@@ -37,9 +39,11 @@ def model(habits: Habits, window: int | None = None) -> Callable[[Request], Repl
             return answer({"error": {"message": "There is nothing here."}}, 404)
         if not fits(request, window):
             return _too_long(request, window)
-        body = request.json
+        body = body_of(request)
         turn = next_turn(body, habits).using(prompt=tokens_of(request))
         calls = _calls(turn, step_of(body, habits))
+        if request.path == MESSAGES:
+            return _answer_messages(turn, calls, body)
         if body.get("stream"):
             return stream(*_frames(turn, calls, body))
         completion = turn.completion(body["model"])
@@ -66,7 +70,12 @@ def step_of(body: dict[str, Any], habits: Habits) -> int | None:
 
 def is_chat(request: Request) -> bool:
     """A proxy may look around first, for how large a window is."""
-    return request.method == "POST" and request.path == "/v1/chat/completions"
+    return request.method == "POST" and request.path in ("/v1/chat/completions", MESSAGES)
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    """The request as a chat request, whichever API it is for."""
+    return as_chat(request.json) if request.path == MESSAGES else request.json
 
 
 def tokens_of(request: Request) -> int:
@@ -78,9 +87,14 @@ def answer_of(body: dict[str, Any]) -> int:
     return body.get("max_completion_tokens") or body.get("max_tokens") or 0
 
 
+def room_wanted(request: Request) -> int:
+    """The tokens of answer that must fit beside the prompt: Anthropic's API has shortened the answer instead."""
+    return 0 if request.path == MESSAGES else answer_of(request.json)
+
+
 def fits(request: Request, window: int | None) -> bool:
     """The answer that is asked for must have room too."""
-    return window is None or tokens_of(request) + answer_of(request.json) <= window
+    return window is None or tokens_of(request) + room_wanted(request) <= window
 
 
 def step_after_the_last(body: dict[str, Any]) -> int | None:
@@ -147,12 +161,20 @@ def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> It
     yield DONE
 
 
+def _answer_messages(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
+    told = (turn.text or "", turn.prompt_tokens, calls, body["model"])
+    return stream(*answer_events(*told)) if body.get("stream") else answer(answer_text(*told))
+
+
 def _halves(text: str) -> tuple[str, str]:
     return text[: len(text) // 2], text[len(text) // 2 :]
 
 
 def _too_long(request: Request, window: int | None) -> Reply:
-    tokens, wanted = tokens_of(request), answer_of(request.json)
+    tokens, wanted = tokens_of(request), room_wanted(request)
+    if request.path == MESSAGES:
+        told = {"type": "invalid_request_error", "message": f"prompt is too long: {tokens} tokens > {window} maximum"}
+        return answer({"type": "error", "error": told}, 400)
     asked = (
         f"you requested {tokens + wanted} tokens ({tokens} in the messages, {wanted} in the completion). "
         "Please reduce the length of the messages or completion."

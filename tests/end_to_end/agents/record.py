@@ -10,9 +10,10 @@ from itertools import takewhile
 from typing import Any
 
 from tests.end_to_end.agents.agent import Agent, Work
-from tests.end_to_end.agents.model import answer_of, fits, is_chat, step_of, tokens_of
+from tests.end_to_end.agents.model import MESSAGES, body_of, fits, is_chat, room_wanted, step_of, tokens_of
 from tests.end_to_end.agents.strict import DIALECTS, violations
 from tests.end_to_end.agents.task import SOLVED, WORD
+from tests.support.messages_api import find_faults
 from tests.support.scripted_upstream import Request
 
 # A client may say its last message otherwise when it sends it again: aider's carries a reminder while it is the last.
@@ -89,7 +90,7 @@ class Run:
 
 def recorded(agent: Agent, work: Work, requests: Sequence[Request], window: int | None, log: str = "") -> Run:
     asked = [request for request in requests if request.arrived and is_chat(request)]
-    main, beside = _parted(asked, lambda request: step_of(request.json, agent.habits) is not None)
+    main, beside = _parted(asked, lambda request: step_of(body_of(request), agent.habits) is not None)
     fit, refused = _parted(main, lambda request: fits(request, window))
     heard, unheard = _parted(beside, lambda request: fits(request, window))
     said = tuple(json.loads(line) for line in log.splitlines() if line.startswith("{"))
@@ -107,17 +108,21 @@ def _parted(requests: Iterable[Request], belongs: Callable[[Request], bool]) -> 
 def _seen(requests: Iterable[Request]) -> Iterator[Seen]:
     before: list[Any] = []
     for request in requests:
-        body = request.json
+        body = body_of(request)
         kept = sum(1 for _ in takewhile(_equal, zip(before, body["messages"], strict=False)))
         yield Seen(
             tokens_of(request),
-            answer_of(body),
+            room_wanted(request),
             bool(body.get("stream")),
             len(body.get("tools") or ()),
             len(before) - kept,
-            {name: tuple(violations(body, rules)) for name, rules in DIALECTS.items()},
+            {name: (*_faults_of_its_api(request), *violations(body, rules)) for name, rules in DIALECTS.items()},
         )
         before = body["messages"]
+
+
+def _faults_of_its_api(request: Request) -> list[str]:
+    return find_faults(request.body) if request.path == MESSAGES else []
 
 
 def _equal(pair: tuple[Any, Any]) -> bool:

@@ -7,6 +7,7 @@ from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.roster import (
     ai_sdk,
     aider,
+    claude_code,
     langgraph,
     litellm,
     llm,
@@ -32,6 +33,7 @@ AGENTS: tuple[Agent, ...] = (
     smolagents.AGENT,
     llm.AGENT,
     qwen_code.AGENT,
+    claude_code.AGENT,
     pi.AGENT,
     opencode.AGENT,
     aider.AGENT,

@@ -1,0 +1,448 @@
+"""Anthropic Messages: bytes to values and back.
+
+The core knows one form of a conversation, that of chat completions. A request of this API is read as the chat messages
+that say the same: each tool result is a message of its own, and the words of a user beside it are another. Each chat
+message remembers the content blocks it came from (`Piece`). What was not touched leaves in the client's bytes; what
+was shortened is written back as blocks of its kind.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from proxy.core import splice
+from proxy.core.agents import COMPACT, tool_names
+from proxy.core.messages import NOTE, Message, Request, ToolCall, read_message
+from proxy.core.planning import Try
+from proxy.wire.chat.requests import find_values
+
+_NULL = msgspec.Raw(b"null")
+_MARKS_MAX = 4
+"""Cache marks that one request may carry."""
+_MARK = b'"cache_control"'
+# What would make a model answer with anything but one text, and what the provider would do to the history by itself.
+_ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "mcp_servers", "container"})
+_FORCING = frozenset({"any", "tool"})
+_REASONING = frozenset({"thinking", "redacted_thinking"})
+_COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
+"""The provider shortens the history: by an edit that the request asks for, or in a block it sent before."""
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: msgspec.Raw = _NULL
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str = ""
+    name: str = ""
+    input: msgspec.Raw = _NULL
+    tool_use_id: str = ""
+    content: msgspec.Raw = _NULL
+
+
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_message = msgspec.json.Decoder(_Message)
+_block = msgspec.json.Decoder(_Block)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The blocks of one message of the client that one chat message stands for."""
+
+    container: int
+    """The place of that message in the client's list."""
+    role: str
+    blocks: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRequest(Request):
+    """A request of this API; `messages` are the chat messages that say the same."""
+
+    containers: tuple[bytes, ...] = ()
+    """The client's messages, each in its bytes."""
+    list_at: tuple[int, int] = (0, 0)
+    """Where their list begins and ends in the source."""
+    pieces: tuple[Piece | None, ...] = ()
+    """Of each of `messages`; None for the system prompt."""
+    places: Mapping[int, int] = field(default_factory=dict)
+    """The place of each of `messages`, by its `id()`."""
+
+    def piece_of(self, message: Message) -> Piece | None:
+        """The blocks that this message came from, shortened or not; None for one of the proxy's own."""
+        place = self.places.get(id(message))
+        if place is None:
+            if message.made == NOTE or message.stop != message.start + 1:
+                return None
+            place = self.head_size + message.start
+            if place >= len(self.messages) or self.messages[place].role != message.role:
+                return None
+        return self.pieces[place]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def parse(source: bytes) -> MessagesRequest | None:
+    """The request in these bytes, or None when they cannot be understood."""
+    try:
+        source.decode()
+        return _request(source, find_values(source))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def compacts_itself(source: bytes) -> bool:
+    """True where the provider is asked to shorten the history, or has done so."""
+    return _COMPACTING.search(source) is not None
+
+
+def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesRequest | None:
+    start, stop = places.get("messages", (0, 0))
+    if source[start : start + 1] != b"[":
+        return None
+    containers = tuple(map(bytes, _array.decode(source[start:stop])))
+    if not containers:
+        return None
+    messages: list[Message] = []
+    pieces: list[Piece | None] = []
+    if "system" in places:
+        system = source[slice(*places["system"])]
+        messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
+        pieces.append(None)
+    head = len(messages)
+    for number, container in enumerate(containers):
+        for message, piece in _split(container, number):
+            place = len(messages) - head
+            messages.append(replace(message, start=place, stop=place + 1))
+            pieces.append(piece)
+    tools, choice = places.get("tools"), _value(source, places, "tool_choice")
+    output, thinking = _value(source, places, "max_tokens"), _value(source, places, "thinking")
+    return MessagesRequest(
+        source,
+        tuple(messages),
+        (start,) * len(messages),
+        model=_text(_value(source, places, "model")),
+        tools=None if tools is None else source[slice(*tools)],
+        tools_at=0 if tools is None else tools[0],
+        forced_tool=_text(choice.get("name")) if isinstance(choice, dict) else "",
+        user=_account(_value(source, places, "metadata")),
+        max_output=output if type(output) is int else None,
+        stream=_value(source, places, "stream") is True,
+        binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
+        containers=containers,
+        list_at=(start, stop),
+        pieces=tuple(pieces),
+        places={id(message): place for place, message in enumerate(messages)},
+    )
+
+
+def _value(source: bytes, places: dict[str, tuple[int, int]], key: str) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(source[slice(*places[key])]) if key in places else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _account(metadata: object) -> str:
+    """The user that the client names, without the session: a resumed history is known again."""
+    user = _text(metadata.get("user_id")) if isinstance(metadata, dict) else ""
+    try:
+        named = json.loads(user)
+    except (ValueError, RecursionError):
+        return user
+    return json.dumps({**named, "session_id": ""}, sort_keys=True) if isinstance(named, dict) else user
+
+
+def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
+    """The chat messages that one message of this API is: each tool result by itself, then what else it holds."""
+    found = _message.decode(container)
+    role, content = found.role, bytes(found.content)
+    if content[:1] != b"[":
+        raw = b'{"role":%b,"content":%b}' % (splice.quote(role), content)
+        yield Message(raw, role, content), Piece(number, role, (_text_block(content),))
+        return
+    blocks = [(bytes(raw), _block.decode(raw)) for raw in _array.decode(content)]
+    if role == "assistant":
+        yield _read_assistant(blocks), Piece(number, role, tuple(raw for raw, _ in blocks))
+        return
+    words: list[bytes] = []
+    for raw, block in blocks:
+        if block.type == "tool_result":
+            yield _read_result(raw, block), Piece(number, role, (raw,))
+        else:
+            words.append(raw)
+    if words or not blocks:
+        content = b"[" + b",".join(words) + b"]"
+        yield (
+            Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content),
+            Piece(number, role, tuple(words)),
+        )
+
+
+def _text_block(content: bytes) -> bytes:
+    return b'{"type":"text","text":%b}' % content
+
+
+def _read_result(raw: bytes, block: _Block) -> Message:
+    content, id_ = bytes(block.content), block.tool_use_id
+    more = splice.without(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
+    written = b'{"role":"tool","tool_call_id":%b,"content":%b%b%b}'
+    return Message(written % (splice.quote(id_), content, b"," if more else b"", more), "tool", content, answers=id_)
+
+
+def _read_assistant(blocks: Iterable[tuple[bytes, _Block]]) -> Message:
+    said: list[bytes] = []
+    calls: list[ToolCall] = []
+    for raw, block in blocks:
+        if block.type == "tool_use":
+            calls.append(ToolCall(block.id, block.name, bytes(block.input).decode()))
+        else:
+            said.append(raw)
+    content = b"[" + b",".join(said) + b"]" if said else b"null"
+    written = b",".join(map(_write_call, calls))
+    raw = b'{"role":"assistant","content":%b%b}' % (content, b',"tool_calls":[%b]' % written if calls else b"")
+    return Message(raw, "assistant", content, tuple(calls))
+
+
+def _write_call(call: ToolCall) -> bytes:
+    return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
+        splice.quote(call.id),
+        splice.quote(call.name),
+        splice.quote(call.arguments),
+    )
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Written:
+    """A message of this API that is being put together."""
+
+    role: str
+    container: int | None
+    blocks: list[bytes]
+    is_touched: bool = False
+    is_note: bool = False
+    ends_with_result: bool = False
+
+
+def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
+    """The request with `view` for its messages; `tools` replaces the tools it came with."""
+    assert isinstance(request, MessagesRequest)  # noqa: S101 - this module made it
+    changes = []
+    if len(view) != len(request.messages) or any(map(_differs, view, request.messages)):
+        changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
+    if tools is not None and request.tools is not None and tools != request.tools:
+        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
+    return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
+
+
+def _differs(one: Message, other: Message) -> bool:
+    return one is not other and one.raw != other.raw
+
+
+def _write_list(request: MessagesRequest, view: Sequence[Message]) -> list[bytes]:
+    written = _mark_fold(request, list(_join(request, view[request.head_size :])))
+    return [_write(request, message) for message in written]
+
+
+def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Written]:
+    """The messages of this API: what came in one message and is left leaves in one, results first."""
+    last: _Written | None = None
+    for message in view:
+        piece = request.piece_of(message)
+        is_result = message.is_result
+        role = piece.role if piece is not None else "user" if is_result else message.role
+        is_own = id(message) in request.places
+        blocks = list(piece.blocks) if piece is not None and is_own else list(_blocks(message))
+        if not blocks:
+            continue
+        container = piece.container if piece is not None else None
+        belongs = (
+            last is not None
+            and role == last.role
+            and ((container is not None and container == last.container) or (is_result and last.ends_with_result))
+        )
+        if last is None or not belongs:
+            if last is not None:
+                yield last
+            last = _Written(role, container, [])
+        last.blocks += blocks
+        last.is_touched |= not is_own
+        last.is_note |= message.made == NOTE
+        last.ends_with_result = is_result
+    if last is not None:
+        yield last
+
+
+def _write(request: MessagesRequest, message: _Written) -> bytes:
+    """The client's own bytes where all of a message is left as it came."""
+    if message.container is not None and not message.is_touched:
+        whole = sum(len(piece.blocks) for piece in request.pieces if piece and piece.container == message.container)
+        if whole == len(message.blocks):
+            return request.containers[message.container]
+    return b'{"role":%b,"content":[%b]}' % (splice.quote(message.role), b",".join(message.blocks))
+
+
+def _blocks(message: Message) -> Iterator[bytes]:
+    """The content blocks that say what this chat message says. No text is empty: the API refuses that."""
+    # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
+    message = read_message(json.loads(message.raw), message.raw)
+    if message.is_result:
+        yield _write_result(message)
+        return
+    content = json.loads(message.content)
+    if isinstance(content, str) and content.strip():
+        yield _text_block(message.content)
+    elif isinstance(content, list):
+        for start, stop in splice.elements(message.content):
+            part = message.content[start:stop]
+            if _block.decode(part).type != "text" or json.loads(part).get("text", "").strip():
+                yield part
+    for call in message.calls:
+        value = call.value
+        yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (
+            splice.quote(call.id),
+            splice.quote(call.name),
+            call.arguments.encode("utf-8", "surrogatepass") if isinstance(value, dict) else b"{}",
+        )
+
+
+def _write_result(message: Message) -> bytes:
+    more = splice.without(message.raw, frozenset({"role", "tool_call_id", "content", "name"}))[1:-1].strip()
+    written = b'{"type":"tool_result","tool_use_id":%b,"content":%b%b%b}'
+    return written % (splice.quote(message.answers), message.content, b"," if more else b"", more)
+
+
+def _mark_fold(request: MessagesRequest, written: list[_Written]) -> list[_Written]:
+    """A cache mark on the last note, where the client marks its messages and a mark is left.
+
+    What is folded stays the same for many requests, and an upstream that caches at marks only looks back over twenty
+    blocks from each.
+    """
+    marks = request.source.count(_MARK)
+    note = next((message for message in reversed(written) if message.is_note), None)
+    held = [block for message in written for block in message.blocks if _MARK in block]
+    if note is None or not held or marks >= _MARKS_MAX or any(_MARK in block for block in note.blocks):
+        return written
+    place = splice.member(held[-1], "cache_control")
+    if place is not None:
+        mark = held[-1][place.start : place.stop]
+        note.blocks[-1] = note.blocks[-1][:-1] + b',"cache_control":%b}' % mark
+        note.is_touched = True
+    return written
+
+
+# --- requests of the proxy's own --------------------------------------------------------------------------------------
+
+_COMPACT_TOOL = {
+    "name": "Compact",
+    "description": "Trigger conversation compression to free up context window. Use this when the conversation is "
+    "getting long and you want to summarize and compress the history to continue working efficiently.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
+    },
+}
+
+
+def offer_compact(request: Request) -> bytes:
+    """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
+    source, tools = request.source, request.tools
+    if tools is None or not (names := tool_names(tools)) or any(name.lower() == COMPACT for name in names):
+        return source
+    end = request.tools_at + tools.rindex(b"]")
+    return splice.replace_bytes(source, end, end, b"," + json.dumps(_COMPACT_TOOL).encode())
+
+
+def answer_within(source: bytes, most: int) -> bytes:
+    """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
+    place = splice.member(source, "max_tokens")
+    if place is None:
+        opening = source.index(b"{") + 1
+        return splice.replace_bytes(source, opening, opening, b'"max_tokens":%d,' % most)
+    asked = json.loads(source[place.start : place.stop])
+    if isinstance(asked, int | float) and asked <= most:
+        return source
+    return splice.replace_bytes(source, place.start, place.stop, b"%d" % most)
+
+
+def disable_streaming(source: bytes) -> bytes:
+    """The same request without streaming: its answer comes as one body."""
+    return splice.without(source, frozenset({"stream"}))
+
+
+def find_bounds(source: bytes) -> tuple[str, ...]:
+    """The parameter by which every request of this API bounds its answer."""
+    del source
+    return ("max_tokens",)
+
+
+def request_usage(source: bytes) -> bytes | None:
+    """None: every answer of this API carries its usage."""
+    del source
+    return None
+
+
+def question(request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False) -> bytes:
+    """The client's own request with other messages, asking for a text and nothing else.
+
+    `bounds`: the most tokens of the answer. `foreign`: it goes to another upstream, so only what the question needs
+    goes along.
+    """
+    assert isinstance(request, MessagesRequest)  # noqa: S101 - this module made it
+    source = _replace_history(request, put)
+    if foreign:
+        kept = {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
+        source = splice.without(source, {member.key for member in splice.members(source)} - kept)
+    source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | {"tools", "tool_choice"})
+    members = {
+        each.key: json.loads(source[each.start : each.stop])
+        for each in splice.members(source)
+        if each.key in ("tool_choice", "thinking")
+    }
+    choice, thinking = members.get("tool_choice"), members.get("thinking")
+    if isinstance(choice, dict) and choice.get("type") in _FORCING:
+        source = splice.without(source, frozenset({"tool_choice"}))
+    most = bounds["max_tokens"]
+    if isinstance(thinking, dict):
+        if thinking.get("type") == "enabled" and isinstance(thinking.get("budget_tokens"), int):
+            most += thinking["budget_tokens"]  # of which the answer is a part
+        if not put.aligned:
+            source, most = splice.without(source, frozenset({"thinking"})), bounds["max_tokens"]
+    wanted = {"max_tokens": b"%d" % most} | ({"model": json.dumps(model).encode()} if model else {})
+    asked = [each for each in splice.members(source) if each.key in wanted]
+    source = splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in asked))
+    if any(each.key == "max_tokens" for each in asked):
+        return source
+    end = source.rindex(b"}")
+    return source[:end] + b',"max_tokens":%d' % most + source[end:]
+
+
+def _replace_history(request: MessagesRequest, put: Try) -> bytes:
+    """The request with these messages; a system prompt other than the client's own stands in its place."""
+    head = [message for message in put.messages if message.role in ("system", "developer")]
+    own = request.head
+    if len(head) == len(own) and not any(map(_differs, head, own)):
+        return render(request, put.messages, put.tools)
+    bare = replace(request, source=splice.without(request.source, frozenset({"system"})))
+    reread = parse(bare.source)
+    if reread is None:
+        raise ValueError("a request without its system prompt is still a request")
+    view = [message for message in put.messages if message not in head]
+    source = render(replace(reread, places={}), view, put.tools)
+    if not head:
+        return source
+    opening = source.index(b"{") + 1
+    system = splice.quote("\n\n".join(message.text for message in head))
+    return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)

@@ -1,0 +1,37 @@
+"""Claude Code: Anthropic's own agent, which speaks Anthropic Messages."""
+
+from tests.end_to_end.agents.agent import KEY, Agent, Start
+from tests.end_to_end.agents.model import Habits, step_after_the_last
+from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.support.completions import Turn, calls, says
+
+
+def _start(base_url: str) -> Start:
+    environment = {
+        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": KEY,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+    return Start(("claude", "--bare", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit"), environment)
+
+
+def _act(action: Action) -> Turn:
+    match action:
+        case Read(path):
+            return calls("Bash", command=f"cat {path}")
+        case Search(pattern, path):
+            return calls("Bash", command=f"grep -n {pattern} {path}")
+        case Write(path, text):
+            return calls("Bash", command=f"cat > {path} <<'END'\n{text}\nEND")
+        case Edit(path, old, new):
+            return calls("Bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+
+
+AGENT = Agent(
+    "claude-code",
+    "@anthropic-ai/claude-code",
+    "Its own compaction depends on the reported usage, which is that of the shortened history.",
+    _start,
+    Habits(step_after_the_last, _act, says),
+)

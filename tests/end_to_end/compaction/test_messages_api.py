@@ -1,0 +1,184 @@
+"""Anthropic Messages through the running proxy: what an upstream gets, and what the client sees."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from tests.support.agent import reading, turns
+from tests.support.compacting_proxy import settings
+from tests.support.messages import says, user
+from tests.support.messages_api import answer_events, answer_text, find_faults
+from tests.support.messages_api import request as as_request
+from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import answer, stream
+from tests.support.summary_model import NEAR, OVER, SEEN, account, asked, asks_for_summary, summary_calls
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = {"x-api-key": "sk-ant-a", "anthropic-version": "2023-06-01"}
+
+
+def speak(asked):
+    if asked.path.endswith("count_tokens"):
+        return answer({"input_tokens": len(asked.body) // 4})
+    if asked.json.get("stream"):
+        return stream(*answer_events("All is well.", prompt=len(asked.body) // 4))
+    return answer(answer_text("The user wants the tests to pass. Done: read 5 files.", prompt=len(asked.body) // 4))
+
+
+class Agent:
+    """An agent that speaks this API."""
+
+    def __init__(self, proxy, up, **more):
+        self.proxy, self.up, self.more = proxy, up, more
+
+    async def sends(self, history, path="/messages", **more):
+        sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
+        told = await ask(self.proxy, sent, path, headers=KEY)
+        return sent, [each.body for each in self.up.requests[before:]], told
+
+
+async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh):
+    fresh.script = speak
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = Agent(proxy, fresh, stream=True)
+        steps = [await agent.sends(each) for each in turns(reading(24))]
+    done = [told.head.first("x-compaction") for _, _, told in steps]
+    assert "created" in done
+    assert done[-1] in ("applied", "created")
+    for sent, forwarded, told in steps:
+        assert told.status == 200
+        assert find_faults(forwarded[0]) == []
+        assert len(forwarded[0]) <= len(sent)
+        assert told.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
+    for (_, earlier, _), (_, later, told) in pairwise(steps):
+        if told.head.first("x-compaction") != "created":
+            old, new = (json.loads(each[0])["messages"] for each in (earlier, later))
+            assert new[: len(old)] == old
+    assert len(steps[-1][1][0]) < len(steps[-1][0]) / 2
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_summaries_are_asked_for_in_this_api(told, streams):
+    def script(request):
+        text = account() if asks_for_summary(request) else "Go on."
+        return stream(*answer_events(text, 10)) if request.json.get("stream") else answer(answer_text(text, 10))
+
+    async with told(script) as (up, _, proxy):
+        agent = Agent(proxy, up, stream=streams, tools=[{"name": "Read", "input_schema": {"type": "object"}}])
+        for history in (SEEN, NEAR):
+            await agent.sends(history)
+        await asked(up)
+        _, forwarded, said = await agent.sends(OVER)
+    (question,) = summary_calls(up)
+    assert question.path == "/v1/messages"
+    assert find_faults(question.body) == []
+    assert question.json["tools"] == json.loads(forwarded[0])["tools"]
+    assert said.head.first("x-compaction") == "created"
+    assert find_faults(forwarded[0]) == []
+    assert "## Next step" in json.dumps(json.loads(forwarded[0])["messages"])
+
+
+async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh):
+    fresh.script = speak
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = Agent(proxy, fresh)
+        _, forwarded, _ = await agent.sends(reading(24))
+        sent, counted, told = await agent.sends(reading(24), path="/messages/count_tokens")
+    assert told.status == 200
+    assert json.loads(counted[0])["messages"] == json.loads(forwarded[0])["messages"]
+    assert len(counted[0]) < len(sent)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_compact_is_answered_in_this_api(serve, fresh, streams):
+    fresh.script = speak
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = Agent(proxy, fresh, stream=streams)
+        history = [*reading(12), *says("Done."), *user("/compact")]
+        _, _, told = await agent.sends(history)
+    assert told.status == 200
+    text = told.body.data.decode()
+    assert "Compacted" in text or "Nothing to compact" in text
+    if streams:
+        assert text.startswith("event: message_start\n")
+        assert "event: message_stop\n" in text
+    else:
+        assert json.loads(text)["type"] == "message"
+
+
+async def test_an_overflow_is_recovered_from(serve, fresh):
+    limit = 9_000
+
+    def refuse(asked):
+        size = len(asked.body) // 4
+        if size > limit:
+            error = {"type": "invalid_request_error", "message": f"prompt is too long: {size} tokens > {limit} maximum"}
+            return answer({"type": "error", "error": error}, status=400)
+        return speak(asked)
+
+    fresh.script = refuse
+    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
+        agent = Agent(proxy, fresh)
+        _, forwarded, told = await agent.sends(reading(24))
+    assert told.status == 200
+    assert len(forwarded) >= 2
+    assert find_faults(forwarded[-1]) == []
+
+
+async def test_errors_of_the_proxy_have_the_shape_of_this_api(serve, fresh):
+    async with serve(fresh.url, config={"upstreams": [{"models": ["x"]}]}) as proxy:
+        _, _, told = await Agent(proxy, fresh).sends(reading(1))
+    error = json.loads(told.body.data)
+    assert (told.status, error["type"], error["error"]["type"]) == (404, "error", "not_found_error")
+
+
+async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
+    fresh.script = stream(*answer_events("All is well.")[:-3])
+    async with serve(fresh.url, config=settings()) as proxy:
+        _, _, told = await Agent(proxy, fresh, stream=True).sends(reading(1))
+    last = told.body.data.decode().strip().split("\n\n")[-1].strip()
+    assert last.startswith("event: error\n")
+    assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
+
+
+async def test_a_history_that_the_provider_shortens_is_left_alone(serve, fresh):
+    fresh.script = speak
+    edits = {"context_management": {"edits": [{"type": "compact_20260112"}]}}
+    async with serve(fresh.url, config=settings()) as proxy:
+        sent, forwarded, told = await Agent(proxy, fresh, **edits).sends(reading(24))
+    assert forwarded == [sent]
+    assert told.head.first("x-compaction-reason") == "provider-compacts"
+
+
+async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones_stay(serve, fresh):
+    """The API refuses a thought behind another history than the one it was thought under."""
+    fresh.script = speak
+
+    def thinking(history):
+        value = json.loads(as_request(history, thinking={"type": "adaptive"}))
+        for number, message in enumerate(value["messages"]):
+            if message["role"] == "assistant":
+                thought = {"type": "thinking", "thinking": f"So {number}.", "signature": f"c2ln{number}"}
+                message["content"].insert(0, thought)
+        return json.dumps(value).encode()
+
+    async with serve(fresh.url, config=settings()) as proxy:
+        steps = []
+        for history in turns(reading(24)):
+            told = await ask(proxy, thinking(history), "/messages", headers=KEY)
+            steps.append((len(json.loads(fresh.requests[-1].body)["messages"]), told, fresh.requests[-1].body))
+    since, made = 0, 0
+    for length, told, body in steps:
+        if told.head.first("x-compaction") == "created":
+            since, made = length, made + 1
+        thoughts = [
+            place
+            for place, message in enumerate(json.loads(body)["messages"])
+            if any(part["type"] == "thinking" for part in message["content"])
+        ]
+        assert all(place >= since for place in thoughts)
+        assert find_faults(body) == []
+    assert made
+    assert thoughts  # of after the last block

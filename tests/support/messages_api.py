@@ -1,0 +1,193 @@
+"""Anthropic Messages in tests: a chat history as this API has it, and a judge of requests written from its rules."""
+
+import json
+import re
+import zlib
+
+
+def as_messages(history):
+    """The system prompt and the messages of this API that say what this chat history says."""
+    leading = next((place for place, m in enumerate(history) if m["role"] not in ("system", "developer")), 0)
+    made = []
+    for message in history[leading:]:
+        role = "assistant" if message["role"] == "assistant" else "user"
+        blocks = _as_blocks(message)
+        if made and made[-1]["role"] == role:
+            made[-1]["content"] += blocks
+        elif blocks:
+            made.append({"role": role, "content": blocks})
+    return [message["content"] for message in history[:leading]], made
+
+
+def _as_blocks(message):
+    said = _as_parts(message.get("content"))
+    if message["role"] in ("tool", "function"):
+        id_ = message.get("tool_call_id") or message["name"]
+        return [{"type": "tool_result", "tool_use_id": id_, "content": said or ""}]
+    thoughts = [
+        {"type": "thinking", "thinking": each["text"], "signature": each["signature"]}
+        for each in message.get("reasoning_details") or ()
+    ]
+    return [*thoughts, *said, *map(_as_use, message.get("tool_calls") or ()), *_as_legacy_use(message)]
+
+
+def _as_parts(content):
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    return [_IMAGE if part["type"] == "image_url" else part for part in parts if part.get("text", "x").strip()]
+
+
+_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 80}}
+
+
+def _as_use(call):
+    called = call.get("function") or {"name": call["custom"]["name"], "arguments": call["custom"]["input"]}
+    try:
+        value = json.loads(called["arguments"])
+    except ValueError:
+        value = called["arguments"]
+    value = value if isinstance(value, dict) else {"value": value}
+    return {"type": "tool_use", "id": call["id"], "name": called["name"], "input": value}
+
+
+def _as_legacy_use(message):
+    called = message.get("function_call")
+    return [_as_use({"id": called["name"], "function": called})] if called else []
+
+
+def as_chat(value):
+    """The chat request that says the same as this one of Anthropic's API."""
+    messages = [{"role": "system", "content": _parts({"content": value["system"]})}] if value.get("system") else []
+    for message in value["messages"]:
+        parts = _parts(message)
+        messages += [
+            {"role": "tool", "tool_call_id": part["tool_use_id"], "content": part.get("content") or ""}
+            for part in parts
+            if part["type"] == "tool_result"
+        ]
+        called = [
+            {"id": part["id"], "function": {"name": part["name"], "arguments": json.dumps(part["input"])}}
+            for part in parts
+            if part["type"] == "tool_use"
+        ]
+        said = [part for part in parts if part["type"] not in ("tool_result", "tool_use")]
+        if said or called:
+            messages.append({"role": message["role"], "content": said, **({"tool_calls": called} if called else {})})
+    return {**value, "messages": messages}
+
+
+def request(history, **more):
+    system, messages = as_messages(history)
+    head = {"system": "\n".join(system)} if system else {}
+    value = {"model": "claude-opus-4-8", "max_tokens": 1_000, **head, "messages": messages, **more}
+    return json.dumps(value).encode()
+
+
+def find_faults(body):
+    """What the API would refuse in this request."""
+    value = json.loads(body)
+    return [*_order(value["messages"]), *_blocks(value["messages"]), *_marks(value)]
+
+
+def _parts(message):
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _order(messages):
+    joined = _join(messages)
+    yield from (f"unknown keys: {set(message)}" for message in messages if set(message) != {"role", "content"})
+    if not joined or (joined[0][0], joined[-1][0]) != ("user", "user"):
+        yield "the first or the last message is not a user's"
+    for place, (role, parts) in enumerate(joined):
+        before = joined[place - 1][1] if place else []
+        following = joined[place + 1][1] if place + 1 < len(joined) else []
+        yield from _pairs(role, before, parts, following)
+
+
+def _join(messages):
+    """The messages as the API reads them: those of one role that follow each other are one."""
+    joined = []
+    for message in messages:
+        if joined and joined[-1][0] == message["role"]:
+            joined[-1][1].extend(_parts(message))
+        else:
+            joined.append((message["role"], list(_parts(message))))
+    return joined
+
+
+def _pairs(role, before, parts, following):
+    called = [part["id"] for part in parts if part["type"] == "tool_use"]
+    answered = [part["tool_use_id"] for part in following if part["type"] == "tool_result"]
+    if called and sorted(called) != sorted(answered):
+        yield "`tool_use` ids were found without `tool_result` blocks immediately after"
+    results = [part["type"] == "tool_result" for part in parts]
+    if results != sorted(results, reverse=True):
+        yield "tool results do not stand first"
+    if any(results) and not any(part["type"] == "tool_use" for part in before):
+        yield "unexpected `tool_use_id` found"
+    if role == "assistant" and any(results):
+        yield "a tool result of the assistant"
+
+
+def _blocks(messages):
+    for message in messages:
+        parts = _parts(message)
+        if not parts:
+            yield "no content"
+        for part in parts:
+            if part["type"] == "text" and not part["text"].strip():
+                yield "text content blocks must be non-empty"
+            if part["type"] == "tool_use" and not isinstance(part["input"], dict):
+                yield "the input of a tool is an object"
+
+
+def _marks(value):
+    said = json.dumps(value)
+    if said.count('"cache_control"') > 4:
+        yield "more than four cache marks"
+
+
+# --- what an upstream answers -----------------------------------------------------------------------------------------
+
+
+def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
+    """A whole answer, as JSON."""
+    usage = {"input_tokens": 10, "cache_read_input_tokens": prompt - 10, "output_tokens": 5}
+    # Claude Code takes answers with one id for pieces of one answer.
+    id_ = f"msg_{zlib.crc32(text.encode() + json.dumps(calls).encode()):08x}"
+    message = {"id": id_, "type": "message", "role": "assistant", "model": model, "stop_sequence": None}
+    said = [{"type": "text", "text": text}] if text else []
+    used = [
+        {
+            "type": "tool_use",
+            "id": each["id"],
+            "name": each["function"]["name"],
+            "input": json.loads(each["function"]["arguments"]),
+        }
+        for each in calls
+    ]
+    stop = "tool_use" if used else "end_turn"
+    return {**message, "content": [*said, *used], "stop_reason": stop, "usage": usage}
+
+
+def answer_events(text, prompt=100, calls=(), model="claude-opus-4-8"):
+    """The same answer as events, each in its bytes."""
+    whole = answer_text(text, prompt, calls, model)
+    usage = {**whole["usage"], "output_tokens": 1}
+    events = [
+        {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None, "usage": usage}},
+        {"type": "ping"},
+    ]
+    for index, block in enumerate(whole["content"]):
+        if block["type"] == "text":
+            opened, pieces = {**block, "text": ""}, re.findall(r"\S+\s*", block["text"])
+            deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
+        else:
+            opened, told = {**block, "input": {}}, json.dumps(block["input"])
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (told[:5], told[5:])]
+        events.append({"type": "content_block_start", "index": index, "content_block": opened})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    events += [{"type": "message_delta", "delta": ended, "usage": {"output_tokens": 5}}, {"type": "message_stop"}]
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]

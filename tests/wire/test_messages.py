@@ -1,0 +1,68 @@
+"""Anthropic Messages: what is read from a request, and what is written of it."""
+
+import json
+
+import pytest
+
+from proxy.wire import messages
+from tests.support.messages import calls, history, says, system, user
+from tests.support.messages_api import find_faults, request
+
+LONG = history(
+    system("You help."),
+    user("Mend it."),
+    *(calls(("Read", {"path": f"{n}.py"}, f"{n} é" * 50), ("Bash", {"command": "ls"}, "x")) for n in range(4)),
+    says("Done."),
+    user("And now?"),
+)
+MARK = {"type": "ephemeral"}
+
+
+def test_a_request_is_read_as_the_chat_history_that_says_the_same():
+    read = messages.parse(request(LONG, metadata={"user_id": "u"}, stream=True))
+    assert [message.role for message in read.messages] == [each["role"] for each in LONG]
+    assert [message.text for message in read.body] == [each["content"] or "" for each in LONG[1:]]
+    assert [call.named for call in read.body[1].calls] == [{"path": "0.py"}, {"command": "ls"}]
+    assert read.body[2].answers == read.body[1].calls[0].id
+    assert (read.model, read.max_output, read.stream, read.user) == ("claude-opus-4-8", 1_000, True, "u")
+
+
+def test_untouched_it_leaves_as_it_came():
+    source = request(LONG)
+    read = messages.parse(source)
+    assert messages.render(read, read.messages) == source
+    assert find_faults(source) == []
+
+
+def test_what_is_cut_out_leaves_the_rest_in_its_bytes():
+    source = request(LONG)
+    read = messages.parse(source)
+    view = (*read.messages[:2], *read.messages[8:])
+    left = messages.render(read, view)
+    assert find_faults(left) == []
+    came = json.loads(source)["messages"]
+    assert json.loads(left)["messages"] == [came[0], *came[5:]]
+
+
+def test_a_shortened_result_stays_where_it_was():
+    read = messages.parse(request(LONG))
+    short = read.body[2].with_text("[short]", "clear_results")
+    left = json.loads(messages.render(read, (*read.messages[:3], short, *read.messages[4:])))
+    results = left["messages"][2]["content"]
+    assert [part["content"] for part in results] == ["[short]", [{"type": "text", "text": "x"}]]
+    assert [part["tool_use_id"] for part in results] == [call.id for call in read.body[1].calls]
+
+
+def test_a_result_keeps_its_mark_and_its_error():
+    said, [task, call, result, *_] = json.loads(request(LONG)), json.loads(request(LONG))["messages"]
+    result["content"][0] |= {"is_error": True, "cache_control": MARK}
+    source = json.dumps({**said, "messages": [task, call, result]}).encode()
+    read = messages.parse(source)
+    short = read.body[2].with_text("[short]", "clear_results")
+    left = json.loads(messages.render(read, (*read.messages[:3], short, read.messages[4])))
+    assert left["messages"][2]["content"][0] == {**result["content"][0], "content": "[short]"}
+
+
+@pytest.mark.parametrize("source", [b"", b"[]", b'{"messages": 1}', b'{"messages": []}', b'{"messages": [1]}'])
+def test_what_is_not_understood_is_none(source):
+    assert messages.parse(source) is None
