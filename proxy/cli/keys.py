@@ -12,7 +12,6 @@ import pwd
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from proxy.access.records import (
 from proxy.cli import options
 from proxy.cli.options import format_table, print_error
 from proxy.config import Config
-from proxy.store.contract import StoreUnavailable
+from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
 
 MOST_DAYS = 36_500
@@ -68,8 +67,7 @@ def _create(args: argparse.Namespace) -> int:
         known = ", ".join(config.teams) or "none"
         return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
     text, key = create_team_key(args.team, time.time(), days=args.days, label=args.label)
-    act = AuditEntry("create key", key.id, (("team", key.team), ("days", args.days)))
-    change_registry(config, act, lambda known: known.with_key(key))
+    change_registry(config, lambda known: known.with_key(key), "create key", key.id, team=key.team, days=args.days)
     print(text)  # noqa: T201
     print(f"Shown once. Its id is {key.id}; {_describe_validity(key)}.", file=sys.stderr)  # noqa: T201
     return 0
@@ -87,14 +85,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
-
     public = public_id_or_text(args.id)
-
-    def revoke(known: Registry) -> Registry:
-        return known.with_key_revoked(public, time.time())
-
     try:
-        change_registry(config, AuditEntry("revoke key", public), revoke)
+        change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
     except KeyError:  # not repeated: the argument may be part of a key
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
     print(f"Revoked key {public}.")  # noqa: T201
@@ -129,45 +122,35 @@ def read_registry(config: Config) -> Registry:
     return records.current
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One operator act for the audit log."""
-
-    act: str
-    subject: str
-    details: tuple[tuple[str, str | float], ...] = ()
-
-
-def change_registry(config: Config, act: AuditEntry, change: Change) -> Registry:
+def change_registry(config: Config, change: Change, act: str, subject: str, **details: str | float) -> None:
     """Change the registry: in force here at once, on other replicas within a second."""
     records = options.read_records(config)
     why = _synchronize(config, records)
     with options.report_registry_faults(records):
         records.change(change)
-    done = events.AdminActed(_user_name(), "command line", act.act, act.subject, "done", act.details)
+    done = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
     audit.AuditLog(Path(config.state.dir), _warn)(done)
     if why := why or _synchronize(config, records):
         _warn(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
-    return records.current
 
 
 def _synchronize(config: Config, records: Records) -> str:
     """Merge with the shared state. Returns why that failed; empty on success, or where there is none."""
     if not config.state.url:
         return ""
+
+    async def merge() -> None:
+        store = assembly.open_store(config, ignore)  # the exception says why
+        try:
+            await synchronize(records, store)
+        finally:
+            await store.close()
+
     try:
-        asyncio.run(_synchronize_once(config, records))
+        asyncio.run(merge())
     except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
         return str(fault)
     return ""
-
-
-async def _synchronize_once(config: Config, records: Records) -> None:
-    store = assembly.open_store(config, lambda _: None)  # the exception says why
-    try:
-        await synchronize(records, store)
-    finally:
-        await store.close()
 
 
 def _user_name() -> str:
@@ -197,8 +180,13 @@ def _switch(args: argparse.Namespace) -> int:
     if args.team and not config.knows_team(args.team):
         return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
     if args.to != "show":
-        act = AuditEntry(f"switch {args.to}", args.team or "everybody")
-        change_registry(config, act, lambda known: known.with_switch(args.team, on=args.to == "on", now=time.time()))
+        is_on, subject = args.to == "on", args.team or "everybody"
+        change_registry(
+            config,
+            lambda known: known.with_switch(args.team, on=is_on, now=time.time()),
+            f"switch {args.to}",
+            subject,
+        )
     registry = read_registry(config)
     for team in dict.fromkeys((EVERYBODY, *config.teams, *registry.switches)):
         print(f"{team or 'all teams'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201

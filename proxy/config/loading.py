@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from proxy.config.policies import Policy, shipped_policies
-from proxy.config.settings import Config, aws_origins
+from proxy.config.settings import Config
 from proxy.config.values import ConfigModel, suggest
 
 Place = tuple[str | int, ...]
@@ -78,7 +78,6 @@ def load(
             _set(values, origins, path, value, origin)
         except InvalidConfig as invalid:
             faults += invalid.faults
-    origins |= {place: name for place, name in aws_origins(values, environ).items() if place not in origins}
     loaded = Loaded(Config.model_construct(), origins)
     try:
         loaded = Loaded(Config.model_validate(values, context=environ), origins)

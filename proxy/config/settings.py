@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
 from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
@@ -32,13 +32,6 @@ from proxy.wire import redaction
 
 _REMOTE = ("s3://", "gs://", "az://")
 _BUCKET = re.compile(r"(s3|gs|az)://([^/]+)(/.*)?")
-_OF_AWS = {
-    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-    "key": ("AWS_ACCESS_KEY_ID",),
-    "secret": ("AWS_SECRET_ACCESS_KEY",),
-    "token": ("AWS_SESSION_TOKEN",),
-}
 # Their values are never written into a configuration, only named.
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
@@ -271,8 +264,8 @@ class Transcripts(ConfigModel):
     """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
     endpoint: str = ""
     """URL of the object store, for MinIO and the like. Without it, AWS_ENDPOINT_URL or the vendor's own."""
-    region: str = "us-east-1"
-    """Region of the bucket, for s3:// only. AWS_REGION is used if this is not set."""
+    region: str = ""
+    """Region of the bucket, for s3:// only. Without it, AWS_REGION or us-east-1."""
     key: SecretReference = None
     """Access key (Azure: account name) as env:NAME. Without it, AWS_ACCESS_KEY_ID or the role of the machine."""
     secret: SecretReference = None
@@ -308,20 +301,6 @@ class Transcripts(ConfigModel):
         """True where transcripts are kept in an object store."""
         return (self.dir or "").startswith(_REMOTE)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_from_aws_variables(cls, values: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 (whatever a file holds)
-        """Fill settings of s3:// that are not set from the variables that AWS's own tools read."""
-        if not isinstance(values, Mapping) or not str(values.get("dir") or "").startswith("s3://"):
-            return values
-        environ = info.context or {}
-        found = _aws_variables(environ)
-        named = {
-            setting: f"env:{name}" if setting in ("key", "secret", "token") else environ[name]
-            for setting, name in found.items()
-        }
-        return {**named, **{name: value for name, value in values.items() if value not in ("", None)}}
-
     @model_validator(mode="after")
     def _check_object_store(self) -> Self:
         if self.is_remote and not _BUCKET.fullmatch(self.dir or ""):
@@ -329,19 +308,6 @@ class Transcripts(ConfigModel):
         if self.is_remote and self.key is not None and self.secret is None:
             raise ValueError("`key` is set without `secret`: set both, or neither to use a role's credentials")
         return self
-
-
-def _aws_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings of an object store that variables of AWS's own tools give, each with the name of its variable."""
-    return {setting: name for setting, names in _OF_AWS.items() for name in names[::-1] if environ.get(name)}
-
-
-def aws_origins(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Places of the settings that `Transcripts` takes from variables, each with the name of its variable."""
-    group = values.get("transcripts")
-    if not isinstance(group, Mapping) or not str(group.get("dir") or "").startswith("s3://"):
-        return {}
-    return {("transcripts", setting): name for setting, name in _aws_variables(environ).items()}
 
 
 class LogConfig(ConfigModel):

@@ -66,21 +66,6 @@ def test_what_the_file_does_not_set_is_a_default_also_of_an_upstream_and_a_team_
     assert set(unset.values()) == {"default"}
 
 
-def test_a_value_that_comes_from_a_variable_of_aws_says_so(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKCANARY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
-    file = tmp_path / "proxy.yaml"
-    file.write_text("transcripts:\n  dir: s3://bucket/there\n")
-    assert main(["explain", "--config", str(file)]) == 0
-    rows = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
-    assert rows["transcripts.dir"] == f"{file}:2"
-    assert rows["transcripts.region"] == "AWS_REGION"
-    assert rows["transcripts.key"] == "AWS_ACCESS_KEY_ID"
-    assert rows["transcripts.secret"] == "AWS_SECRET_ACCESS_KEY"
-    assert rows["transcripts.endpoint"] == "default"
-
-
 def test_a_group_that_one_variable_sets_has_it_for_its_origin(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COMPACTION_PROXY_LISTEN", "{port: 9001}")
     assert main(["explain"]) == 0

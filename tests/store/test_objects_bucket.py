@@ -76,7 +76,7 @@ def test_what_is_no_place_is_refused(url):
 @pytest.mark.parametrize(
     ("name", "settings", "sent_to"),
     [
-        ("b", {"region": "eu-central-1"}, "https://b.s3.eu-central-1.amazonaws.com"),
+        ("b", {"region": "eu-central-1"}, "https://s3.eu-central-1.amazonaws.com/b"),
         ("b.c", {}, "https://s3.us-east-1.amazonaws.com/b.c"),
         ("b", {"endpoint": "http://127.0.0.1:9/"}, "http://127.0.0.1:9/b"),
         ("b", {"endpoint": "https://{bucket}.example.invalid"}, "https://b.example.invalid"),

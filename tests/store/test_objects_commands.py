@@ -146,8 +146,7 @@ def test_a_store_that_stumbles_is_asked_again(both, run, sky):
 
 
 def test_a_key_without_its_secret_is_reported(run, bucket, tmp_path, monkeypatch):
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}}}\n")
+    (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}, key: 'env:AWS_ACCESS_KEY_ID'}}\n")
     code, _, text = run("s3", "list")
     assert (code, "`key` is set without `secret`" in text) == (1, True)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -49,7 +48,7 @@ class BucketSettings:
 
     url: str
     endpoint: str = ""
-    region: str = "us-east-1"
+    region: str = ""
     key: str = field(default="", repr=False)
     secret: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -147,15 +146,14 @@ def _open(settings: BucketSettings, scheme: str, bucket: str, prefix: str, retri
     vendor, names = _VENDORS[scheme]
     config: dict[str, Any] = {option: getattr(settings, name) for name, option in names.items()}
     if scheme == "s3":
-        # At AWS a bucket has a host of its own; elsewhere it leads the path, or the endpoint says `{bucket}`.
-        own_host = "{bucket}" in settings.endpoint if settings.endpoint else "." not in bucket
+        # The bucket leads the path, or the endpoint says where it stands in the host's name.
         config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
-        config["virtual_hosted_style_request"] = own_host
+        config["virtual_hosted_style_request"] = "{bucket}" in settings.endpoint
         config["disable_bulk_delete"] = True  # not every server that speaks S3 has that
     client: dict[str, Any] = {
         "timeout": f"{settings.timeout_seconds}s",
         "connect_timeout": f"{min(5.0, settings.timeout_seconds)}s",
-        "allow_http": urlsplit(settings.endpoint).scheme == "http",
+        "allow_http": True,  # where the endpoint says so
     }
     if settings.ca_file:
         client["root_certificate"] = Path(settings.ca_file).read_bytes()
