@@ -8,7 +8,7 @@ documents have no expiry, so that `volatile-lru` leaves them alone.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,8 +23,6 @@ BLOCK, FACT = "promise", "fact"
 """Kinds, as they stand in keys: version 0.1 called a block a promise."""
 DEADLINE_BYTES = 8
 """What the scripts write in front of each value."""
-FIRST_BATCH_KEYS, LARGEST_BATCH_KEYS = 8, 2048
-"""The script unpacks the keys of a list in batches, wider and wider: the answer nearly always lies in the first."""
 
 DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
@@ -130,9 +128,9 @@ class RedisStore:
         kinds = (BLOCK, *(FACT for _ in lists[1:]))
         server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
         routed_by = next(keys[0] for keys in server_lists if keys)
-        batches = [batch for keys in server_lists for batch in _batches(keys)]
+        packed = map(msgspec.msgpack.encode, server_lists)
         reply = await self._client.run(
-            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *batches
+            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed
         )
         if not isinstance(reply, list) or len(reply) != len(lists):
             raise self._client.odd_reply()
@@ -158,15 +156,6 @@ class RedisStore:
         """Write the value. Returns the one that stands instead, if it lost to another."""
         values = (value,) if over is None else (value, over)
         return self._bytes(await self._client.run(PUT, [self._key(kind, key)], self._now, seconds, *values))
-
-
-def _batches(keys: Sequence[str]) -> Iterator[bytes]:
-    """The keys in wider and wider batches, and an empty one at their end."""
-    start, width = 0, FIRST_BATCH_KEYS
-    while start < len(keys):
-        yield msgspec.msgpack.encode(keys[start : start + width])
-        start, width = start + width, min(2 * width, LARGEST_BATCH_KEYS)
-    yield b""
 
 
 def _earlier(keys: Sequence[str], one: Found | None, other: Found | None) -> Found | None:

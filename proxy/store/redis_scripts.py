@@ -51,8 +51,7 @@ class Script:
 
 # KEYS: one of the keys, by which a Cluster finds the node. ARGV: now, seconds a block lives, how often in that time a
 # use is recorded, and lists of keys, the first one of blocks. A history has thousands of keys, nearly all of which lead
-# to nothing, and to unpack them takes longer than to look them up: so each list comes in batches, wider and wider,
-# which are unpacked only until something is found; an empty batch is its end.
+# to nothing: EXISTS counts many at once, and the range is halved until it is one key.
 # Returns for each list the place of the first key that has a value, and the value (and what the script itself needs).
 FIND_FIRST = Script(
     _PRELUDE
@@ -60,30 +59,15 @@ FIND_FIRST = Script(
 local function find_among(keys)
   local place = 1
   while place <= #keys do
-    local last = #keys
-    -- Halve the range until it is one key: EXISTS counts many keys at once, and most of them do not exist.
+    local last = math.min(#keys, place + 2047)
     while redis.call('EXISTS', unpack(keys, place, last)) > 0 and place < last do
       last = math.floor((place + last) / 2)
     end
     local value, deadline = read(keys[last])
-    if value then return last, value, deadline end
+    if value then return {last, value, deadline, keys[last]} end
     place = last + 1
   end
-end
-
-local batch = 3
-local function find_in_next_list()
-  local before, found = 0, false
-  while true do
-    batch = batch + 1
-    if ARGV[batch] == '' then return found end
-    if not found then
-      local keys = cmsgpack.unpack(ARGV[batch])
-      local place, value, deadline = find_among(keys)
-      if place then found = {before + place, value, deadline, keys[place]} end
-      before = before + #keys
-    end
-  end
+  return false
 end
 
 local function put_off_expiry(_, _, deadline, key)
@@ -94,9 +78,9 @@ local function put_off_expiry(_, _, deadline, key)
   end
 end
 
-local found = {find_in_next_list()}
+local found = {}
+for list = 4, #ARGV do table.insert(found, find_among(cmsgpack.unpack(ARGV[list]))) end
 if found[1] then put_off_expiry(unpack(found[1])) end
-while batch < #ARGV do table.insert(found, find_in_next_list()) end
 return found
 """
 )
