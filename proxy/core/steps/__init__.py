@@ -12,20 +12,23 @@ from typing import Any
 from proxy.core.pipeline import Step
 from proxy.core.steps import compat, standard
 
-ALWAYS = (standard.ClipOutput, standard.DedupArrivals)
-WHEN_FULL = (
-    standard.ClearResults,
-    standard.ClearObservations,
-    standard.ClearArguments,
-    compat.ToolHints,
-    standard.DedupOld,
-    standard.StripReasoning,
-    compat.StripAttachments,
-    compat.OneLiners,
-    standard.DropMiddle,
-    compat.PruneTools,
-)
-STEPS: dict[str, Callable[..., Step]] = {step.name: step for step in (*ALWAYS, *WHEN_FULL)}
+STEPS: dict[str, Callable[..., Step]] = {
+    step.name: step
+    for step in (
+        standard.ClipOutput,
+        standard.DedupArrivals,
+        standard.ClearResults,
+        standard.ClearObservations,
+        standard.ClearArguments,
+        compat.ToolHints,
+        standard.DedupOld,
+        standard.StripReasoning,
+        compat.StripAttachments,
+        compat.OneLiners,
+        standard.DropMiddle,
+        compat.PruneTools,
+    )
+}
 
 
 def step_to_json(step: Step) -> list[Any]:

@@ -214,11 +214,13 @@ class ToolHints:
         return sum(draft.count(message.raw) for message in large if message.is_result or message.calls)
 
     def __call__(self, draft: Draft) -> Draft:
-        if not self.reach(draft):
-            return draft
         removed = (call for message in draft.middle for call in message.calls if "remove" in self._modes(call))
         left = remove_pairs(draft, {id(call) for call in removed}, self.name)
-        answers = [pair for pair in left.pair_with_calls() if self._response_goes(*pair, left)]
+        answers = [
+            (message, call)
+            for message, call in left.pair_with_calls()
+            if call is not None and self._modes(call)[1] == "strip" and foldable(message, left, self.over)
+        ]
         results = ClearResults(
             outline=self.outline, outline_bytes=self.outline_bytes, names=self.names, template=self.template
         )
@@ -230,6 +232,3 @@ class ToolHints:
         request = next((hint[1] for hint in hints if hint[1]), "")
         response = next((hint[2] for hint in hints if hint[2]), "")
         return request or self.request, response or self.response
-
-    def _response_goes(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
-        return call is not None and self._modes(call)[1] == "strip" and foldable(message, draft, self.over)

@@ -52,8 +52,6 @@ class ClipOutput:
         return sum(draft.count(message.raw) for message in draft.middle if self._huge(message, draft))
 
     def __call__(self, draft: Draft) -> Draft:
-        if not self.reach(draft):
-            return draft
         return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
     def _limit(self, draft: Draft) -> int:
@@ -373,8 +371,6 @@ class DedupArrivals:
         return sum(draft.count(message.raw) for message in draft.middle if self._long(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        if not self.reach(draft):
-            return draft
         first: dict[bytes, tuple[Message, ToolCall | None]] = {}
         for message in draft.before:
             if self._long(message):
