@@ -35,7 +35,7 @@ _FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed
 _LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
 """Arguments that say from which line to which."""
 _QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
-_PLAIN_WORD = re.compile(r"[\w./~@%+,:=-]*")
+_PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
 _COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 

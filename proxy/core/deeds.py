@@ -218,9 +218,13 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         if not touched and found and words[0] in _FILTERS and found[-1].lines == WHOLE:
             found[-1] = replace(found[-1], lines=_find_lines_read(words))
         is_all = is_all and (bool(touched) or words[0] in _IDLE)
-        # A path is told as seen from the folder in which the command line began.
-        found += [replace(deed, key=posixpath.normpath(posixpath.join(folder, deed.key))) for deed in touched]
+        found += [replace(deed, key=_within(folder, deed.key)) for deed in touched]
     return found, is_all and bool(found)
+
+
+def _within(folder: str, path: str) -> str:
+    """The path as seen from the folder in which the command line began."""
+    return path if path.startswith("~") else posixpath.normpath(posixpath.join(folder, path))
 
 
 def find_patched_files(text: str) -> Iterator[Deed]:

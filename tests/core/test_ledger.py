@@ -68,6 +68,7 @@ def test_nothing_done_is_nothing_told():
         ("Bash", {"command": "cat a.py"}),
         ("shell", {"command": ["bash", "-lc", "cat ./a.py"]}),
         ("exec_command", {"cmd": "head -20 a.py | tail -5"}),
+        ("exec_command", {"cmd": "cat 'a.py/[id]/page.tsx'"}),
     ],
 )
 def test_agents_read_files_under_many_names(tool, arguments):
@@ -184,8 +185,8 @@ def test_not_everything_that_looks_like_a_file_is_one(command):
 
 
 def test_files_are_told_as_seen_from_where_the_command_began():
-    assert ran("cd lib && cat a.py /etc/b; cd ../doc; rm ./c") == (
-        "Files changed:\n- ../doc/c (deleted)\nFiles read:\n- lib/a.py\n- /etc/b"
+    assert ran("cd lib && cat a.py /etc/b ~/d; cd ../doc; rm ./c") == (
+        "Files changed:\n- ../doc/c (deleted)\nFiles read:\n- lib/a.py\n- /etc/b\n- ~/d"
     )
 
 
