@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 WORDS = ("the", "test", "of", "a", "parser", "fails", "when", "import", "path", "file", "line", "error", "value")
@@ -33,6 +34,17 @@ def chat(size: int, *, stream: bool = False) -> bytes:
         missing -= len(_bytes(turn))
     messages.append({"role": "user", "content": _words(dice, max(missing - 40, 1))})
     return _bytes(request)
+
+
+def growing(size: int, turns: int, seed: int) -> Iterator[bytes]:
+    """The requests of a history of this size that goes on: each is the one before, one more call and its result."""
+    dice = random.Random(seed)
+    request = json.loads(chat(size))
+    messages = request["messages"]
+    messages[1]["content"] += f" Try {seed}."  # a history that was never sent before
+    for _ in range(turns):
+        messages.extend(_turn(dice, len(messages), 500))
+        yield _bytes(request)
 
 
 def _turn(dice: random.Random, number: int, size: int) -> list[dict[str, Any]]:

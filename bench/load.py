@@ -5,8 +5,9 @@ They are light because they share a core with the upstream, and what they spend 
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import repeat, takewhile
 from time import perf_counter, perf_counter_ns
 from urllib.parse import urlsplit
 
@@ -51,27 +52,28 @@ def request_bytes(url: str, body: bytes | None, headers: Headers = ()) -> bytes:
 
 async def ask(url: str, body: bytes, *, times: int, clients: int, headers: Headers = ()) -> Sample:
     """So many requests by so many clients at once."""
-    return await _measured(url, request_bytes(url, body, headers), iter(range(times)), clients)
+    return await _measured(url, repeat(request_bytes(url, body, headers), times), clients)
+
+
+async def ask_in_turn(url: str, bodies: Iterable[bytes], *, headers: Headers = ()) -> Sample:
+    """One request after the other, each with its own body, by one client."""
+    return await _measured(url, (request_bytes(url, body, headers) for body in bodies), 1)
 
 
 async def keep_asking(url: str, body: bytes, *, clients: int, until: asyncio.Event, headers: Headers = ()) -> Sample:
     """As `ask`, until an event happens."""
-    return await _measured(url, request_bytes(url, body, headers), _while(lambda: not until.is_set()), clients)
+    request = request_bytes(url, body, headers)
+    return await _measured(url, takewhile(lambda _: not until.is_set(), repeat(request)), clients)
 
 
 async def visit(url: str) -> float:
     """Seconds that one look at a page takes, with a connection of its own, as health checks do it."""
-    return (await _measured(url, request_bytes(url, None), iter(range(1)), 1)).seconds
+    return (await _measured(url, iter((request_bytes(url, None),)), 1)).seconds
 
 
-def _while(wanted: Callable[[], bool]) -> Iterator[bool]:
-    while wanted():
-        yield True
-
-
-async def _measured(url: str, request: bytes, turns: Iterator[object], clients: int) -> Sample:
+async def _measured(url: str, requests: Iterator[bytes], clients: int) -> Sample:
     loop, parts, sample = asyncio.get_running_loop(), urlsplit(url), Sample()
-    asking = [_Client(request, turns, sample, loop.create_future()) for _ in range(clients)]
+    asking = [_Client(requests, sample, loop.create_future()) for _ in range(clients)]
     began = perf_counter()
     for client in asking:
         await loop.create_connection(lambda client=client: client, parts.hostname, parts.port)
@@ -85,9 +87,8 @@ class _Client(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, request: bytes, turns: Iterator[object], sample: Sample, done: "asyncio.Future[None]") -> None:
-        self._request = request
-        self._turns = turns
+    def __init__(self, requests: Iterator[bytes], sample: Sample, done: "asyncio.Future[None]") -> None:
+        self._requests = requests
         self._sample = sample
         self.done = done
         self._asked_at = 0.0
@@ -107,12 +108,13 @@ class _Client(asyncio.Protocol):
 
     def _next(self) -> None:
         self._head, self._tail, self._in_body = b"", b"", False
-        if next(self._turns, None) is None:
+        request = next(self._requests, None)
+        if request is None:
             self.done.set_result(None)
             self._transport.close()
             return
         self._asked_at = perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         if not self._in_body:

@@ -15,17 +15,21 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import load
-from bodies import chat
+from bodies import chat, growing
 from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, started
 from process import CLIENTS, Server, alone
 from report import Beside, Target, report, targets
 from scores import Round, Scenario, Score, Scores
 from standin import Pace, StandIn
 
+GROWING_FROM_BYTES = 10_000
+WARMING_TURNS = 3
+"""Requests of a new history that are not counted: it is read for the first time, and shortened where that is due."""
 PACE = Pace(chunks=200, seconds=0.005)
 
 
@@ -45,10 +49,15 @@ class Effort:
     def scenarios(self) -> list[Scenario]:
         sizes = (("1 kB", 1_000, self.small), ("100 kB", 100_000, self.medium), ("1 MB", 1_000_000, self.large))
         whole = [Scenario(name, chat(size), clients, times) for name, size, times in sizes for clients in (1, 32)]
+        growing = [
+            Scenario(f"{name}, growing", chat(size), 1, times, grows=True)
+            for name, size, times in sizes
+            if size > GROWING_FROM_BYTES
+        ]
         body = chat(1_000, stream=True)
         name = f"stream of {PACE.chunks} chunks, {PACE.seconds * 1000:g} ms apart"
         counts = zip((1, 32), self.streams, strict=True)
-        return [*whole, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
+        return [*whole, *growing, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
 
 
 LONG = Effort((OURS, BARE, NGINX, LITELLM), 7, small=800, medium=300, large=80, streams=(2, 64), starts=5, looks=300)
@@ -62,23 +71,31 @@ async def measure(field: Sequence[Contestant], asked: Sequence[Scenario], rounds
         for scenario in asked:
             for contestant in field:
                 if number:
-                    scores[scenario.title][contestant.name].rounds.append(await once(contestant, field, scenario))
+                    scores[scenario.title][contestant.name].rounds.append(
+                        await once(contestant, field, scenario, number)
+                    )
                 elif not scenario.streams:
                     await once(contestant, field, replace(scenario, times=2 * scenario.clients))
     return scores
 
 
-async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Scenario) -> Round:
+async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Scenario, number: int = 0) -> Round:
     times = max(scenario.times // contestant.slower, scenario.clients)
     with alone(contestant.server, servers(field)):
-        before = contestant.cpu
-        sample = await load.ask(
-            contestant.chat,
-            scenario.body,
-            times=times,
-            clients=scenario.clients,
-            headers=contestant.headers,
-        )
+        if scenario.grows:
+            bodies = growing(len(scenario.body), times + WARMING_TURNS, number)
+            await load.ask_in_turn(contestant.chat, islice(bodies, WARMING_TURNS), headers=contestant.headers)
+            before = contestant.cpu
+            sample = await load.ask_in_turn(contestant.chat, bodies, headers=contestant.headers)
+        else:
+            before = contestant.cpu
+            sample = await load.ask(
+                contestant.chat,
+                scenario.body,
+                times=times,
+                clients=scenario.clients,
+                headers=contestant.headers,
+            )
         cpu = contestant.cpu - before
     return Round(
         cpu=cpu / times,

@@ -14,6 +14,8 @@ class Scenario:
     clients: int
     times: int
     streams: bool = False
+    grows: bool = False
+    """Each request is the one before and a little more."""
 
     @property
     def title(self) -> str:

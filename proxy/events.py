@@ -13,11 +13,7 @@ from pathlib import Path
 import msgspec
 
 
-class Event(msgspec.Struct, frozen=True):
-    """Base class of all events."""
-
-
-class RequestFinished(Event, frozen=True):
+class RequestFinished(msgspec.Struct, frozen=True):
     """The end of one request, however it ended."""
 
     request_id: str
@@ -41,7 +37,7 @@ class RequestFinished(Event, frozen=True):
     overhead_seconds: float | None
 
 
-class UpstreamRetried(Event, frozen=True):
+class UpstreamRetried(msgspec.Struct, frozen=True):
     """A second attempt at a request: nothing of it had been sent, or the upstream asked for it."""
 
     upstream: str
@@ -49,7 +45,7 @@ class UpstreamRetried(Event, frozen=True):
     attempt: int
 
 
-class WindowUnknown(Event, frozen=True):
+class WindowUnknown(msgspec.Struct, frozen=True):
     """A model of unknown window, under a policy that compacts by the window. Once for each model and worker."""
 
     upstream: str
@@ -57,13 +53,13 @@ class WindowUnknown(Event, frozen=True):
     policy: str
 
 
-class PathNotCompacted(Event, frozen=True):
+class PathNotCompacted(msgspec.Struct, frozen=True):
     """First use of an API path that is relayed but not compacted. Once for each path."""
 
     path: str
 
 
-class InternalFault(Event, frozen=True):
+class InternalFault(msgspec.Struct, frozen=True):
     """An unexpected exception of the proxy itself. `where` is file and line, never a value."""
 
     request_id: str
@@ -71,7 +67,7 @@ class InternalFault(Event, frozen=True):
     where: str
 
 
-class TurnEnded(Event, frozen=True):
+class TurnEnded(msgspec.Struct, frozen=True):
     """Accounting of one request of a conversation, once its answer is through.
 
     Emitted only for requests that compaction looked at: below the policy's threshold nothing is counted.
@@ -101,7 +97,7 @@ class TurnEnded(Event, frozen=True):
     would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
 
 
-class AdminActed(Event, frozen=True):
+class AdminActed(msgspec.Struct, frozen=True):
     """An act of an operator, by the admin pages or by a command: a change, a login, or a refused attempt."""
 
     who: str
@@ -112,7 +108,7 @@ class AdminActed(Event, frozen=True):
     details: tuple[tuple[str, str | int | float | bool], ...] = ()
 
 
-class CompactionStarted(Event, frozen=True):
+class CompactionStarted(msgspec.Struct, frozen=True):
     """The decision to make a block, and its reason."""
 
     conversation: str
@@ -122,14 +118,14 @@ class CompactionStarted(Event, frozen=True):
     originals: str = ""  # where the original is kept, complete; empty: it is not
 
 
-class OriginalKept(Event, frozen=True):
+class OriginalKept(msgspec.Struct, frozen=True):
     """An original that was written before anything of it was folded away for the first time, and where."""
 
     conversation: str
     path: str
 
 
-class CompactionEnded(Event, frozen=True):
+class CompactionEnded(msgspec.Struct, frozen=True):
     """A block that was made. `steps`: name, messages touched, tokens saved.
 
     `rehearsed`: it was only computed (`x-compaction: observe`), and the history was forwarded as it came.
@@ -145,7 +141,7 @@ class CompactionEnded(Event, frozen=True):
     turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
 
 
-class SummaryEnded(Event, frozen=True):
+class SummaryEnded(msgspec.Struct, frozen=True):
     """A call of a model for a summary. `outcome`: `made`, or why there is none."""
 
     conversation: str
@@ -160,14 +156,14 @@ class SummaryEnded(Event, frozen=True):
     seconds: float
 
 
-class BreakerOpened(Event, frozen=True):
+class BreakerOpened(msgspec.Struct, frozen=True):
     """A conversation that blocks did not help: no more are made until it has changed."""
 
     conversation: str
     policy: str
 
 
-class SizeRefused(Event, frozen=True):
+class SizeRefused(msgspec.Struct, frozen=True):
     """An upstream's refusal of a request for its size or a signature. `helped`: a second try was accepted."""
 
     request_id: str
@@ -177,7 +173,7 @@ class SizeRefused(Event, frozen=True):
     helped: bool
 
 
-class PromptTruncated(Event, frozen=True):
+class PromptTruncated(msgspec.Struct, frozen=True):
     """A good answer to a prompt that the upstream had not read whole. `is_repeated`: reported before."""
 
     conversation: str
@@ -187,7 +183,7 @@ class PromptTruncated(Event, frozen=True):
     is_repeated: bool
 
 
-class FailedOpen(Event, frozen=True):
+class FailedOpen(msgspec.Struct, frozen=True):
     """An exception in compaction; the client's own bytes were forwarded."""
 
     request_id: str
@@ -195,43 +191,66 @@ class FailedOpen(Event, frozen=True):
     where: str
 
 
-class StoreFailed(Event, frozen=True):
+class StoreFailed(msgspec.Struct, frozen=True):
     """A store or a disk that failed; requests go on without it."""
 
     why: str
 
 
-class StoreRecovered(Event, frozen=True):
+class StoreRecovered(msgspec.Struct, frozen=True):
     """A store or a disk that works again, or its state at the end."""
 
     what: str
 
 
-class HookFailed(Event, frozen=True):
+class HookFailed(msgspec.Struct, frozen=True):
     """A hook that could not be reached, or is slow; requests are not affected."""
 
     why: str
 
 
-class ConfigReloaded(Event, frozen=True):
+class ConfigReloaded(msgspec.Struct, frozen=True):
     """A reload of the configuration; with a reason, the old one stays in force."""
 
     refused_because: str | None = None
 
 
-class Lifecycle(Event, frozen=True):
+class Lifecycle(msgspec.Struct, frozen=True):
     """A stage of the process: listening, draining, stopped."""
 
     stage: str
     details: tuple[tuple[str, str | int | float], ...] = ()
 
 
-class LoopLagged(Event, frozen=True):
+class LoopLagged(msgspec.Struct, frozen=True):
     """A measurement of how late the event loop woke up."""
 
     seconds: float
 
 
+Event = (
+    RequestFinished
+    | UpstreamRetried
+    | WindowUnknown
+    | PathNotCompacted
+    | InternalFault
+    | TurnEnded
+    | AdminActed
+    | CompactionStarted
+    | OriginalKept
+    | CompactionEnded
+    | SummaryEnded
+    | BreakerOpened
+    | SizeRefused
+    | PromptTruncated
+    | FailedOpen
+    | StoreFailed
+    | StoreRecovered
+    | HookFailed
+    | ConfigReloaded
+    | Lifecycle
+    | LoopLagged
+)
 Listener = Callable[[Event], None]
 
 

@@ -49,6 +49,7 @@ from proxy.core.conversation import (
     ProbeWindow,
     RecountByProbe,
     Report,
+    Rewrite,
     ShareProbedWindow,
     StartSummary,
     Steps,
@@ -322,7 +323,7 @@ class Session:
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
         self._tokenizer = self._profile.tokenizer
         self._body: bytes = request.source
-        self._work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
+        self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
         self._options = options
         self._exchange: Exchange | None = None
 
@@ -445,7 +446,7 @@ class Session:
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
         self._services.accepted.add(self._scope[2])
-        if len(self._request.source) >= WORTHWHILE_BYTES:
+        if self._format is chat and len(self._request.source) >= WORTHWHILE_BYTES:
             self._services.known.add(self._scope[2], self._request, self._prefix)
         if self.is_identified:
             plan = self.exchange.decision.plan
@@ -466,7 +467,7 @@ class Session:
         if found is None:
             return replace(outgoing, decision=decision)  # the client's own bytes
         if decision.rewrites:
-            body = await run_apart(self._work, partial(self._format.render, self._request, found.view, found.tools))
+            body = await run_apart(self._new_work, partial(self._format.render, self._request, found.view, found.tools))
         asking = self._format.request_usage(body) if self._asks_usage(decision) else None
         body = asking or body
         if decision.max_answer_tokens is not None:
@@ -499,12 +500,15 @@ class Session:
     async def run(self, steps: Steps[T], *, is_heavy: bool = False) -> T:
         """Perform the actions of these steps, one after the other.
 
-        Of a large history, steps that hash or decide run off the event loop: all where `is_heavy`, else those after one
-        of `HEAVY_AFTER`. To send each of a dozen steps to a thread and back would cost as much as what they do.
+        Of a large history, steps run off the event loop that go over all of it: all where `is_heavy`, else that after
+        `Rewrite`; and so do those after `HEAVY_AFTER`, where much of it is new. To send each of a dozen steps to a
+        thread and back would cost as much as what they do.
         """
         action, result = None, None
         while True:
-            work = self._work if is_heavy or isinstance(action, HEAVY_AFTER) else 0
+            work = self._new_work if isinstance(action, HEAVY_AFTER) else 0
+            if is_heavy or isinstance(action, Rewrite):
+                work = estimate_work(self._request.source)
             step = await run_apart(work, partial(_advance, steps, result))
             if isinstance(step, _Finished):
                 return step.value  # type: ignore[no-any-return]

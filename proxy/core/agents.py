@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import accumulate, islice
+from operator import or_
 from typing import Any, Literal
 
 from proxy.core import splice
@@ -376,7 +378,19 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
 
 def was_asked(request: Request) -> bool:
     """True where the history holds a request for compaction: then a block may stand, however short it is."""
-    source = request.source
+    body, source = request.body, request.source
+    if not body:
+        return _asks(source)
+
+    def look(known: Sequence[bool]) -> Iterator[bool]:
+        found = accumulate((_asks(message.raw) for message in body[len(known) :]), or_, initial=known[-1:] == (True,))
+        return islice(found, 1, None)
+
+    before, behind = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
+    return request.known.extend(was_asked, len(body), look)[-1] or _asks(before) or _asks(behind)
+
+
+def _asks(source: bytes) -> bool:
     if any(call in source for call in _CALLS):
         return True
     return any(command in source for command in _COMMANDS) and _COMMAND_PLACE.search(source) is not None

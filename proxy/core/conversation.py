@@ -16,6 +16,7 @@ Read next: `planning.py`, which decides what a history becomes; `memory.py`, wha
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
@@ -35,12 +36,12 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import Request, canonical_0_1
+from proxy.core.messages import CanonicalForm, Request, canonical_0_1
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
 from proxy.core.rules import Anchor, Facts, Rules
-from proxy.core.state import WINDOW_REASONS, ConversationState
+from proxy.core.state import WINDOW_REASONS, ConversationState, count_all, count_calibrated
 from proxy.core.summaries import Summary
 from proxy.core.window import (
     LEARNED_SECONDS,
@@ -193,6 +194,11 @@ class CanSummarize:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Announces work on the whole history, to rewrite it; everything before is about its new messages only."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartSummary:
     """Ask for this summary in the background."""
 
@@ -275,6 +281,7 @@ Action = (
     | NoteLocalWindow
     | ShareProbedWindow
     | CanSummarize
+    | Rewrite
     | StartSummary
     | AwaitSummary
     | KeepOriginals
@@ -359,6 +366,8 @@ class Exchange:
         self.identity: Identity | None = None
         self.memory = Memory(calibration=context.prior)
         self.decision = Decision("none")
+        self._standing: ConversationState | None = None
+        """The history with the block that stands, as it was when this request was decided on."""
         self._has_originals = False
         self._has_begun = False
         self._keeps = True
@@ -428,12 +437,28 @@ class Exchange:
             facts = replace(facts, force=True)
         if planning.is_below_threshold(guess, self.rules, facts, count_error=COUNT_ERROR_RATIO):
             return None
-        size = sum((yield CountTokens(context.pieces)))
+        size = yield from self._count_request()
         if planning.is_below_threshold(size, self.rules, facts, count_error=COUNT_ERROR_RATIO):
             return None
         if not planning.is_below_threshold(size, self.rules, facts):
             yield ProbeWindow()
         return size
+
+    def _count_request(self) -> Steps[int]:
+        """Tokens of the request by our count. Messages that were counted for an earlier request are not asked for."""
+        request, count = self.context.request, self.context.count
+        counted = len(request.known.extend(count, 0, tuple))
+        outside = [*(message.raw for message in request.head), request.tools or b""]
+        counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted:])])
+        return sum(counts[: len(outside)]) + count_all(request.known, request.body, count)
+
+    def _count_forwarded(self, found: Ready) -> Steps[int]:
+        """Tokens of what was forwarded by our count."""
+        standing, count = self._standing, self.context.count
+        if found.action == "created" or standing is None:
+            return sum((yield CountTokens(forwarded_pieces(found))))
+        outside = [*(message.raw for message in self.context.request.head), found.tools or b""]
+        return sum(map(count, outside)) + count_all(standing.known, standing.view, count)
 
     def _recall(self, size: int) -> Steps[None]:
         """Identify the conversation and look up what is remembered of it, in one round trip."""
@@ -443,35 +468,46 @@ class Exchange:
         yield from self._look_up(Identity.of(context.request, *names), size)
         if self.memory.is_new:
             # Version 0.1 knew a history by its very bytes, so another way of writing JSON made another conversation.
-            old = Identity.of(context.request, *names, form=canonical_0_1)
+            form = canonical_0_1
+            old = Identity.of(context.request, *names, form=form)
             if old.links != self.identified.links:
                 new, memory = self.identified, self.memory
-                yield from self._look_up(old, size)
+                yield from self._look_up(old, size, form)
                 if self.memory.is_new:
                     self.identity, self.memory = new, memory
         if self.memory.answered:
             yield NoteLocalWindow(self.memory.window)
         self.window = self._narrow(self.memory.window)
 
-    def _look_up(self, identity: Identity, size: int) -> Steps[None]:
-        """Look up what is remembered of a conversation under one identity."""
+    def _look_up(self, identity: Identity, size: int, form: CanonicalForm | None = None) -> Steps[None]:
+        """Look up what is remembered of a conversation under one identity. `form`: of the messages that it hashes."""
         context = self.context
-        newest_first = identity.links[::-1]
+        list_keys = partial(self._list_keys, identity, form)
         spaces = (False, True) if self.observes else (False,)
         look_up = LookUp(
-            blocks=[identity.block_keys(link, observed=observed)[0] for observed in spaces for link in newest_first],
-            facts=[*map(identity.anchor_key, newest_first), identity.scale_key],
+            blocks=[key for space in spaces for key in list_keys(partial(identity.block_key, space))],
+            facts=[*list_keys(identity.anchor_key), identity.scale_key],
             # A window that the operator has configured overrules whatever was learned.
             windows=() if context.window.origin == "config" else self._window_keys(identity.tenant),
-            summaries=identity.summary_keys() if self._may_need_summary(size) else (),
+            summaries=list_keys(identity.summary_key_of) if self._may_need_summary(size) else (),
         )
         found: Found | None = yield look_up
         self.identity = identity
         self._fill_pointer(identity)
         self.memory = Memory.read(found, look_up, identity, context.prior, context.read_block)
         if not self._serves(self.memory.block):
-            places = [(link, observed) for observed in spaces for link in newest_first]
+            places = [(link, observed) for observed in spaces for link in reversed(identity.links)]
             yield from self._find_other_block(places[look_up.blocks.index(self.memory.block_key) :])
+
+    def _list_keys(
+        self, identity: Identity, form: CanonicalForm | None, key_of: Callable[[bytes], str]
+    ) -> Sequence[str]:
+        """Keys of all links, the newest first. Only those of links that are new in this request are written."""
+        first, *links = identity.links
+        # The key of the first link tells whose they are, and what for.
+        name = key_of(first), form
+        keys = self.context.request.known.extend(name, len(links), lambda known: map(key_of, links[len(known) :]))
+        return [*reversed(keys), key_of(first)]
 
     def _fill_pointer(self, identity: Identity) -> None:
         """Say in the summary's pointer where the originals are. Where none are kept there is nothing to point to."""
@@ -511,7 +547,13 @@ class Exchange:
 
     def _decide(self, wait_seconds: float) -> Steps[None]:
         facts = self._facts(can_summarize=(yield CanSummarize()))
-        found = planning.decide(self._state(facts))
+        state = self._state(facts)
+        self._standing = state
+        self.context.request.known.view = state.view, state.known
+        found: Ready | NeedSummary | None = planning.keep_at_rest(state)
+        if found is None:
+            yield Rewrite()
+            found = planning.plan_rewrite(state)
         if isinstance(found, NeedSummary):
             found = yield from self._summarize(found, facts, wait_seconds)
         self.decision = self._describe(found)
@@ -688,7 +730,7 @@ class Exchange:
         if self.identity is None:
             return
         identity, memory, found = self.identity, self.memory, self._plan
-        counted = sum((yield CountTokens(forwarded_pieces(found))))
+        counted = yield from self._count_forwarded(found)
         reported = answer.usage.prompt
         if not reported and self.context.recounts and found.action == "created":
             reported = yield RecountByProbe()
@@ -925,10 +967,14 @@ class Exchange:
             # While observing, a block that is in force stays, and no other follows it.
             is_in_force = memory.block is not None and not memory.observed
             rules = replace(self.rules, new_blocks=False) if self.observes and is_in_force else self.rules
-        blocks = () if memory.block is None else (memory.block,)
-        count = self._count(calibration or self._choose_calibration(memory.calibration))
         return ConversationState.of(
-            self.context.request, self.identified.links, blocks, rules, count=count, facts=facts
+            self.context.request,
+            self.identified.links,
+            () if memory.block is None else (memory.block,),
+            rules,
+            count=self.context.count,
+            calibration=calibration or self._choose_calibration(memory.calibration),
+            facts=facts,
         )
 
     def _choose_calibration(self, learned: Calibration) -> Calibration:
@@ -937,8 +983,7 @@ class Exchange:
 
     def _count(self, calibration: Calibration) -> Count:
         """Tokens as this upstream counts them, as far as it has told."""
-        count = self.context.count
-        return lambda piece: calibration.calibrate(count(piece))
+        return partial(count_calibrated, self.context.count, calibration)
 
 
 def smallest_bytes(rules: Rules) -> int:

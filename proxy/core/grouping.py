@@ -11,12 +11,11 @@ nothing here counts in turns alone.
 
 import json
 import re
-from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import is_
 
 from proxy.core.messages import HEAD, NOTE, Message, ToolCall, literal
@@ -26,28 +25,59 @@ from proxy.core.messages import HEAD, NOTE, Message, ToolCall, literal
 MISSING = "[No result of this call was recorded.]"
 
 
-def groups(messages: Sequence[Message]) -> list[range]:
-    """The atomic groups, in order, as ranges of places."""
-    found: list[range] = []
-    spoke, waiting = -1, set[str]()
-    for place, message in enumerate(messages):
-        follows = spoke >= 0 and found[-1].start == spoke and message.is_bulk
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The atomic groups of a history, as ranges of places."""
+
+    starts: Sequence[int]
+    """The place where the group of each message begins, as far as the history goes up to that message."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "Groups":
+        return cls(tuple(find_group_starts(messages)))
+
+    def newest_first(self) -> Iterator[range]:
+        stop = len(self.starts)
+        while stop:  # a late result draws what stands between into its group, so the last message of each tells
+            start = self.starts[stop - 1]
+            yield range(start, stop)
+            stop = start
+
+    def snap(self, cut: int) -> int:
+        """The last place at or before `cut` where the history may be parted."""
+        if cut >= len(self.starts):
+            return len(self.starts)
+        return next(group.start for group in self.newest_first() if group.start <= cut)
+
+    def are_fewer_than(self, number: int) -> bool:
+        return sum(1 for _ in islice(self.newest_first(), number)) < number
+
+
+def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
+    """The values of `Groups.starts`, behind those of the first messages that are known."""
+    start, spoke, waiting = -1, -1, set[str]()
+    for place in range(last_assistant(messages[: len(known)]) or 0, len(messages)):
+        message = messages[place]
+        follows = spoke >= 0 and start == spoke and message.is_bulk
         if follows or (message.is_result and message.answers in waiting):
-            while found and found[-1].start >= spoke:  # a late result draws what stands between into its group
-                found.pop()
-            found.append(range(spoke, place + 1))
+            start = spoke
             waiting.discard(message.answers)
-            continue
-        found.append(range(place, place + 1))
-        if message.role == "assistant":
-            spoke, waiting = place, {call.answered_by for call in message.calls}
-    return found
+        else:
+            start = place
+            if message.role == "assistant":
+                spoke, waiting = place, {call.answered_by for call in message.calls}
+        if place >= len(known):
+            yield start
+
+
+def groups(messages: Sequence[Message]) -> list[range]:
+    """The atomic groups, in order."""
+    return [*Groups.of(messages).newest_first()][::-1]
 
 
 def snap(messages: Sequence[Message], cut: int) -> int:
     """The last place at or before `cut` where the history may be parted."""
-    bounds = [0, *(group.stop for group in groups(messages))]
-    return bounds[bisect_right(bounds, cut) - 1]
+    return Groups.of(messages).snap(cut)
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
@@ -71,13 +101,19 @@ def callers(messages: Sequence[Message]) -> list[ToolCall | None]:
     """The call that each message answers, if any. Ids repeat in real conversations, so only the nearest assistant
     message counts.
     """
-    found: list[ToolCall | None] = []
+    return [*find_callers(messages)]
+
+
+def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
+    """The same, behind those of the first messages that are known."""
     waiting = _Waiting(())
-    for message in messages:
+    for place in range(last_assistant(messages[: len(known)]) or 0, len(messages)):
+        message = messages[place]
         if message.role == "assistant":
             waiting = _Waiting(message.calls)
-        found.append(waiting.take(message.answers) if message.is_result else None)
-    return found
+        call = waiting.take(message.answers) if message.is_result else None
+        if place >= len(known):
+            yield call
 
 
 class _Waiting:

@@ -204,6 +204,9 @@ class Identity:
     def anchor_key(self, link: bytes) -> str:
         return f"{self.tenant}/anchor/{link.hex()}"
 
+    def block_key(self, observed: bool, link: bytes) -> str:  # noqa: FBT001 (bound before the link)
+        return block_key(f"{self.tenant}/{OBSERVED}" if observed else self.tenant, link)
+
     def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
         """The keys of a block: that of its link, and one beside it for when another head's summary has the first."""
         space = f"{self.tenant}/{OBSERVED}" if observed else self.tenant
@@ -211,12 +214,15 @@ class Identity:
 
     def summary_key(self, covers: int, focus: str = "") -> str:
         """The key of a summary. One with a focus is for the request that asks for it, and is not looked up."""
-        key = f"{self.tenant}/summary/{self.links[covers].hex()}.{self.head}"
+        key = self.summary_key_of(self.links[covers])
         return f"{key}.{blake2b(focus.encode('utf-8', 'replace'), digest_size=8).hexdigest()}" if focus else key
+
+    def summary_key_of(self, link: bytes) -> str:
+        return f"{self.tenant}/summary/{link.hex()}.{self.head}"
 
     def summary_keys(self) -> list[str]:
         """Keys of summaries of every prefix, longest first."""
-        return [self.summary_key(covers) for covers in reversed(range(len(self.links)))]
+        return [*map(self.summary_key_of, reversed(self.links))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class Request:
     stream: bool = False
     binds_reasoning: bool = False
     """The upstream refuses signed reasoning behind a history that is not the one it was written under."""
-    known: Columns = field(default_factory=Columns, compare=False, repr=False)
+    known: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)
     """Values computed for the history, message by message."""
 
     @property
@@ -167,10 +167,6 @@ class Request:
     def find_end(self, count: int) -> int:
         """The end of the first `count` messages in the source."""
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
-
-    def share(self, count: int) -> "Columns":
-        """Columns for another request that begins with the first `count` messages."""
-        return self.known.share(count - self.head_size)
 
 
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:

@@ -56,6 +56,7 @@ class Block:
     under."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
+    _digests: list[bytes] = field(default_factory=list, init=False, compare=False, repr=False)
 
     def to_bytes(self) -> bytes:
         value = {
@@ -132,12 +133,14 @@ class Block:
 
     @property
     def digest(self) -> bytes:
-        """Tells blocks apart by what they forward."""
-        found = blake2b(digest_size=8)
-        for part in self.parts:
-            found.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
-            found.update(part.literal)
-        return found.digest()
+        """Tells blocks apart by what they forward. Computed once: a standing block is applied on every turn."""
+        if not self._digests:
+            found = blake2b(digest_size=8)
+            for part in self.parts:
+                found.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
+                found.update(part.literal)
+            self._digests.append(found.digest())
+        return self._digests[0]
 
     def bound_to(self, head: str) -> "Block":
         """The block as it is stored: with what a model wrote bound to the head that the model had read."""

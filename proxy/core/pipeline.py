@@ -6,9 +6,9 @@ middle and nothing fixed, it made nothing longer, it parted no call from its res
 is thrown away, and the report says so.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from proxy.core.grouping import callers, flaws
 from proxy.core.messages import Message, ToolCall
@@ -43,6 +43,8 @@ class Draft:
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
     count: Count = quarter
+    calls: Sequence[ToolCall | None] | None = None
+    """The call that each message of the middle answers, where that is known already."""
 
     @property
     def view(self) -> tuple[Message, ...]:
@@ -58,7 +60,7 @@ class Draft:
 
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
         """Each message of the middle, with the call it answers."""
-        calls = callers(self.before + self.middle)[len(self.before) :]
+        calls = self.calls if self.calls is not None else callers(self.before + self.middle)[len(self.before) :]
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
@@ -73,7 +75,7 @@ class Draft:
         return self.rewrite(lambda message, _: shorter.get(id(message), message))
 
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
-        return replace(self, middle=tuple(middle))
+        return replace(self, middle=tuple(middle), calls=None)
 
     @staticmethod
     def _shorter(old: Message, new: Message) -> Message:
@@ -89,6 +91,14 @@ class Step(Protocol):
         """A cheap estimate of the tokens that could go; 0 only where nothing would."""
 
     def __call__(self, draft: Draft) -> Draft: ...
+
+
+@runtime_checkable
+class ClearingStep(Step, Protocol):
+    """A step that shortens each message by itself: what could go of a history is the sum over its messages."""
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        """The most tokens that could go of this message, wherever it stands; `call` is the one that it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
 
 def _breach(old: Draft, new: Draft) -> str:
     """The law that the step broke, or nothing."""
-    if new.middle == old.middle and new.tools == old.tools:
+    if new is old or (new.middle == old.middle and new.tools == old.tools):
         return ""
     if new.before is not old.before or new.after is not old.after:
         return "it touched what stands outside the middle"
@@ -129,6 +139,8 @@ def _breach(old: Draft, new: Draft) -> str:
 
 
 def _report(name: str, old: Draft, new: Draft, refused: str) -> StepReport:
+    if new is old:
+        return StepReport(name, 0, 0, refused)
     known, kept = {id(message) for message in old.middle}, {id(message) for message in new.middle}
     gone = [message for message in old.middle if id(message) not in kept]
     come = [message for message in new.middle if id(message) not in known]

@@ -302,9 +302,23 @@ def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
 
 def decide(state: ConversationState) -> Ready | NeedSummary:
     """Decide what to forward for this request."""
+    return keep_at_rest(state) or plan_rewrite(state)
+
+
+def keep_at_rest(state: ConversationState) -> Ready | None:
+    """The plan that makes no new block, where a look at what is new shows that none is due; None where one may be."""
     size = state.size()
     if not state.rules.new_blocks or _is_side_question(state, size):
         return _keep_view(state, size)
+    if state.facts.force or state.find_exceeded_limit(size) is not None:
+        return None
+    is_due = not state.is_short and state.bound_reach(state.rules.when_full) >= _least_tokens(state)
+    return None if is_due else _keep_view(state, size)
+
+
+def plan_rewrite(state: ConversationState) -> Ready | NeedSummary:
+    """Decide whether a new block is made, and which: this goes over the whole history."""
+    size = state.size()
     crossed = state.find_exceeded_limit(size) or ((size, "forced") if state.facts.force else None)
     return _plan_stride(state, size) if crossed is None else _plan_fold(state, size, *crossed)
 
@@ -331,16 +345,23 @@ def _is_side_question(state: ConversationState, size: int) -> bool:
 
 def _plan_stride(state: ConversationState, size: int) -> Ready:
     """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
-    rules, facts = state.rules, state.facts
-    cold = window.cold(facts.idle_seconds, facts.prices)
-    least = rules.clear_cold_at_least if cold else rules.clear_at_least
+    rules, cold, least = state.rules, _is_cold(state), _least_tokens(state)
     draft = state.draft(rules.keep)
-    if _is_short(state) or sum(step.reach(draft) for step in rules.when_full) < least:
+    if sum(step.reach(draft) for step in rules.when_full) < least:
         return _keep_view(state, size)
     rung = clear_old(state, draft, "cold" if cold else "stride")
     if rung.freed < least or (not cold and _payback(state, rung) > rules.horizon):
         return _keep_view(state, size)
     return _use_block(state, rung, size)
+
+
+def _is_cold(state: ConversationState) -> bool:
+    return window.cold(state.facts.idle_seconds, state.facts.prices)
+
+
+def _least_tokens(state: ConversationState) -> int:
+    """The tokens that must go for a stride to be made."""
+    return state.rules.clear_cold_at_least if _is_cold(state) else state.rules.clear_at_least
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Ready | NeedSummary:
@@ -401,13 +422,7 @@ def _find_objection(state: ConversationState, size: int, reason: str) -> str | N
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return "breaker-open"
-    return "floor" if _is_short(state) else None
-
-
-def _is_short(state: ConversationState) -> bool:
-    """True where the conversation has too few groups or turns to be compacted by choice."""
-    rules, body = state.rules, state.body
-    return len(groups(body)) < rules.min_groups or (rules.min_turns > 0 and len(turns(body)) <= rules.min_turns)
+    return "floor" if state.is_short else None
 
 
 def _ask_model_first(state: ConversationState, mechanical: Ready, size: int, limit: int) -> Ready | NeedSummary:
@@ -467,7 +482,7 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
     untouched = all(map(is_, state.view, state.body)) and len(state.view) == len(state.body)
     opening = not state.has_block and not untouched
     promised = replace(state, has_block=True) if opening else state
-    before = size + state.count_tokens(state.body) - state.count_tokens(state.view)
+    before = size + state.count_body() - state.count_view()
     return Ready(
         view=state.request.messages if untouched else state.request.head + state.view,
         tools=state.tools,
@@ -490,7 +505,7 @@ def _use_block(state: ConversationState, rung: Rung, size: int) -> Ready:
         tools=new.tools,
         action="created",
         reason=new.block.reason,
-        before=size + state.count_tokens(state.body) - state.count_tokens(state.view),
+        before=size + state.count_body() - state.count_view(),
         after=max(0, size - rung.freed),  # an upstream may count far less than we do
         block=new.block,
         link=new.link,

@@ -8,6 +8,7 @@ these values forgotten, everything is decided alike, only later.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_, is_not
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ class Columns:
     shared: int = 0
     """How many these are."""
     values: dict[Hashable, Sequence[Any]] = field(default_factory=dict)
+    view: "tuple[Sequence[Any], Columns] | None" = None
+    """The messages that were last forwarded for this history, and their own columns."""
 
     def extend(self, name: Hashable, length: int, compute: Callable[[Sequence[T]], Iterable[T]]) -> Sequence[T]:
         """The values of this column: `compute` is given those that are known, and returns the others."""
@@ -37,6 +40,15 @@ class Columns:
             known = self.values[name] = (*known, *compute(known))
         return known
 
-    def share(self, count: int) -> "Columns":
-        """Columns for another history that begins with the first `count` messages of this one."""
-        return Columns(self.values, count)
+    def follow(self, other: "Columns", shared: int) -> "Columns":
+        """These columns, to be continued from those of another history that has the first messages in common."""
+        self.earlier, self.shared, self.view = other.values, shared, other.view
+        return self
+
+    def continue_view(self, messages: Sequence[Any]) -> "Columns":
+        """Columns for a view of this history, continued from the last one as far as both hold the same messages."""
+        known, columns = self.view or ((), Columns())
+        shared = min(len(known), len(messages))
+        if not all(map(is_, known, messages)):
+            shared = next(place for place, pair in enumerate(zip(known, messages, strict=False)) if is_not(*pair))
+        return Columns().follow(columns, shared)

@@ -5,19 +5,25 @@ would be forwarded with the block that a shortened draft makes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate, islice, takewhile
+from math import inf
+from operator import is_
 from typing import Literal
 
 from proxy.core import grouping
 from proxy.core.agents import is_text_style, mark_observations, tool_names, without_pruned
 from proxy.core.fold import notes, speaker
-from proxy.core.grouping import groups, last_assistant, repair, snap, turns
-from proxy.core.messages import Message, Request, literal
-from proxy.core.overlay import Block, close
-from proxy.core.pipeline import Count, Draft, StepReport, quarter, run
+from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, repair, snap, turns
+from proxy.core.messages import Message, Request, ToolCall, literal
+from proxy.core.overlay import Block, Part, close
+from proxy.core.pipeline import ClearingStep, Count, Draft, Step, StepReport, quarter, run
+from proxy.core.prefix import Columns
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning
 from proxy.core.summaries import Summarize, Summary, join_summaries
+from proxy.core.window import UNCALIBRATED, Calibration
 
 # --- state ------------------------------------------------------------------------------------------------------------
 
@@ -26,6 +32,7 @@ OPENING_REASON = "opening"
 LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
 PINNED_HEADING = "Pinned, word for word:"
+NO_BLOCK = Block(0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +44,16 @@ class ConversationState:
     body: tuple[Message, ...]
     rules: Rules
     facts: Facts
-    count: Count
+    estimate: Count
+    """Tokens of one message, by our tokenizer."""
+    calibration: Calibration
+    """How the upstream counts, as far as it has told."""
     block: Block
     has_block: bool
     covered: tuple[Message, ...]
     tail: tuple[Message, ...]
+    known: Columns = field(default_factory=Columns, compare=False, repr=False)
+    """Values computed for the view, message by message."""
 
     @classmethod
     def of(
@@ -52,6 +64,7 @@ class ConversationState:
         rules: Rules,
         *,
         count: Count = quarter,
+        calibration: Calibration = UNCALIBRATED,
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
         """The state of a request. Of the `blocks` found for links of the `chain`, longest first, the first fit stands.
@@ -59,13 +72,14 @@ class ConversationState:
         `count` returns the tokens of one message, given its bytes.
         """
         body = mark_observations(request.body, rules.observations, rules.pins)
-        opening = _build_opening_block(body, rules, facts)
-        bare = cls(request, chain, body, rules, facts, count, opening, has_block=False, covered=(), tail=())
+        bare = cls(
+            request, chain, body, rules, facts, count, calibration, NO_BLOCK, has_block=False, covered=(), tail=()
+        )
         for block in blocks:
             as_made = bare._with_marks_of(block)
             if block.fits(as_made.body) and as_made.needs_block(block):
                 return as_made.with_block(block, has_block=True)
-        return bare.with_block(opening, has_block=False)
+        return bare.without_block()
 
     def _with_marks_of(self, block: Block) -> "ConversationState":
         """The same history with its observations marked as they were when this block was made."""
@@ -77,15 +91,8 @@ class ConversationState:
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         """The same history with this block in place."""
-        covered, tail = block.apply(self.body), self.body[block.covers :]
-        draft = Draft(
-            self.request.head + covered,
-            tail,
-            fixed=frozenset(message.start for message in tail if not message.is_bulk),
-            window=block.window,
-            count=self.count,
-        )
-        tail = run(block.always, draft)[0].middle
+        covered = block.apply(self.body)
+        tail = self._apply_always_steps(block, covered)
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
             # A block may end with a message of calls (see `with_draft`): their results come first in the tail.
@@ -93,7 +100,38 @@ class ConversationState:
             tail = repair((*calling, *tail))[len(calling) :]
         if block.reasoning_until:
             covered, tail = _unbound(covered, block.reasoning_until), _unbound(tail, block.reasoning_until)
-        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail)
+        known = self.request.known.continue_view(covered + tail)
+        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, known=known)
+
+    def _apply_always_steps(self, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The messages behind a block as they are forwarded, computed on from those of the request before.
+
+        The always-steps change a message by itself, or because of one before it. So where they leave the new messages
+        as they are, they leave all the others as they were left the last time.
+        """
+        body, covers = self.body, block.covers
+
+        def run_steps(start: int) -> tuple[Message, ...]:
+            tail = body[start:]
+            fixed = frozenset(message.start for message in tail if not message.is_bulk)
+            before = self.request.head + covered + body[covers:start]
+            return run(block.always, Draft(before, tail, fixed=fixed, window=block.window, count=self.count))[0].middle
+
+        if not self.has_plain_marks:
+            return run_steps(covers)
+
+        def forward_new(known: Sequence[Message]) -> Sequence[Message]:
+            new = run_steps(len(known)) if len(known) > covers else ()
+            is_unchanged = new and all(map(is_, new, body[len(known) :]))
+            return new if is_unchanged else (*body[:covers], *run_steps(covers))[len(known) :]
+
+        name = ("always", block.digest, covers, block.always, block.window)
+        return tuple(self.request.known.extend(name, len(body), forward_new)[covers:])
+
+    @property
+    def has_plain_marks(self) -> bool:
+        """True where no message had to be marked as an observation."""
+        return all(map(is_, self.body, self.request.body))
 
     @property
     def view(self) -> tuple[Message, ...]:
@@ -143,10 +181,23 @@ class ConversationState:
         """True where a model is writing a summary that covers more."""
         return self.facts.summary_in_progress_covers > self._summarized_messages
 
+    @property
+    def count(self) -> Count:
+        """Tokens of one piece, as the upstream counts them."""
+        return partial(count_calibrated, self.estimate, self.calibration)
+
     def count_tokens(self, messages: Iterable[Message]) -> int:
         """Tokens of these messages."""
-        count = self.count
-        return sum(count(message.raw) for message in messages)
+        estimate = self.estimate
+        return self.calibration.calibrate(sum([estimate(message.raw) for message in messages]))
+
+    def count_view(self) -> int:
+        """Tokens of the view."""
+        return self.calibration.calibrate(count_all(self.known, self.view, self.estimate))
+
+    def count_body(self) -> int:
+        """Tokens of the history as the client sent it, without its head."""
+        return self.calibration.calibrate(count_all(self.request.known, self.request.body, self.estimate))
 
     def size(self) -> int:
         """Tokens of the view: the upstream's count of an earlier request plus what is new, or else our own count."""
@@ -157,8 +208,12 @@ class ConversationState:
             uncounted = self.tail if self.has_block else self.view
             for place in reversed(range(self.block.covers if self.has_block else 0, len(self.chain))):
                 if self.chain[place] == anchor.link:
-                    return anchor.tokens + self.count_tokens(message for message in uncounted if message.start >= place)
-        return self._outside_tokens + self.count_tokens(self.view)
+                    return anchor.tokens + self._count_newer(uncounted, place)
+        return self._outside_tokens + self.count_view()
+
+    def _count_newer(self, messages: Sequence[Message], start: int) -> int:
+        """Tokens of those of these messages that stand for the history from this place on."""
+        return self.count_tokens(takewhile(lambda message: message.start >= start, reversed(messages)))
 
     def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
         """The lowest limit that a view of this size exceeds, with the reason it gives for a block; None for none."""
@@ -175,12 +230,40 @@ class ConversationState:
             or usable <= block.window * LARGER_WINDOW_RATIO
         ):
             return True
-        return self.find_exceeded_limit(self._outside_tokens + self.count_tokens(self.body)) is not None
+        return self.find_exceeded_limit(self._outside_tokens + self.count_body()) is not None
 
     def draft(self, keep: Keep) -> Draft:
         """The view, divided into what may be shortened and what is left alone. A new block covers at least the old."""
-        promised = len(self.covered) if self.has_block else 0
-        return self._build_draft(max(promised, self._find_cut(self.view, keep)), keep)
+        return self._build_draft(self._find_cut(keep), keep)
+
+    def bound_reach(self, steps: Sequence[Step]) -> float:
+        """The most tokens that these steps could clear of the view: what they would if nothing of it were fixed."""
+        cut, view, estimate = self._find_cut(self.rules.keep), self.view, self.estimate
+        if not cut:
+            return 0.0
+        calls, most = self._calls, float(cut)  # each count is rounded
+
+        def add_up(step: ClearingStep, known: Sequence[float]) -> Iterator[float]:
+            pairs = zip(view[len(known) :], calls[len(known) :], strict=True)
+            worth = (step.worth(message, call, estimate) for message, call in pairs)
+            return islice(accumulate(worth, initial=known[-1] if known else 0.0), 1, None)
+
+        for step in steps:
+            if not isinstance(step, ClearingStep):
+                return inf
+            most += (
+                self.calibration.ratio * self.known.extend((step, estimate), len(view), partial(add_up, step))[cut - 1]
+            )
+        return most
+
+    @property
+    def _groups(self) -> Groups:
+        return Groups(self.known.extend(find_group_starts, len(self.view), partial(find_group_starts, self.view)))
+
+    @property
+    def _calls(self) -> Sequence[ToolCall | None]:
+        """The call that each message of the view answers."""
+        return self.known.extend(find_callers, len(self.view), partial(find_callers, self.view))
 
     def draft_up_to(self, covers: int) -> Draft | None:
         """The view divided where `body[:covers]` ends; None where that is inside a group or inside a note."""
@@ -225,31 +308,34 @@ class ConversationState:
         """The number of messages that the standing summary covers."""
         return 0 if self.block.summary is None else self.block.summary.covers
 
-    def _find_cut(self, view: Sequence[Message], keep: Keep) -> int:
+    def _find_cut(self, keep: Keep) -> int:
         """The index where the newest part begins, which is left alone and holds the model's last answer.
 
-        Where nothing is to be kept, it holds that only if the client has not followed it up yet.
+        Where nothing is to be kept, it holds that only if the client has not followed it up yet. A new block covers at
+        least what the old one does.
         """
+        view, found = self.view, self._groups
+        promised = len(self.covered) if self.has_block else 0
         last = last_assistant(view)
         if last is None:
-            return 0
-        answered = snap(view, last)
+            return promised
+        answered = found.snap(last)
         cut, tokens = len(view), 0
         if not (keep.groups or keep.tokens):
-            followed_up = next(group.stop for group in groups(view) if group.stop > last)
+            followed_up = next(group.stop for group in found.newest_first() if group.start <= last)
             answered = followed_up if followed_up < len(view) else answered
-        for number, group in enumerate(reversed(groups(view))):
+        for number, group in enumerate(found.newest_first()):
             tokens += self.count_tokens(view[place] for place in group)
             if number >= keep.groups and tokens > keep.tokens and group.start < answered:
                 break
             cut = group.start
         if keep.turns:
             cut = min(cut, [turn.start for turn in turns(view)][-keep.turns :][0])
-        return min(answered, cut)
+        return max(promised, min(answered, cut))
 
     def _build_draft(self, cut: int, keep: Keep) -> Draft:
         view = self.view
-        opening = groups(view)[: keep.first]
+        opening = [*self._groups.newest_first()][::-1][: keep.first] if keep.first else []
         first = min(cut, opening[-1].stop) if opening else 0
         return Draft(
             self.request.head + view[:first],
@@ -261,7 +347,19 @@ class ConversationState:
             origin=self.body,
             window=self.facts.usable_tokens,
             count=self.count,
+            calls=self._calls[first:cut],
         )
+
+    @property
+    def is_short(self) -> bool:
+        """True where the conversation has too few groups or turns to be compacted by choice."""
+        rules, body = self.rules, self.body
+        if self.has_plain_marks:
+            known = self.request.known.extend(find_group_starts, len(body), partial(find_group_starts, body))
+        else:
+            known = tuple(find_group_starts(body))
+        is_short = Groups(known).are_fewer_than(rules.min_groups)
+        return is_short or (rules.min_turns > 0 and len(turns(body)) <= rules.min_turns)
 
     @property
     def _newest_user_message(self) -> frozenset[int]:
@@ -287,6 +385,21 @@ class ConversationState:
             yield message if raw == message.raw else literal(raw, message.start, message.stop, message.made)
 
 
+def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
+    """Tokens of one piece, as the upstream counts them."""
+    return calibration.calibrate(estimate(piece))
+
+
+def count_all(known: Columns, messages: Sequence[Message], estimate: Count) -> int:
+    """Tokens of all these messages by our tokenizer; `known` are their columns."""
+
+    def add_up(sums: Sequence[int]) -> Iterator[int]:
+        counts = (estimate(message.raw) for message in messages[len(sums) :])
+        return islice(accumulate(counts, initial=sums[-1] if sums else 0), 1, None)
+
+    return known.extend(estimate, len(messages), add_up)[-1] if messages else 0
+
+
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
     """The block that stands in for none: what the model has answered goes out as it came, always-steps begin after it.
 
@@ -296,7 +409,7 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
     always = rules.always if rules.new_blocks else ()
     return Block(
         covers,
-        close(body[:covers]),
+        (Part(0, covers),) if covers else (),
         always=always,
         window=facts.usable_tokens,
         reason=OPENING_REASON,
@@ -380,13 +493,13 @@ def _rungs(state: ConversationState, size: int, goal: int, reason: str, tried: S
 def summarize_forced(state: ConversationState, size: int) -> Rung | None:
     """The rung that uses the summary which the client asked for; None where there is none, or it is not shorter."""
     rung = next(_use_summary(state, "forced", int(size * state.rules.target)), None)
-    is_shorter = rung is not None and state.count_tokens(rung.state.view) < state.count_tokens(state.body)
+    is_shorter = rung is not None and rung.state.count_view() < state.count_body()
     return rung if is_shorter else None
 
 
 def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
     """The rung that puts the summary at hand in place of what it covers, and clears what is old behind it."""
-    summary, before = state.newer_summary, state.count_tokens(state.view)
+    summary, before = state.newer_summary, state.count_view()
     state = state.without_block() if state.is_refocused else state
     draft = state.draft_up_to(summary.covers) if summary is not None else None
     if summary is None or draft is None:
@@ -400,7 +513,7 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[R
     behind = new.draft(state.rules.keep)
     shorter, more = run(state.rules.when_full, behind)
     new = new if shorter.middle == behind.middle else new.with_draft(shorter, reason)
-    yield Rung("told", new, before - state.count_tokens(new.view), reports + more)
+    yield Rung("told", new, before - new.count_view(), reports + more)
 
 
 def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
@@ -442,7 +555,7 @@ def _rung(
     reason: str,
 ) -> Rung:
     new = state.with_draft(draft, reason)
-    freed = state.count_tokens(state.view) - state.count_tokens(new.view)
+    freed = state.count_view() - new.count_view()
     if state.tools is not None and new.tools is not None:
         freed += state.count(state.tools) - state.count(new.tools)
     return Rung(way, new, freed, reports)

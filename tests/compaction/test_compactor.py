@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from dataclasses import dataclass, field
+from operator import is_
 
 import pytest
 
@@ -79,9 +80,9 @@ class House:
         if not isinstance(event, events.TurnEnded):
             self.told.append(event)
 
-    async def prepares(self, messages, *headers, policy=SMALL, caller=ANYBODY, **more) -> OutgoingRequest:
+    async def prepares(self, messages, *headers, policy=SMALL, caller=ANYBODY, path="/chat/completions", **more):
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
-        call = Call("POST", "/chat/completions", "", (KEY, *headers), sent, caller)
+        call = Call("POST", path, "", (KEY, *headers), sent, caller)
         return await self.compactor.prepare(
             call, sent, self.client, PolicyChoice.of_one(CompiledPolicy.compile("small", policy))
         )
@@ -225,16 +226,31 @@ async def test_the_same_history_gives_the_same_bytes_whoever_decides(tmp_path):
         await each.leave()
 
 
+async def test_a_history_that_goes_on_is_read_from_where_it_was_known(house):
+    first, second = await house.sends(WORK), await house.prepares([*WORK, *user("Go on.")])
+    known = first.session.exchange.context.request.messages
+    assert all(map(is_, second.session.exchange.context.request.messages, known))
+
+
+async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(house):
+    """Both write short messages alike, but hold other bytes for what they are."""
+    talk = [*user("Go on. " * 300), *says("Well. " * 300)] * 5
+    first = await house.sends(talk, path="/messages", max_tokens=10)
+    second = await house.prepares([*talk, *user("And now?")])
+    known = first.session.exchange.context.request.messages
+    assert not any(map(is_, second.session.exchange.context.request.messages, known))
+
+
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(house, monkeypatch):
     here = await house.prepares(WORK)
     threads = []
-    decide = planning.decide
+    plan = planning.plan_rewrite
 
     def watched(*grounds, **more):
         threads.append(threading.current_thread())
-        return decide(*grounds, **more)
+        return plan(*grounds, **more)
 
-    monkeypatch.setattr(planning, "decide", watched)
+    monkeypatch.setattr(planning, "plan_rewrite", watched)
     monkeypatch.setattr(compactor, "LARGE_WORK_BYTES", 1_000)
     assert (await house.prepares(WORK)).call.body == here.call.body
     assert threads

@@ -19,6 +19,7 @@ from proxy.core.conversation import (
     ProbeWindow,
     RecountByProbe,
     Report,
+    Rewrite,
     ShareProbedWindow,
     StartSummary,
     StoreBlock,
@@ -128,7 +129,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     # A new conversation whose JSON is not in the usual form is looked up once more, as version 0.1 stored it.
     looked_up = [LookUp, LookUp]
     assert driver.kinds() == [
-        *(CountTokens, ProbeWindow, Identify, *looked_up, NoteLocalWindow, CanSummarize, KeepOriginals),
+        *(CountTokens, ProbeWindow, Identify, *looked_up, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
         BeginCompaction,
     ]
     assert driver.stored == {}

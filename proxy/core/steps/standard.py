@@ -15,7 +15,7 @@ from proxy.core.grouping import callers
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
 from proxy.core.outcome import cut_line, find_outcome, quoting_kind
-from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
 
 # --- clip output ------------------------------------------------------------------------------------------------------
@@ -117,6 +117,9 @@ REPEATED = "dedup_arrivals"
 LONGEST_ESCAPE_BYTES = 6
 """Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 
+FOLDABLE = ("", "clip_output")
+"""What may have been done to a result that can still be cleared."""
+
 Answer = tuple[Message, ToolCall | None]
 T = TypeVar("T")
 
@@ -147,6 +150,10 @@ class ClearResults:
     def reach(self, draft: Draft) -> int:
         old = self._old(draft)
         return int(sum(draft.count(message.raw) * (1 - self.outline * part(call)) for message, call in old))
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        is_old = self._is_meant(message) and message.made in FOLDABLE and has_text_over(message, self.over)
+        return count(message.raw) * (1 - self.outline * part(call)) if is_old else 0.0
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
@@ -211,7 +218,7 @@ def part(call: ToolCall | None) -> float:
 
 def foldable(message: Message, draft: Draft, over: int) -> bool:
     """True where a message is large enough, and was not folded before."""
-    return message.made in ("", "clip_output") and has_text_over(message, over) and draft.free(message)
+    return message.made in FOLDABLE and has_text_over(message, over) and draft.free(message)
 
 
 def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
@@ -371,6 +378,10 @@ class DedupArrivals:
         return sum(draft.count(message.raw) for message in draft.middle if self._long(message))
 
     def __call__(self, draft: Draft) -> Draft:
+        new = [message.content for message in draft.middle if self._long(message)]
+        earlier = {message.content for message in draft.before} if new else set[bytes]()
+        if len(set(new)) == len(new) and earlier.isdisjoint(new):
+            return draft
         first: dict[bytes, tuple[Message, ToolCall | None]] = {}
         for message in draft.before:
             if self._long(message):
@@ -539,11 +550,14 @@ class StripReasoning:
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message, draft) else message)
 
-    def _has_reasoning(self, message: Message, draft: Draft) -> bool:
+    def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
+        return count(message.raw) if self._has_reasoning(message) else 0.0
+
+    def _has_reasoning(self, message: Message, draft: Draft | None = None) -> bool:
         return (
             message.role == "assistant"
             and message.made in ("", "clear_arguments")
-            and draft.free(message)
+            and (draft is None or draft.free(message))
             and (self.with_calls or not message.calls)
             and (self.signed or not message.signed)
             and any(f'"{word}"'.encode() in message.raw for word in (*self.members, *self.parts))

@@ -12,11 +12,12 @@ import json
 import os
 import re
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -176,10 +177,14 @@ class Archive:
         if self.store is None:
             yield from map(read, self.find())
             return
-        found = self.find()
+        reading: deque[Future[T]] = deque()
         with ThreadPoolExecutor(READ_AHEAD_MAX) as pool:
-            while some := list(islice(found, READ_AHEAD_MAX)):
-                yield from pool.map(read, some)
+            for conversation in self.find():
+                reading.append(pool.submit(read, conversation))
+                if len(reading) >= READ_AHEAD_MAX:
+                    yield reading.popleft().result()
+            while reading:
+                yield reading.popleft().result()
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Those that are too old or beyond the size, the one that was silent longest first."""

@@ -124,17 +124,19 @@ def _splice(request: Request, view: Sequence[Message]) -> bytes:
     source, messages, offsets = request.source, request.messages, request.offsets
     if len(view) == len(messages) and all(map(_is_same, view, messages)):
         return source
-    ends = [at + len(message.raw) for at, message in zip(offsets, messages, strict=True)]
-    comma = source[ends[0] : offsets[1]] if len(offsets) > 1 else b","
-    placed = {id(message): place for place, message in enumerate(messages)}
-    pieces, before = [source[: offsets[0]]], None
-    for number, message in enumerate(view):
-        place = placed.get(id(message))
-        joined = place is not None and before is not None and place == before + 1
-        gap = source[ends[place - 1] : offsets[place]] if joined and place else comma
-        pieces += [gap if number else b"", message.raw]
-        before = place
-    return b"".join([*pieces, source[ends[-1] :]])
+    count, head, number = len(messages), request.head_size, 0
+    comma = source[request.find_end(1) : offsets[1]] if count > 1 else b","
+    pieces: list[bytes] = []
+    while number < len(view):
+        first = place = head + view[number].start if view[number].stop else number
+        while place < count and number < len(view) and view[number] is messages[place]:
+            place, number = place + 1, number + 1
+        if place > first:
+            pieces.append(source[offsets[first] : request.find_end(place)])
+        else:
+            pieces.append(view[number].raw)
+            number += 1
+    return b"".join((source[: offsets[0]], comma.join(pieces), source[request.find_end(count) :]))
 
 
 def _is_same(one: Message, other: Message) -> bool:
@@ -340,14 +342,15 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
         return None
     cut, moved = len(source) - len(rest), start - known.offsets[0]
     before = known.offsets[:count] if not moved else tuple(at + moved for at in known.offsets[:count])
-    return replace(
+    request = replace(
         found,
         source=source,
         messages=known.messages[:count] + found.messages,
         offsets=before + tuple(at + cut for at in found.offsets),
         tools_at=found.tools_at + cut if found.tools_at > start else found.tools_at,
-        known=known.share(count),
     )
+    request.known.follow(known.known, count - known.head_size)
+    return request
 
 
 _COMPACT_TOOL = {

@@ -132,12 +132,12 @@ PLANTED = """
 import sys
 from proxy.cli import main
 from proxy.core import planning
-decide = planning.decide
+keep_at_rest = planning.keep_at_rest
 def decide_with_a_bug(scene):
     if any(b"BUGGY" in message.raw for message in scene.body):
         raise KeyError("part_1 of a conversation")
-    return decide(scene)
-planning.decide = decide_with_a_bug
+    return keep_at_rest(scene)
+planning.keep_at_rest = decide_with_a_bug
 sys.exit(main())
 """
 

@@ -1,0 +1,87 @@
+"""What is computed message by message is the same, continued from any prefix as from the first message."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.grouping import callers, find_callers, find_group_starts, groups
+from proxy.core.messages import chain
+from proxy.core.pipeline import ClearingStep, Draft
+from proxy.core.prefix import Columns
+from proxy.core.rules import Rules
+from proxy.core.state import ConversationState
+from proxy.wire.chat import find_first_message, find_prefix, parse
+from tests.support.histories import any_history
+from tests.support.messages import KEY, TENANT, body, parsed
+
+
+@given(any_history)
+def test_groups_and_calls_are_continued_from_any_place(messages):
+    found = parsed(body(messages)).body
+    starts, answered = tuple(find_group_starts(found)), callers(found)
+    for count in range(len(found) + 1):
+        assert (*starts[:count], *find_group_starts(found, starts[:count])) == starts
+        assert [*answered[:count], *find_callers(found, answered[:count])] == answered
+    assert [place for group in groups(found) for place in group] == list(range(len(found)))
+
+
+@given(any_history, st.integers(1, 20))
+def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
+    whole, begun = body(messages), parsed(body(messages[:cut]))
+    state = ConversationState.of(begun, chain(begun, TENANT, KEY), (), Rules())
+    state.bound_reach(Rules().when_full)
+    begun.known.view = state.view, state.known
+    prefix = find_prefix(begun, whole, find_first_message(whole))
+    cold, warm = (
+        ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
+        for request in (parsed(whole), parse(whole, prefix))
+    )
+    assert cold.view == warm.view
+    assert cold.bound_reach(Rules().when_full) == warm.bound_reach(Rules().when_full)
+    assert (cold.is_short, cold.size(), cold.count_body()) == (warm.is_short, warm.size(), warm.count_body())
+
+
+@given(any_history)
+def test_what_steps_can_clear_of_each_message_is_no_less_than_what_they_would_clear(messages):
+    request = parsed(body(messages))
+    state = ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
+    steps = Rules().when_full
+    assert all(isinstance(step, ClearingStep) for step in steps)
+    draft = state.draft(state.rules.keep)
+    assert sum(step.reach(draft) for step in steps) <= state.bound_reach(steps)
+
+
+def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
+    request = parsed(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 9_000}] * 5))
+    state = ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
+    assert state.bound_reach(Rules().fold) == float("inf")
+
+
+def test_columns_of_names_that_come_no_more_are_forgotten():
+    columns = Columns()
+    columns.extend("one", 2, lambda known: range(len(known), 2))
+    columns.extend("other", 2, lambda known: range(len(known), 2))
+    later = Columns().follow(columns, 1)
+    assert later.extend("one", 3, lambda known: range(len(known), 3)) == (0, 1, 2)
+    assert Columns().follow(later, 3).extend("other", 0, tuple) == ()
+
+
+def test_a_view_is_continued_as_far_as_it_holds_the_same_messages():
+    one, other, new = object(), object(), object()
+    columns, view = Columns(), Columns()
+    view.extend("x", 2, lambda known: ["a", "b"][len(known) :])
+    columns.view = (one, other), view
+    for messages, shared in (((one, other, new), ("a", "b")), ((one, new), ("a",)), ((new,), ()), ((one,), ("a",))):
+        assert columns.continue_view(messages).extend("x", 0, tuple) == shared
+
+
+def test_a_draft_that_changed_forgets_its_calls():
+    message = parsed(body([{"role": "user", "content": "Hi"}])).body[0]
+    assert Draft((), (message,), calls=(None,)).with_middle(()).calls is None
+
+
+def test_a_request_with_other_messages_knows_nothing_of_them():
+    request = parsed(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]))
+    links = chain(request, TENANT, KEY)
+    assert chain(replace(request, messages=request.messages[:1]), TENANT, KEY) == links[:2]
