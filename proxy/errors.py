@@ -90,6 +90,12 @@ class NotJson(ProxyError):
     status, code = 415, "not_json"
 
 
+class UpgradeRefused(ProxyError):
+    """A WebSocket: clients that ask for one take plain HTTP when they are refused, Codex for its whole session."""
+
+    status, code = 426, "upgrade_refused"
+
+
 class HeadersTooLarge(ProxyError):
     status, code = 431, "headers_too_large"
 

@@ -21,7 +21,15 @@ from proxy.compaction.local_answers import LocalAnswer
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal
-from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpstreamBroke, UpstreamTimeout, as_error
+from proxy.errors import (
+    NotFound,
+    PathNotAllowed,
+    ProxyError,
+    UpgradeRefused,
+    UpstreamBroke,
+    UpstreamTimeout,
+    as_error,
+)
 from proxy.lifetime import BackgroundTasks, Lease, Leases
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
@@ -29,6 +37,7 @@ from proxy.wire import http, sse
 from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import Headers
+from proxy.wire.responses.answers import find_refusal, has_begun
 
 # --- request record ---------------------------------------------------------------------------------------------------
 
@@ -251,6 +260,8 @@ class Gateway:
         # Leased before the body is read: a reload may come meanwhile, and would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
+            if path == http.RESPONSES and http.find(request.headers, "upgrade") is not None:
+                raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, record)
             call = await self._read(request, path, query, admitted, record)
             route = self._route(call, record)
@@ -365,7 +376,7 @@ class Gateway:
         self, first: OutgoingRequest, session: Session, refused: Reply, calls: UpstreamCalls, record: RequestRecord
     ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
-        refusal = await _read_refusal(refused)
+        refusal = await _read_refusal(refused, first.call.path)
         if refusal is None:
             return first, refused
         again, reply = None, None
@@ -410,14 +421,32 @@ class Gateway:
         await self._fail_open((session.complete if tap.is_whole else session.abort)(tap.tail), None, record)
 
 
-async def _read_refusal(reply: Reply) -> Refusal | None:
+async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
     """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy."""
+    if path == http.RESPONSES and reply.is_good and _is_stream(reply):
+        return await _read_late_refusal(reply)
     said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
         return None
     reply.is_good = reply.is_good and not refusals.begins_as_error(said)
     fault = refusals.classify(reply.status, reply.headers, said)
     return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+
+
+async def _read_late_refusal(reply: Reply) -> Refusal | None:
+    """The refusal in a stream that began well: OpenAI says so behind the events that the request was taken."""
+    said = await reply.peek(lambda read: has_begun(read) or _too_long(read))
+    error = None if said is None else find_refusal(said)
+    if error is None:
+        return None
+    fault = refusals.classify(HTTPStatus.BAD_REQUEST, (), error)
+    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+
+
+def _is_stream(reply: Reply) -> bool:
+    """True for an event stream that can be read along: it is not compressed."""
+    kind = http.find(reply.headers, "content-type") or ""
+    return kind.startswith("text/event-stream") and not http.find(reply.headers, "content-encoding")
 
 
 def _may_refuse(reply: Reply) -> bool:
@@ -436,8 +465,8 @@ def _too_long(said: bytes) -> bool:
 async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
     """The answer to the second try, if it is a good one."""
     reply = await calls.send(call)
-    await _read_refusal(reply)
-    if reply.is_good:
+    refusal = await _read_refusal(reply, call.path)
+    if reply.is_good and refusal is None:
         return reply
     reply.close()
     return None
@@ -496,8 +525,7 @@ def _kept_or_new(settings: Upstream, kept: Mapping[str, Client], emit: events.Li
 
 def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
     """Only plain event streams can be read along; compressed ones are relayed as they are."""
-    kind = http.find(reply.headers, "content-type") or ""
-    if not kind.startswith("text/event-stream") or http.find(reply.headers, "content-encoding"):
+    if not _is_stream(reply):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
     return sse.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)

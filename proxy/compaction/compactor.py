@@ -753,12 +753,10 @@ class Compactor:
             return replace(outgoing, decision=Decision("bypassed"))
         wire = FORMATS[call.path]
         self._start_loading()
-        by_provider = wire.compacts_itself(body)
-        request, prefix = (None, None) if by_provider else await self._read(call, body)
+        reason = wire.why_relayed(body)
+        request, prefix = (None, None) if reason else await self._read(call, body)
         if request is None:
-            return replace(
-                outgoing, decision=Decision("none", "provider-compacts" if by_provider else "not-understood")
-            )
+            return replace(outgoing, decision=Decision("none", reason or "not-understood"))
         if policy.policy.compact_tool:
             body = wire.offer_compact(request)
             call = replace(call, body=body)

@@ -29,7 +29,7 @@ NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"')
-_ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"')
+_ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
 
 
 @dataclass(frozen=True, slots=True)

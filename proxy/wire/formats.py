@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from proxy.core.messages import Message, Request
 from proxy.core.planning import Try
-from proxy.wire import chat, http, messages
+from proxy.wire import chat, http, messages, responses
 from proxy.wire.http import Headers
 
 
@@ -13,7 +13,7 @@ class WireFormat(Protocol):
     """One API. The core sees chat messages only; a format reads them from its requests and writes them back."""
 
     def parse(self, source: bytes) -> Request | None: ...
-    def compacts_itself(self, source: bytes) -> bool: ...
+    def why_relayed(self, source: bytes) -> str: ...
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes: ...
     def question(
         self, request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
@@ -32,6 +32,7 @@ FORMATS: Mapping[str, WireFormat] = {
     http.CHAT: chat,
     http.COMPACT: chat,
     http.MESSAGES: messages,
+    http.RESPONSES: responses,
     http.COUNT_TOKENS: messages,
 }
 """The format of the requests to each path."""

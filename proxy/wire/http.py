@@ -227,16 +227,17 @@ ANYBODY = Caller()
 # of allowed paths that looks at one spelling while the upstream reads another protects nothing.
 
 CHAT = "/chat/completions"
+RESPONSES = "/responses"
 MESSAGES = "/messages"
 COUNT_TOKENS = "/messages/count_tokens"
-COMPACTED = frozenset({CHAT, MESSAGES, COUNT_TOKENS})
+COMPACTED = frozenset({CHAT, RESPONSES, MESSAGES, COUNT_TOKENS})
 # Ours: the shortened messages themselves.
 COMPACT = "/chat/completions/compact"
-# Known formats that pass through as they are; a client should learn that they were not compacted.
-NOT_COMPACTED = frozenset({"/responses"})
+# Known histories that pass through as they are; a client should learn that they were not compacted.
+NOT_COMPACTED = frozenset({"/responses/compact"})
 
 # Streams of these say when they are finished, in every dialect.
-WITH_FINISH_REASON = frozenset({CHAT, "/completions", MESSAGES})
+WITH_FINISH_REASON = frozenset({CHAT, "/completions", RESPONSES, MESSAGES})
 
 # What an injected key may be used for: to ask a model, and to see which models there are. Files, batches,
 # fine-tuning, administration, what was stored of earlier answers: all that acts on the account of whoever owns
@@ -246,7 +247,9 @@ ASKED = (
     COMPACT,
     "/completions",
     "/embeddings",
-    "/responses",
+    RESPONSES,
+    "/responses/compact",
+    "/responses/input_tokens",
     MESSAGES,
     COUNT_TOKENS,
     "/audio/speech",

@@ -144,7 +144,7 @@ async def test_every_request_is_one_line_with_its_id(up, proxy):
 async def test_a_level_leaves_out_what_matters_less(up, serve):
     async with serve(None, config=config_for(up, log={"level": "warning"})) as proxy:
         await ask(proxy, chat())
-        await ask(proxy, chat(), "/responses")
+        await ask(proxy, chat(), "/responses/compact")
         await until(lambda: log_of(proxy, "path-not-compacted"))
         assert [line["event"] for line in map(json.loads, proxy.output.splitlines())] == ["path-not-compacted"]
 
@@ -188,7 +188,7 @@ async def test_a_browser_finds_the_dashboard_and_usual_paths_of_health_answer(pr
 
 
 async def test_formats_that_are_not_compacted_say_so_and_warn_once(up, proxy):
-    path = "/responses"
+    path = "/responses/compact"
     replies = [await ask(proxy, chat(), path) for _ in range(3)]
     for reply in replies:
         assert reply.head.first("x-compaction-reason") == "path-not-compacted"

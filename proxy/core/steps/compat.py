@@ -122,6 +122,8 @@ _LABELS = {
     "file": "a file",
     "image": "an image",
     "document": "a file",
+    "input_image": "an image",
+    "input_file": "a file",
 }
 
 

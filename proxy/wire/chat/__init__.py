@@ -12,7 +12,6 @@ from proxy.wire.chat.answers import read_body, read_event, render_answer, reques
 from proxy.wire.chat.requests import (
     Prefix,
     answer_within,
-    compacts_itself,
     disable_streaming,
     find_bounds,
     find_first_message,
@@ -21,12 +20,12 @@ from proxy.wire.chat.requests import (
     parse,
     question,
     render,
+    why_relayed,
 )
 
 __all__ = [
     "Prefix",
     "answer_within",
-    "compacts_itself",
     "disable_streaming",
     "find_bounds",
     "find_first_message",
@@ -39,4 +38,5 @@ __all__ = [
     "render",
     "render_answer",
     "request_usage",
+    "why_relayed",
 ]

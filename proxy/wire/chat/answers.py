@@ -414,7 +414,13 @@ def read(usage: Mapping[str, Any] | None) -> Usage:
 
 
 def _read_apart(reported: Mapping[str, Any]) -> Usage:
-    """The counts of Anthropic's API: what came from its cache and what went there is not part of `input_tokens`."""
+    """The counts of the other APIs. In Anthropic's, what came from its cache or went there is no `input_tokens`."""
+    if isinstance(details := reported.get("input_tokens_details"), Mapping):
+        return Usage(
+            _count(reported.get("input_tokens")) or 0,
+            _count(details.get("cached_tokens")),
+            _count(reported.get("output_tokens")) or 0,
+        )
     fresh, cached, written_there = (
         _count(reported.get(name))
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")

@@ -103,10 +103,10 @@ def parse(source: bytes, prefix: "Prefix | None" = None) -> Request | None:
         return None
 
 
-def compacts_itself(source: bytes) -> bool:
-    """False: no provider of this API shortens the history by itself."""
+def why_relayed(source: bytes) -> str:
+    """Nothing: whatever comes by this API can be shortened."""
     del source
-    return False
+    return ""
 
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:

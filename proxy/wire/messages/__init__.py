@@ -7,7 +7,6 @@ answers   an answer read as a chat answer, and answers of the proxy's own
 from proxy.wire.messages.answers import read_body, read_event, render_answer
 from proxy.wire.messages.requests import (
     answer_within,
-    compacts_itself,
     disable_streaming,
     find_bounds,
     offer_compact,
@@ -15,11 +14,11 @@ from proxy.wire.messages.requests import (
     question,
     render,
     request_usage,
+    why_relayed,
 )
 
 __all__ = [
     "answer_within",
-    "compacts_itself",
     "disable_streaming",
     "find_bounds",
     "offer_compact",
@@ -30,4 +29,5 @@ __all__ = [
     "render",
     "render_answer",
     "request_usage",
+    "why_relayed",
 ]

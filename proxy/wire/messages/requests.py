@@ -9,7 +9,7 @@ was shortened is written back as blocks of its kind.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from proxy.core.agents import COMPACT, tool_names
 from proxy.core.messages import NOTE, Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import find_values
+from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed
 
 _NULL = msgspec.Raw(b"null")
 _MARKS_MAX = 4
@@ -53,38 +54,11 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The blocks of one message of the client that one chat message stands for."""
-
-    container: int
-    """The place of that message in the client's list."""
-    role: str
-    blocks: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MessagesRequest(Request):
-    """A request of this API; `messages` are the chat messages that say the same."""
+class MessagesRequest(PiecedRequest):
+    """A request of this API; its pieces are content blocks, and a container is a message."""
 
     containers: tuple[bytes, ...] = ()
     """The client's messages, each in its bytes."""
-    list_at: tuple[int, int] = (0, 0)
-    """Where their list begins and ends in the source."""
-    pieces: tuple[Piece | None, ...] = ()
-    """Of each of `messages`; None for the system prompt."""
-    places: Mapping[int, int] = field(default_factory=dict)
-    """The place of each of `messages`, by its `id()`."""
-
-    def piece_of(self, message: Message) -> Piece | None:
-        """The blocks that this message came from, shortened or not; None for one of the proxy's own."""
-        place = self.places.get(id(message))
-        if place is None:
-            if message.made == NOTE or message.stop != message.start + 1:
-                return None
-            place = self.head_size + message.start
-            if place >= len(self.messages) or self.messages[place].role != message.role:
-                return None
-        return self.pieces[place]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -99,9 +73,9 @@ def parse(source: bytes) -> MessagesRequest | None:
         return None
 
 
-def compacts_itself(source: bytes) -> bool:
-    """True where the provider is asked to shorten the history, or has done so."""
-    return _COMPACTING.search(source) is not None
+def why_relayed(source: bytes) -> str:
+    """Why the history is not shortened here: the provider is asked to, or has done so; else nothing."""
+    return "provider-compacts" if _COMPACTING.search(source) is not None else ""
 
 
 def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesRequest | None:
@@ -240,15 +214,11 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
     assert isinstance(request, MessagesRequest)  # noqa: S101 - this module made it
     changes = []
-    if len(view) != len(request.messages) or any(map(_differs, view, request.messages)):
+    if is_changed(request, view):
         changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
     if tools is not None and request.tools is not None and tools != request.tools:
         changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
     return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
-
-
-def _differs(one: Message, other: Message) -> bool:
-    return one is not other and one.raw != other.raw
 
 
 def _write_list(request: MessagesRequest, view: Sequence[Message]) -> list[bytes]:
@@ -433,7 +403,7 @@ def _replace_history(request: MessagesRequest, put: Try) -> bytes:
     """The request with these messages; a system prompt other than the client's own stands in its place."""
     head = [message for message in put.messages if message.role in ("system", "developer")]
     own = request.head
-    if len(head) == len(own) and not any(map(_differs, head, own)):
+    if len(head) == len(own) and not any(map(differs, head, own)):
         return render(request, put.messages, put.tools)
     bare = replace(request, source=splice.without(request.source, frozenset({"system"})))
     reread = parse(bare.source)

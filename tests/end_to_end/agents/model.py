@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.end_to_end.agents.task import PLAN, Action, thought
-from tests.support.messages_api import answer_events, answer_text, as_chat
+from tests.support import messages_api, responses_api
 from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, says, stream
 from tests.support.upstream_replies import Reply, answer
 
 BEFORE_THE_FIRST = -1
+_EXCEEDS = "Your input exceeds the context window of this model. Please adjust your input and try again."
 MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 _STEP = re.compile(r"\bStep (\d+)\b")
 _CLOSING = re.compile(r"close with the word ([a-z]+)")
 _HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
@@ -44,6 +46,8 @@ def model(habits: Habits, window: int | None = None) -> Callable[[Request], Repl
         calls = _calls(turn, step_of(body, habits))
         if request.path == MESSAGES:
             return _answer_messages(turn, calls, body)
+        if request.path == RESPONSES:
+            return _answer_responses(turn, calls, body)
         if body.get("stream"):
             return stream(*_frames(turn, calls, body))
         completion = turn.completion(body["model"])
@@ -70,12 +74,13 @@ def step_of(body: dict[str, Any], habits: Habits) -> int | None:
 
 def is_chat(request: Request) -> bool:
     """A proxy may look around first, for how large a window is."""
-    return request.method == "POST" and request.path in ("/v1/chat/completions", MESSAGES)
+    return request.method == "POST" and request.path in ("/v1/chat/completions", MESSAGES, RESPONSES)
 
 
 def body_of(request: Request) -> dict[str, Any]:
     """The request as a chat request, whichever API it is for."""
-    return as_chat(request.json) if request.path == MESSAGES else request.json
+    readers = {MESSAGES: messages_api.as_chat, RESPONSES: responses_api.as_chat}
+    return readers.get(request.path, dict)(request.json)
 
 
 def tokens_of(request: Request) -> int:
@@ -89,7 +94,7 @@ def answer_of(body: dict[str, Any]) -> int:
 
 def room_wanted(request: Request) -> int:
     """The tokens of answer that must fit beside the prompt: Anthropic's API has shortened the answer instead."""
-    return 0 if request.path == MESSAGES else answer_of(request.json)
+    return 0 if request.path in (MESSAGES, RESPONSES) else answer_of(request.json)
 
 
 def fits(request: Request, window: int | None) -> bool:
@@ -163,7 +168,13 @@ def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> It
 
 def _answer_messages(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
     told = (turn.text or "", turn.prompt_tokens, calls, body["model"])
-    return stream(*answer_events(*told)) if body.get("stream") else answer(answer_text(*told))
+    return stream(*messages_api.answer_events(*told)) if body.get("stream") else answer(messages_api.answer_text(*told))
+
+
+def _answer_responses(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
+    told = (turn.text or "", turn.prompt_tokens, calls, body["model"])
+    events = responses_api.answer_events(*told)
+    return stream(*events) if body.get("stream") else answer(responses_api.answer_whole(*told))
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -175,6 +186,8 @@ def _too_long(request: Request, window: int | None) -> Reply:
     if request.path == MESSAGES:
         told = {"type": "invalid_request_error", "message": f"prompt is too long: {tokens} tokens > {window} maximum"}
         return answer({"type": "error", "error": told}, 400)
+    if request.path == RESPONSES and request.json.get("stream"):
+        return stream(*responses_api.refused_events(_EXCEEDS))
     asked = (
         f"you requested {tokens + wanted} tokens ({tokens} in the messages, {wanted} in the completion). "
         "Please reduce the length of the messages or completion."

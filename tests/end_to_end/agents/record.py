@@ -10,10 +10,10 @@ from itertools import takewhile
 from typing import Any
 
 from tests.end_to_end.agents.agent import Agent, Work
-from tests.end_to_end.agents.model import MESSAGES, body_of, fits, is_chat, room_wanted, step_of, tokens_of
+from tests.end_to_end.agents.model import MESSAGES, RESPONSES, body_of, fits, is_chat, room_wanted, step_of, tokens_of
 from tests.end_to_end.agents.strict import DIALECTS, violations
 from tests.end_to_end.agents.task import SOLVED, WORD
-from tests.support.messages_api import find_faults
+from tests.support import messages_api, responses_api
 from tests.support.scripted_upstream import Request
 
 # A client may say its last message otherwise when it sends it again: aider's carries a reminder while it is the last.
@@ -122,7 +122,8 @@ def _seen(requests: Iterable[Request]) -> Iterator[Seen]:
 
 
 def _faults_of_its_api(request: Request) -> list[str]:
-    return find_faults(request.body) if request.path == MESSAGES else []
+    judges = {MESSAGES: messages_api.find_faults, RESPONSES: responses_api.find_faults}
+    return judges[request.path](request.body) if request.path in judges else []
 
 
 def _equal(pair: tuple[Any, Any]) -> bool:

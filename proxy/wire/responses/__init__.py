@@ -1,0 +1,33 @@
+"""OpenAI Responses: everything about this API that chat completions do in another way.
+
+requests  bytes to a `Request` of chat messages and back, and requests for summaries
+answers   an answer read as a chat answer, and answers of the proxy's own
+"""
+
+from proxy.wire.responses.answers import read_body, read_event, render_answer
+from proxy.wire.responses.requests import (
+    answer_within,
+    disable_streaming,
+    find_bounds,
+    offer_compact,
+    parse,
+    question,
+    render,
+    request_usage,
+    why_relayed,
+)
+
+__all__ = [
+    "answer_within",
+    "disable_streaming",
+    "find_bounds",
+    "offer_compact",
+    "parse",
+    "question",
+    "read_body",
+    "read_event",
+    "render",
+    "render_answer",
+    "request_usage",
+    "why_relayed",
+]

@@ -1,0 +1,352 @@
+"""OpenAI Responses: bytes to values and back.
+
+The core knows one form of a conversation, that of chat completions. A request of this API is read as the chat messages
+that say the same: the items of one response of the model (reasoning, text, calls) are one message of the assistant, and
+each output is a result. What was not touched leaves in the client's bytes; what was shortened is changed in its item.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.core import splice
+from proxy.core.agents import COMPACT, tool_names
+from proxy.core.messages import Message, Request, ToolCall, read_message
+from proxy.core.planning import Try
+from proxy.wire.chat.requests import find_values
+from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed
+
+_NULL = msgspec.Raw(b"null")
+_BOUND = "max_output_tokens"
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Items that call a tool of the client, and the member that holds what the model wrote."""
+_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+# What the model made beside its text, each by itself. All other items that are not known stay where they are.
+_SAID = frozenset(
+    {
+        "reasoning",
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_call",
+        "mcp_list_tools",
+    }
+)
+# What would make a model answer with anything but one text, or the provider do anything beside answering.
+_ASKS_FOR_MORE = frozenset(
+    {"text", "include", "background", "truncation", "context_management", "prompt", "service_tier", "max_tool_calls"}
+)
+_TOOLS = frozenset({"tools", "parallel_tool_calls"})
+_KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+    {"model", "input", "instructions", "stream", "temperature", "top_p", "reasoning", _BOUND, *_TOOLS}
+)
+_ELSEWHERE = re.compile(rb'"(?:previous_response_id|conversation)"\s*:\s*["{]|"type"\s*:\s*"item_reference"')
+_COMPACTING = re.compile(
+    rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_trigger)?"|"context_management"\s*:\s*[\[{]'
+)
+
+
+class _Item(msgspec.Struct):
+    type: str = "message"
+    role: str = ""
+    content: msgspec.Raw = _NULL
+    call_id: str | None = None
+    name: str = ""
+    arguments: str = ""
+    input: str = ""
+    output: msgspec.Raw = _NULL
+
+
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_item = msgspec.json.Decoder(_Item)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def parse(source: bytes) -> PiecedRequest | None:
+    """The request in these bytes, or None when they cannot be understood."""
+    try:
+        source.decode()
+        return _request(source, find_values(source))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def why_relayed(source: bytes) -> str:
+    """Why the history cannot be shortened here: it is kept elsewhere, or the provider shortens it; else nothing."""
+    if _ELSEWHERE.search(source) is not None:
+        return "history-elsewhere"
+    return "provider-compacts" if _COMPACTING.search(source) is not None else ""
+
+
+def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest | None:
+    start, stop = places.get("input", (0, 0))
+    if source[start : start + 1] != b"[":
+        return None
+    messages: list[Message] = []
+    pieces: list[Piece | None] = []
+    if source[slice(*places.get("instructions", (0, 0)))][:1] == b'"':
+        text = source[slice(*places["instructions"])]
+        messages.append(Message(b'{"role":"system","content":%b}' % text, "system", text))
+        pieces.append(None)
+    for message, piece in _read_items(map(bytes, _array.decode(source[start:stop]))):
+        messages.append(message)
+        pieces.append(piece)
+    if not any(pieces):
+        return None
+    leading = next((at for at, each in enumerate(messages) if each.role not in ("system", "developer")), len(messages))
+    messages[leading:] = [_at(message, place) for place, message in enumerate(messages[leading:])]
+    tools, choice, bound = places.get("tools"), _value(source, places, "tool_choice"), _value(source, places, _BOUND)
+    user = _value(source, places, "safety_identifier") or _value(source, places, "user")
+    model = _value(source, places, "model")
+    return PiecedRequest(
+        source,
+        tuple(messages),
+        (start,) * len(messages),
+        model=model if isinstance(model, str) else "",
+        tools=None if tools is None else source[slice(*tools)],
+        tools_at=0 if tools is None else tools[0],
+        forced_tool=str(choice.get("name") or "") if isinstance(choice, dict) else "",
+        user=user if isinstance(user, str) else "",
+        max_output=bound if type(bound) is int else None,
+        stream=_value(source, places, "stream") is True,
+        list_at=(start, stop),
+        pieces=tuple(pieces),
+        places={id(message): place for place, message in enumerate(messages)},
+    )
+
+
+def _value(source: bytes, places: dict[str, tuple[int, int]], key: str) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(source[slice(*places[key])]) if key in places else None
+
+
+def _at(message: Message, place: int) -> Message:
+    return Message(message.raw, message.role, message.content, message.calls, message.answers, place, place + 1)
+
+
+def _read_items(items: Iterator[bytes]) -> Iterator[tuple[Message, Piece]]:
+    """The chat messages that these items are. Items of the model that follow each other are one response."""
+    said: list[tuple[bytes, _Item]] = []
+    for place, raw in enumerate(items):
+        item = _item.decode(raw)
+        if item.type in _CALLS or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
+            said.append((raw, item))
+            continue
+        if said:
+            yield _read_response(said), Piece(place - 1, "assistant", tuple(each for each, _ in said))
+            said = []
+        yield _read_item(raw, item), Piece(place, item.role, (raw,))
+    if said:
+        yield _read_response(said), Piece(-1, "assistant", tuple(each for each, _ in said))
+
+
+def _read_item(raw: bytes, item: _Item) -> Message:
+    if item.type in _OUTPUTS:
+        content, id_ = bytes(item.output), item.call_id or ""
+        more = splice.without(raw, frozenset({"call_id", "output"}))[1:-1].strip()
+        written = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(id_), content, more)
+        return Message(written, "tool", content, answers=id_)
+    if item.type == "message" and item.role:
+        content = bytes(item.content)
+        return Message(b'{"role":%b,"content":%b}' % (splice.quote(item.role), content), item.role, content)
+    # What the conversation depends on, or what is not known: nothing folds an instruction.
+    content = b"[" + raw + b"]"
+    return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
+
+
+def _read_response(said: Sequence[tuple[bytes, _Item]]) -> Message:
+    parts: list[bytes] = []
+    calls: list[ToolCall] = []
+    for raw, item in said:
+        if item.type in _CALLS:
+            kind = "custom" if item.type == "custom_tool_call" else "function"
+            text = item.input if kind == "custom" else item.arguments
+            calls.append(ToolCall(item.call_id or "", item.name, text, kind))  # type: ignore[arg-type]
+        elif item.type == "message":
+            content = bytes(item.content)
+            parts += [b'{"type":"text","text":%b}' % content] if content[:1] == b'"' else _elements(content)
+        else:
+            parts.append(raw)
+    content = b"[" + b",".join(parts) + b"]" if parts else b"null"
+    written = b",".join(map(_write_call, calls))
+    raw = b'{"role":"assistant","content":%b%b}' % (content, b',"tool_calls":[%b]' % written if calls else b"")
+    return Message(raw, "assistant", content, tuple(calls))
+
+
+def _elements(content: bytes) -> list[bytes]:
+    return [content[start:stop] for start, stop in splice.elements(content)] if content[:1] == b"[" else []
+
+
+def _write_call(call: ToolCall) -> bytes:
+    inner = b'"name":%b,"%b":%b' % (
+        splice.quote(call.name),
+        b"input" if call.kind == "custom" else b"arguments",
+        splice.quote(call.arguments),
+    )
+    return b'{"id":%b,"type":"%b","%b":{%b}}' % (splice.quote(call.id), call.kind.encode(), call.kind.encode(), inner)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
+    """The request with `view` for its messages; `tools` replaces the tools it came with."""
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
+    changes = []
+    if is_changed(request, view):
+        items = (item for message in view for item in _write_items(request, message))
+        changes.append((*request.list_at, b"[" + b",".join(items) + b"]"))
+    if tools is not None and request.tools is not None and tools != request.tools:
+        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
+    return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
+
+
+def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
+    """The items that say what this chat message says: the client's own where it is untouched."""
+    place = request.places.get(id(message))
+    piece = request.piece_of(message)
+    if place is not None:
+        yield from piece.blocks if piece is not None else ()
+        return
+    # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
+    message = read_message(json.loads(message.raw), message.raw)
+    if message.is_result:
+        yield _write_output(message)
+    elif piece is not None and message.role == "assistant":
+        yield from _change_response(piece, message)
+    elif message.role in ("system", "developer") and message.content[:1] == b"[" and piece is not None:
+        yield from piece.blocks
+    else:
+        yield from _write_message(message)
+
+
+def _write_output(message: Message) -> bytes:
+    more = splice.without(message.raw, frozenset({"role", "tool_call_id", "content", "name"}))[1:-1].strip()
+    kind = b"" if b'"type"' in more else b'"type":"function_call_output",'
+    content = _as_input(message.content)
+    written = b'{%b%b%b"call_id":%b,"output":%b}'
+    return written % (kind, more, b"," if more else b"", splice.quote(message.answers), content)
+
+
+def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
+    """The items of a response, those of calls as they are left in the message; reasoning that left is gone."""
+    calls = {call.id: call for call in message.calls}
+    for raw in piece.blocks:
+        item = _item.decode(raw)
+        if item.type == "reasoning" and raw not in message.content:
+            continue
+        if (key := _CALLS.get(item.type)) is None:
+            yield raw
+        elif (call := calls.get(item.call_id or "")) is not None:
+            place = splice.member(raw, key)
+            changed = place is not None and call.arguments != (item.input or item.arguments)
+            text = splice.quote(call.arguments)
+            yield splice.replace_bytes(raw, place.start, place.stop, text) if changed and place is not None else raw
+
+
+def _write_message(message: Message) -> Iterator[bytes]:
+    part = b"output_text" if message.role == "assistant" else b"input_text"
+    content = message.content
+    if content[:1] == b'"':
+        content = b'[{"type":"%b","text":%b}]' % (part, content)
+    else:
+        content = _as_input(content) if part == b"input_text" else content
+    if message.text.strip() or message.role != "assistant":
+        yield b'{"type":"message","role":%b,"content":%b}' % (splice.quote(message.role), content)
+
+
+def _as_input(content: bytes) -> bytes:
+    """Parts that the core wrote as chat completions have them, as this API has them."""
+    if content[:1] != b"[" or b'"text"' not in content:
+        return content
+    return splice.replace_elements(content, 0, _as_input_part)
+
+
+def _as_input_part(part: bytes) -> bytes:
+    place = splice.member(part, "type")
+    if place is None or part[place.start : place.stop] != b'"text"':
+        return part
+    return splice.replace_bytes(part, place.start, place.stop, b'"input_text"')
+
+
+# --- requests of the proxy's own --------------------------------------------------------------------------------------
+
+_COMPACT_TOOL = {
+    "type": "function",
+    "name": "Compact",
+    "description": "Trigger conversation compression to free up context window. Use this when the conversation is "
+    "getting long and you want to summarize and compress the history to continue working efficiently.",
+    "parameters": {
+        "type": "object",
+        "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
+    },
+}
+
+
+def offer_compact(request: Request) -> bytes:
+    """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
+    source, tools = request.source, request.tools
+    if tools is None or not (names := tool_names(tools)) or any(name.lower() == COMPACT for name in names):
+        return source
+    end = request.tools_at + tools.rindex(b"]")
+    return splice.replace_bytes(source, end, end, b"," + json.dumps(_COMPACT_TOOL).encode())
+
+
+def answer_within(source: bytes, most: int) -> bytes:
+    """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
+    place = splice.member(source, _BOUND)
+    if place is None:
+        opening = source.index(b"{") + 1
+        return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (_BOUND.encode(), most))
+    asked = json.loads(source[place.start : place.stop])
+    if isinstance(asked, int | float) and asked <= most:
+        return source
+    return splice.replace_bytes(source, place.start, place.stop, b"%d" % most)
+
+
+def disable_streaming(source: bytes) -> bytes:
+    """The same request without streaming: its answer comes as one body."""
+    return splice.without(source, frozenset({"stream", "stream_options"}))
+
+
+def find_bounds(source: bytes) -> tuple[str, ...]:
+    """The parameter by which requests of this API bound their answer."""
+    del source
+    return (_BOUND,)
+
+
+def request_usage(source: bytes) -> bytes | None:
+    """None: every answer of this API carries its usage."""
+    del source
+    return None
+
+
+def question(request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False) -> bytes:
+    """The client's own request with other messages, asking for a text and nothing else.
+
+    `bounds`: the most tokens of the answer. `foreign`: it goes to another upstream, so only what the question needs
+    goes along.
+    """
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
+    source = render(request, put.messages, put.tools)
+    own_head = put.messages[: request.head_size]
+    if len(own_head) < request.head_size or any(map(differs, own_head, request.head)):
+        source = splice.without(source, frozenset({"instructions"}))
+    if foreign:
+        source = splice.without(source, {member.key for member in splice.members(source)} - _KEYS_FOR_OTHER_UPSTREAMS)
+    source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS | {"tool_choice"})
+    choice = splice.member(source, "tool_choice")
+    if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
+        source = splice.without(source, frozenset({"tool_choice"}))
+    wanted = {_BOUND: b"%d" % bounds[_BOUND]} | ({"model": json.dumps(model).encode()} if model else {})
+    asked = [each for each in splice.members(source) if each.key in wanted]
+    source = splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in asked))
+    if any(each.key == _BOUND for each in asked):
+        return source
+    end = source.rindex(b"}")
+    return source[:end] + b',"%b":%b' % (_BOUND.encode(), wanted[_BOUND]) + source[end:]

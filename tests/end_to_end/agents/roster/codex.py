@@ -1,0 +1,39 @@
+"""Codex: OpenAI's own agent, which speaks Responses."""
+
+from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
+from tests.end_to_end.agents.model import Habits, step_after_the_last
+from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.support.completions import Turn, calls, says
+
+
+def _start(base_url: str) -> Start:
+    provider = f'{{name="scripted",base_url="{base_url}",wire_api="responses",env_key="SCRIPTED_KEY"}}'
+    settings = ("-c", 'model_provider="scripted"', "-c", f"model_providers.scripted={provider}")
+    quiet = ("-c", 'web_search="disabled"', "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+    return Start(("codex", "exec", *settings, *quiet, "--model", MODEL, BRIEF), {"SCRIPTED_KEY": KEY})
+
+
+def _act(action: Action) -> Turn:
+    match action:
+        case Read(path):
+            return _run(f"cat {path}")
+        case Search(pattern, path):
+            return _run(f"grep -n {pattern} {path}")
+        case Write(path, text):
+            return _run(f"cat > {path} <<'END'\n{text}\nEND")
+        case Edit(path, old, new):
+            return _run(f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+
+
+def _run(command: str) -> Turn:
+    return calls("exec_command", cmd=command, max_output_tokens=10_000)
+
+
+AGENT = Agent(
+    "codex",
+    "@openai/codex",
+    "Its own compaction depends on the reported usage, which is that of the shortened history.",
+    _start,
+    Habits(step_after_the_last, _act, says),
+    varies=r"(?m)^.*(?:session id|tokens used|[Ww]all time|Chunk ID|Process exited|succeeded in).*$|^[\d,]+$",
+)
