@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
-from proxy.core.grouping import callers, flaws
+from proxy.core.grouping import find_callers, flaws
 from proxy.core.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
@@ -60,7 +60,9 @@ class Draft:
 
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
         """Each message of the middle, with the call it answers."""
-        calls = self.calls if self.calls is not None else callers(self.before + self.middle)[len(self.before) :]
+        calls = self.calls
+        if calls is None:  # only the newest answer of the model before the middle has calls that wait for a result
+            calls = tuple(find_callers(self.before + self.middle, known=(None,) * len(self.before)))
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":

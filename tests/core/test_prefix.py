@@ -85,3 +85,10 @@ def test_a_request_with_other_messages_knows_nothing_of_them():
     request = parsed(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]))
     links = chain(request, TENANT, KEY)
     assert chain(replace(request, messages=request.messages[:1]), TENANT, KEY) == links[:2]
+
+
+@given(any_history, st.integers(0, 20))
+def test_the_calls_of_a_middle_are_those_of_the_whole_history(messages, cut):
+    found = parsed(body(messages)).body
+    draft = Draft(found[:cut], found[cut:])
+    assert [call for _, call in draft.pair_with_calls()] == callers(found)[cut:]
