@@ -310,6 +310,38 @@ async def test_row_20_an_event_tells_what_one_compaction_saved_and_which_turns_i
     assert third["tokens_before"] < 1.1 * first["tokens_before"]
 
 
+async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
+    """With a pair for each: what the first told is forwarded as it was, and the second tells what came after it."""
+    accounts = (f"This is account number {number} of what went on." for number in range(9))
+    up.script = summarizer(lambda _: tells(structured(next(accounts))))
+    summary = {"scope": 3, "shape": "pair", "call": "transcript"}
+    async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
+        await agent.sends(chatting(600))
+        await agent.sends(chatting(1200))
+        ended = await until(
+            lambda: log_of(agent.proxy, "compaction-ended")[1:] and log_of(agent.proxy, "compaction-ended")
+        )
+    assert [line["turns"] for line in ended] == ["1-600", "601-1200"]
+    first, second = (request.body.decode() for request in turns_of(up))
+    assert "account number 0" in first
+    assert "account number 0" in second
+    assert "account number 1" in second
+    asked = questions(up)[1].body.decode()
+    assert "account number 0" in asked
+    assert "500 one word" not in asked
+    assert "610 one word" in asked
+
+
+async def test_row_23_a_summary_is_asked_of_another_cheaper_model(up, alone):
+    up.script = summarizer(GOOD)
+    async with alone(up, inherit="jp", window=40_000, summary={"model": "small-1"}) as agent:
+        sent = await first_shortened(agent, chatting, range(240, 270), model="large-1")
+    assert sent is not None
+    assert {request.json["model"] for request in questions(up)} == {"small-1"}
+    assert {request.json["model"] for request in turns_of(up)} == {"large-1"}
+    assert TOLD.strip() in turns_of(up)[-1].body.decode()
+
+
 async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_can_be_read(up, alone):
     copied = []
 

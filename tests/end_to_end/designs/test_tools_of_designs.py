@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.designs.talking import SYSTEM, TEXT, chatting, structured, working
 from tests.support.agent import Agent
-from tests.support.messages import call, history, says, tool, user
+from tests.support.messages import call, calls, history, says, tool, user
 from tests.support.scripted_upstream import says as tells
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,6 +26,10 @@ def alone(serve):
             yield Agent(proxy, up, "sk-tried")
 
     return start
+
+
+def chats_of(up):
+    return [request for request in up.requests if request.path.endswith("/chat/completions")]
 
 
 def full(*calls, turns=7, filler=49):
@@ -202,6 +206,39 @@ async def test_row_30_ten_turns_stay_and_each_call_before_them_has_a_line(up, al
     assert [int(re.search(r"make (\d+)", line)[1]) for line in lines] == list(range(320 - len(lines), 320))
     assert len(lines) > 100
     assert len(note) < 4 * 2_200
+
+
+async def test_row_32_without_a_model_outputs_are_cut_turns_condensed_and_the_middle_dropped(up, alone):
+    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    rows = "\n".join(f"row {number}" for number in range(200))
+    target = "of the parser, the lexer and all else that there is to build"
+    calls_made = [call("Bash", out=f"{place} {TEXT}", command=f"make {place} {target}") for place in range(330)]
+    async with alone(up, inherit="blocks") as agent:
+        step = await agent.sends(history(SYSTEM, user("Build it."), *calls_made, call("Bash", out=rows)))
+    assert step.compaction == "created"
+    cut = step.messages[-1]["content"].splitlines()
+    assert cut[0] == "row 0"
+    assert len(cut) == 51
+    condensed = [int(number) for number in re.findall(r"- Bash\(make (\d+)", json.dumps(step.messages))]
+    assert condensed == list(range(condensed[0], 321))
+    assert condensed[0] > 100
+    assert "- Earlier turns that are not listed: " in json.dumps(step.messages)
+    assert len(chats_of(up)) == 1
+
+
+async def test_row_35_a_turn_stays_or_goes_with_all_messages_it_holds(up, alone):
+    """Each of these turns is a message with three calls and its three results."""
+    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    three = [[f"{place}{letter}" for letter in "abc"] for place in range(120)]
+    made = (calls(*(("Bash", {"command": name}, f"{name} {TEXT}") for name in names)) for names in three)
+    sent = history(SYSTEM, user("Build it."), *made)
+    turns = [sent[start : start + 4] for start in range(2, len(sent), 4)]
+    async with alone(up, inherit="blocks") as agent:
+        step = await agent.sends(sent)
+    assert step.compaction == "created"
+    stayed = [index for index, turn in enumerate(turns) if any(message in step.messages for message in turn)]
+    assert stayed == [0, *range(110, 120)]
+    assert all(message in step.messages for index in stayed for message in turns[index])
 
 
 async def test_row_30_outputs_are_cut_to_fifty_lines(agent):
