@@ -100,7 +100,14 @@ def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[R
         applies = "applies" if share == ALL_PERCENT else f"applies to {share:g} % of conversations"
         version = loaded.config.policy(choice.policy, choice.mode).version
         shown = f"{choice.policy}@{version}" + (f" (mode {choice.mode})" if choice.mode else "")
-        yield applies, shown, f"{loaded.origin(*choice.place)} ({'.'.join(map(str, choice.place))})"
+        yield applies, shown, f"{_find_choice_origin(loaded, choice)} ({'.'.join(map(str, choice.place))})"
+
+
+def _find_choice_origin(loaded: Loaded, choice: RolloutChoice) -> str:
+    """The place of the choice in the file; the default where no attachment, team or upstream names a policy."""
+    group, at = choice.place[:2]
+    is_unset = group == "upstreams" and "policy" not in loaded.config.upstreams[int(at)].model_fields_set
+    return "default" if is_unset else loaded.origin(*choice.place)
 
 
 def _value_rows(

@@ -83,6 +83,14 @@ def test_a_group_of_the_file_that_a_variable_replaces_is_gone_with_its_origins(t
     assert rows["listen.host"] == ["127.0.0.1", "default"]
 
 
+def test_a_policy_that_is_named_nowhere_applies_by_default(tmp_path, capsys):
+    file = tmp_path / "proxy.yaml"
+    file.write_text("upstreams: [{name: a, base_url: 'http://localhost:9/v1'}]\n")
+    assert main(["explain", "--config", str(file)]) == 0
+    (applies,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("applies"))
+    assert applies.endswith("default (upstreams.0.policy)")
+
+
 def test_a_secret_is_shown_as_the_place_where_it_stands(explain):
     _, rows = explain("--model", "gpt-4o")
     assert rows["upstreams.0.key"] == ("env:HOUSE_KEY", "proxy.yaml:4")
