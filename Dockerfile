@@ -10,12 +10,15 @@ FROM python:${PYTHON} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends binutils
 WORKDIR /src
 # The optional libraries are part of the lock, so that the image can use any kind of shared state.
-COPY requirements.lock ./
+COPY requirements.lock requirements-build.lock ./
 RUN python -m venv /opt/proxy \
- && /opt/proxy/bin/pip install --no-cache-dir --no-compile --require-hashes --only-binary :all: -r requirements.lock
+ && /opt/proxy/bin/pip install --no-cache-dir --no-compile --require-hashes --only-binary :all: -r requirements.lock \
+ && python -m pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy
-RUN /opt/proxy/bin/pip install --no-cache-dir --no-compile --no-deps . \
+# Built with what is locked: an isolated build would fetch the newest of it, and check no hash.
+RUN python -m pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheel . \
+ && /opt/proxy/bin/pip install --no-cache-dir --no-compile --no-deps /wheel/*.whl \
  && /opt/proxy/bin/pip check \
  && /opt/proxy/bin/pip uninstall --yes pip \
  && find /opt/proxy -name '*.so*' -type f -exec strip --strip-unneeded {} + \

@@ -37,6 +37,16 @@ def test_the_image_has_every_optional_library(extra):
         assert requirement.specifier.contains(version[1])
 
 
+def test_the_image_is_built_by_locked_tools():
+    locked = (ROOT / "requirements-build.lock").read_text()
+    assert locked.count("==") == locked.count("--hash=sha256:") > 0
+    (builder,) = map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
+    assert builder.specifier.contains(re.search(rf"^{builder.name}==(\S+)", locked, re.MULTILINE)[1])
+    installs = re.findall(r"pip (?:install|wheel) [^\n]+", (ROOT / "Dockerfile").read_text())
+    assert len(installs) == 4
+    assert [line for line in installs if not {"--require-hashes", "--no-deps"} & set(line.split())] == []
+
+
 @pytest.mark.parametrize("command", [("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")])
 def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, command):
     config = {"state": {"url": "redis://127.0.0.1:1/0"}}
