@@ -5,11 +5,13 @@ import os
 import re
 import shutil
 import signal
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proxy.tokenizer import ranks
 from tests.end_to_end.agents.install import environment_of, is_installed, pins_of, programs_of
 from tests.end_to_end.agents.model import Habits
 from tests.end_to_end.agents.task import make_repository
@@ -17,6 +19,12 @@ from tests.end_to_end.agents.task import make_repository
 KEY = "sk-made-up"
 MODEL = "scripted-1"
 PATIENCE = 140.0
+# What tiktoken calls the files of its cache: hashes of where they are fetched from.
+WORD_LISTS = {
+    "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+    "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",
+}
+OFFLINE = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,10 @@ class Agent:
     habits: Habits
     varies: str = "(?!)"
     """What it prints differently at each run, or only because less was sent: a pattern."""
+    is_recognised: bool = True
+    """Its results are known for results, without any setting: old ones are cleared in bulk."""
+    is_offline: bool = False
+    """It fetches more than it needs: it is given the word lists of tiktoken, and everything else is refused at once."""
 
     @property
     def version(self) -> str:
@@ -62,6 +74,8 @@ class Agent:
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text)
         environment = self._surroundings(base_url, home) | dict(start.environment)
+        if self.is_offline:
+            environment |= OFFLINE | {"TIKTOKEN_CACHE_DIR": str(write_word_lists(home / "tiktoken"))}
         return await _run(start, environment, repository, place / "output.txt")
 
     def _surroundings(self, base_url: str, home: Path) -> dict[str, str]:
@@ -91,6 +105,15 @@ class Work:
     def words(self, varies: str) -> list[str]:
         """What was printed, in no order: of two commands at once, either may end first."""
         return sorted(re.sub(varies, "", self.output).replace(str(self.repository.parent), "").split())
+
+
+def write_word_lists(place: Path) -> Path:
+    """A cache of tiktoken, as a machine with a network would have it."""
+    place.mkdir()
+    for name, file in WORD_LISTS.items():
+        lines = (b"%b %d\n" % (b64encode(word), rank) for word, rank in ranks(name).items())
+        (place / file).write_bytes(b"".join(lines))
+    return place
 
 
 async def _run(start: Start, environment: dict[str, str], repository: Path, output: Path) -> Work:

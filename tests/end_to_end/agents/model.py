@@ -21,7 +21,7 @@ RESPONSES = "/v1/responses"
 _STEP = re.compile(r"\bStep (\d+)\b")
 _CLOSING = re.compile(r"close with the word ([a-z]+)")
 _HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
-_SUMMARY = re.compile(r"\bsummar", re.IGNORECASE)
+_SUMMARY = re.compile(r"(?<!not a )\bsummar", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,11 @@ from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.roster import (
     ai_sdk,
     aider,
+    autogen,
     claude_code,
     codex,
+    crewai,
+    gptme,
     langgraph,
     litellm,
     llm,
@@ -32,6 +35,8 @@ AGENTS: tuple[Agent, ...] = (
     langgraph.AGENT,
     litellm.AGENT,
     smolagents.AGENT,
+    autogen.AGENT,
+    crewai.AGENT,
     llm.AGENT,
     qwen_code.AGENT,
     claude_code.AGENT,
@@ -40,4 +45,5 @@ AGENTS: tuple[Agent, ...] = (
     opencode.AGENT,
     aider.AGENT,
     mini_swe_agent.AGENT,
+    gptme.AGENT,
 )

@@ -1,0 +1,43 @@
+"""gptme: a command with tools of its own, streamed. It puts what tools print into system messages, or into results."""
+
+from tests.end_to_end.agents.agent import MODEL, Agent, Start
+from tests.end_to_end.agents.model import Habits, step_after_the_last
+from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
+from tests.support.completions import Turn, calls, says
+
+
+def _start(base_url: str) -> Start:
+    quiet = ("--non-interactive", "--no-workspace", "--system", "short", "--tools", "shell,save")
+    return Start(
+        ("gptme", "--model", f"openai/{MODEL}", "--tool-format", "tool", *quiet, BRIEF),
+        {"GPTME_OPENAI_RESPONSES_API": "0"},
+    )
+
+
+def _act(action: Action) -> Turn:
+    match action:
+        case Read(path):
+            return calls("shell", command=f"cat {path}")
+        case Search(pattern, path):
+            return calls("shell", command=f"grep -n {pattern} {path}")
+        case Write(path, text):
+            return calls("save", path=path, content=text)
+        case Edit(path, old, new):
+            return calls("shell", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+
+
+def _closes(word: str) -> Turn:
+    return says(f"{word}\n") + calls("complete")
+
+
+AGENT = Agent(
+    "gptme",
+    "gptme",
+    "With `--tool-format tool` results are tool messages; in its own format they are system messages, which are never "
+    "shortened. `GPTME_OPENAI_RESPONSES_API=0` selects Chat Completions. A model that it takes for one of 128k "
+    "tokens loses its oldest messages, the task first: name a provider whose models are larger.",
+    _start,
+    Habits(step_after_the_last, _act, _closes),
+    varies=r"\d+\.\d+m?s|Session: .*|\(resume with: [^)]*\)|[\d-]+-\w+-\w+-\w+|\d+:\d+:\d+|Token usage.*",
+    is_offline=True,
+)
