@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 PINS = HERE / "pins"
 ENVIRONMENTS = HERE / ".venv"
 # Together installed within a minute and run within two: what every push can afford.
-LIGHT = ("openai-python", "openai-node", "ai-sdk", "pydantic-ai", "smolagents", "llm")
+LIGHT = ("openai-python", "openai-node", "ai-sdk", "smolagents", "claude-code", "codex")
 # Left behind by an install that went through: the pins it was made of.
 INSTALLED = "installed.txt"
 

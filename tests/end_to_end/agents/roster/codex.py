@@ -7,10 +7,10 @@ from tests.support.completions import Turn, calls, says
 
 
 def _start(base_url: str) -> Start:
-    provider = f'{{name="scripted",base_url="{base_url}",wire_api="responses",env_key="SCRIPTED_KEY"}}'
-    settings = ("-c", 'model_provider="scripted"', "-c", f"model_providers.scripted={provider}")
+    provider = f'{{name="proxy",base_url="{base_url}",wire_api="responses",env_key="PROXY_KEY"}}'
+    settings = ("-c", 'model_provider="proxy"', "-c", f"model_providers.proxy={provider}")
     quiet = ("-c", 'web_search="disabled"', "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    return Start(("codex", "exec", *settings, *quiet, "--model", MODEL, BRIEF), {"SCRIPTED_KEY": KEY})
+    return Start(("codex", "exec", *settings, *quiet, "--model", MODEL, BRIEF), {"PROXY_KEY": KEY})
 
 
 def _act(action: Action) -> Turn:
