@@ -8,7 +8,7 @@ is thrown away, and the report says so.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 from proxy.core.grouping import find_callers, flaws
 from proxy.core.messages import Message, ToolCall
@@ -95,12 +95,16 @@ class Step(Protocol):
     def __call__(self, draft: Draft) -> Draft: ...
 
 
-@runtime_checkable
-class ClearingStep(Step, Protocol):
-    """A step that shortens each message by itself: what could go of a history is the sum over its messages."""
+Worth = Callable[[Message, ToolCall | None, Count], float]
 
-    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        """The most tokens that could go of this message, wherever it stands; `call` is the one that it answers."""
+
+def worth_of(step: Step) -> Worth | None:
+    """The most tokens that a step could clear of one message, wherever it stands; None for a step that cannot say.
+
+    Steps that shorten each message by itself have this as a method `worth`. The call is the one that it answers.
+    """
+    # By name: to ask a protocol takes longer than to decide on a request.
+    return getattr(step, "worth", None)
 
 
 @dataclass(frozen=True, slots=True)

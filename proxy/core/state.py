@@ -18,7 +18,7 @@ from proxy.core.fold import notes, speaker
 from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, repair, snap, turns
 from proxy.core.messages import Message, Request, ToolCall, literal
 from proxy.core.overlay import Block, Part, close
-from proxy.core.pipeline import ClearingStep, Count, Draft, Step, StepReport, quarter, run
+from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, quarter, run, worth_of
 from proxy.core.prefix import Columns
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning
@@ -243,16 +243,17 @@ class ConversationState:
             return 0.0
         calls, most = self._calls, float(cut)  # each count is rounded
 
-        def add_up(step: ClearingStep, known: Sequence[float]) -> Iterator[float]:
+        def add_up(worth: Worth, known: Sequence[float]) -> Iterator[float]:
             pairs = zip(view[len(known) :], calls[len(known) :], strict=True)
-            worth = (step.worth(message, call, estimate) for message, call in pairs)
-            return islice(accumulate(worth, initial=known[-1] if known else 0.0), 1, None)
+            tokens = (worth(message, call, estimate) for message, call in pairs)
+            return islice(accumulate(tokens, initial=known[-1] if known else 0.0), 1, None)
 
         for step in steps:
-            if not isinstance(step, ClearingStep):
+            worth = worth_of(step)
+            if worth is None:
                 return inf
             most += (
-                self.calibration.ratio * self.known.extend((step, estimate), len(view), partial(add_up, step))[cut - 1]
+                self.calibration.ratio * self.known.extend((step, estimate), len(view), partial(add_up, worth))[cut - 1]
             )
         return most
 
