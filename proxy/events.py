@@ -13,7 +13,11 @@ from pathlib import Path
 import msgspec
 
 
-class RequestFinished(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True):
+    """Base class of all events."""
+
+
+class RequestFinished(Event, frozen=True):
     """The end of one request, however it ended."""
 
     request_id: str
@@ -37,7 +41,7 @@ class RequestFinished(msgspec.Struct, frozen=True):
     overhead_seconds: float | None
 
 
-class UpstreamRetried(msgspec.Struct, frozen=True):
+class UpstreamRetried(Event, frozen=True):
     """A second attempt at a request: nothing of it had been sent, or the upstream asked for it."""
 
     upstream: str
@@ -45,7 +49,7 @@ class UpstreamRetried(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class WindowUnknown(msgspec.Struct, frozen=True):
+class WindowUnknown(Event, frozen=True):
     """A model of unknown window, under a policy that compacts by the window. Once for each model and worker."""
 
     upstream: str
@@ -53,13 +57,13 @@ class WindowUnknown(msgspec.Struct, frozen=True):
     policy: str
 
 
-class PathNotCompacted(msgspec.Struct, frozen=True):
+class PathNotCompacted(Event, frozen=True):
     """First use of an API path that is relayed but not compacted. Once for each path."""
 
     path: str
 
 
-class InternalFault(msgspec.Struct, frozen=True):
+class InternalFault(Event, frozen=True):
     """An unexpected exception of the proxy itself. `where` is file and line, never a value."""
 
     request_id: str
@@ -67,7 +71,7 @@ class InternalFault(msgspec.Struct, frozen=True):
     where: str
 
 
-class TurnEnded(msgspec.Struct, frozen=True):
+class TurnEnded(Event, frozen=True):
     """Accounting of one request of a conversation, once its answer is through.
 
     Emitted only for requests that compaction looked at: below the policy's threshold nothing is counted.
@@ -97,7 +101,7 @@ class TurnEnded(msgspec.Struct, frozen=True):
     would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
 
 
-class AdminActed(msgspec.Struct, frozen=True):
+class AdminActed(Event, frozen=True):
     """An act of an operator, by the admin pages or by a command: a change, a login, or a refused attempt."""
 
     who: str
@@ -108,7 +112,7 @@ class AdminActed(msgspec.Struct, frozen=True):
     details: tuple[tuple[str, str | int | float | bool], ...] = ()
 
 
-class CompactionStarted(msgspec.Struct, frozen=True):
+class CompactionStarted(Event, frozen=True):
     """The decision to make a block, and its reason."""
 
     conversation: str
@@ -118,14 +122,14 @@ class CompactionStarted(msgspec.Struct, frozen=True):
     originals: str = ""  # where the original is kept, complete; empty: it is not
 
 
-class OriginalKept(msgspec.Struct, frozen=True):
+class OriginalKept(Event, frozen=True):
     """An original that was written before anything of it was folded away for the first time, and where."""
 
     conversation: str
     path: str
 
 
-class CompactionEnded(msgspec.Struct, frozen=True):
+class CompactionEnded(Event, frozen=True):
     """A block that was made. `steps`: name, messages touched, tokens saved.
 
     `rehearsed`: it was only computed (`x-compaction: observe`), and the history was forwarded as it came.
@@ -141,7 +145,7 @@ class CompactionEnded(msgspec.Struct, frozen=True):
     turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
 
 
-class SummaryEnded(msgspec.Struct, frozen=True):
+class SummaryEnded(Event, frozen=True):
     """A call of a model for a summary. `outcome`: `made`, or why there is none."""
 
     conversation: str
@@ -156,14 +160,14 @@ class SummaryEnded(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class BreakerOpened(msgspec.Struct, frozen=True):
+class BreakerOpened(Event, frozen=True):
     """A conversation that blocks did not help: no more are made until it has changed."""
 
     conversation: str
     policy: str
 
 
-class SizeRefused(msgspec.Struct, frozen=True):
+class SizeRefused(Event, frozen=True):
     """An upstream's refusal of a request for its size or a signature. `helped`: a second try was accepted."""
 
     request_id: str
@@ -173,7 +177,7 @@ class SizeRefused(msgspec.Struct, frozen=True):
     helped: bool
 
 
-class PromptTruncated(msgspec.Struct, frozen=True):
+class PromptTruncated(Event, frozen=True):
     """A good answer to a prompt that the upstream had not read whole. `is_repeated`: reported before."""
 
     conversation: str
@@ -183,7 +187,7 @@ class PromptTruncated(msgspec.Struct, frozen=True):
     is_repeated: bool
 
 
-class FailedOpen(msgspec.Struct, frozen=True):
+class FailedOpen(Event, frozen=True):
     """An exception in compaction; the client's own bytes were forwarded."""
 
     request_id: str
@@ -191,66 +195,43 @@ class FailedOpen(msgspec.Struct, frozen=True):
     where: str
 
 
-class StoreFailed(msgspec.Struct, frozen=True):
+class StoreFailed(Event, frozen=True):
     """A store or a disk that failed; requests go on without it."""
 
     why: str
 
 
-class StoreRecovered(msgspec.Struct, frozen=True):
+class StoreRecovered(Event, frozen=True):
     """A store or a disk that works again, or its state at the end."""
 
     what: str
 
 
-class HookFailed(msgspec.Struct, frozen=True):
+class HookFailed(Event, frozen=True):
     """A hook that could not be reached, or is slow; requests are not affected."""
 
     why: str
 
 
-class ConfigReloaded(msgspec.Struct, frozen=True):
+class ConfigReloaded(Event, frozen=True):
     """A reload of the configuration; with a reason, the old one stays in force."""
 
     refused_because: str | None = None
 
 
-class Lifecycle(msgspec.Struct, frozen=True):
+class Lifecycle(Event, frozen=True):
     """A stage of the process: listening, draining, stopped."""
 
     stage: str
     details: tuple[tuple[str, str | int | float], ...] = ()
 
 
-class LoopLagged(msgspec.Struct, frozen=True):
+class LoopLagged(Event, frozen=True):
     """A measurement of how late the event loop woke up."""
 
     seconds: float
 
 
-Event = (
-    RequestFinished
-    | UpstreamRetried
-    | WindowUnknown
-    | PathNotCompacted
-    | InternalFault
-    | TurnEnded
-    | AdminActed
-    | CompactionStarted
-    | OriginalKept
-    | CompactionEnded
-    | SummaryEnded
-    | BreakerOpened
-    | SizeRefused
-    | PromptTruncated
-    | FailedOpen
-    | StoreFailed
-    | StoreRecovered
-    | HookFailed
-    | ConfigReloaded
-    | Lifecycle
-    | LoopLagged
-)
 Listener = Callable[[Event], None]
 
 

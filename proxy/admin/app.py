@@ -32,7 +32,7 @@ from proxy.admin.context import (
     Route,
     Unreadable,
 )
-from proxy.admin.guard import Guard, NeedsAdminKey, TooManyTries, Visitor
+from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.config import Config
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
@@ -70,7 +70,6 @@ class Admin:
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
-        self._guard = Guard()
         self._router = web.UrlDispatcher()
         self._router.add_post(LOGIN, self._log_in)
         self._router.add_post(LOGOUT, self._log_out)
@@ -96,7 +95,7 @@ class Admin:
         config = self._context.config()
         if not config.admin.enabled:
             raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
-        self._guard.check_host(request, config)
+        guard.check_host(request, config)
         found = await self._router.resolve(cast("web.Request", request))
         # Without the key an unknown path is 401 as well: a stranger does not learn which paths there are.
         if request.path not in WITHOUT_KEY:
@@ -114,7 +113,7 @@ class Admin:
 
     async def _admit(self, request: web.BaseRequest, config: Config) -> Visitor:
         try:
-            return await self._guard.admit(request, config, self._context.records.current)
+            return await guard.admit(request, config, self._context.records.current)
         except NeedsAdminKey:
             if "Authorization" in request.headers:
                 self._note_refused(request)
@@ -122,15 +121,15 @@ class Admin:
 
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         config = self._context.config()
-        self._guard.check_origin(request, config, by_session=False)
+        guard.check_origin(request, config, by_session=False)
         shown = parse_qs((await _read_body(request)).decode("utf-8", "replace")).get("key", [""])[-1].strip()
-        key, address = read_admin_key(config), request.remote or ""
+        key = read_admin_key(config)
         try:
-            await self._guard.try_key(key, shown, address)
-        except ProxyError as fault:
+            await guard.try_key(key, shown)
+        except NeedsAdminKey as fault:
             self._note_refused(request)
-            return _login_page(fault.status, fault.message if isinstance(fault, TooManyTries) else "Wrong key.")
-        self._context.emit(AdminActed("admin (session)", address, "log in", "", "done"))
+            return _login_page(fault.status, "Wrong key.")
+        self._context.emit(AdminActed("admin (session)", request.remote or "", "log in", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.set_cookie(
             guard.COOKIE,

@@ -5,14 +5,13 @@ a moment at which it ends, signed with a key that is made of the admin key. Any 
 remember it, and whoever steals it has not got the key. It cannot be read by scripts and is not sent along from other
 sites; what would change something must come from our own pages besides.
 
-A wrong key is answered late, and the later the more of them came from one address.
+A wrong key is answered late. More is not needed: the keys are too long to be guessed, however many are tried.
 """
 
 import asyncio
 import hmac
 import secrets
 import time
-from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 from urllib.parse import urlsplit
@@ -23,17 +22,12 @@ from proxy.access.authentication import host_of, is_admin_key, read_admin_key
 from proxy.access.records import Registry
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
-from proxy.lru import ByteBoundedCache
 
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
 READS = frozenset({"GET", "HEAD"})
-SLOWEST_SECONDS = 2.0
-FIRST_SECONDS = 0.25
-WAITING_LIMIT = 8
-"""So many wrong keys of one address may wait for their answer; further ones are refused at once."""
-ADDRESSES_MAX_BYTES = 4 * 1024 * 1024
-"""For the numbers of wrong keys by address: some ten thousand addresses."""
+WRONG_KEY_SECONDS = 0.25
+"""So late a wrong key is answered."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to know them)
 _BEARER = "bearer "
@@ -47,10 +41,6 @@ class NeedsAdminKey(ProxyError):
     status, code = 401, "admin_key_needed"
 
 
-class TooManyTries(ProxyError):
-    status, code = 429, "too_many_tries"
-
-
 @dataclass(frozen=True, slots=True)
 class Visitor:
     """An authenticated caller, for the audit log."""
@@ -59,67 +49,49 @@ class Visitor:
     address: str
 
 
-class Guard:
-    """Of one worker."""
+def check_host(request: web.BaseRequest, config: Config) -> None:
+    """A name that an attacker's DNS points to us is not ours, whatever it resolves to."""
+    name = host_of(request.headers.get("Host", ""))
+    here = request.transport.get_extra_info("sockname") if request.transport is not None else None
+    bound = {config.listen.host.lower()} - _ANYWHERE
+    reached = {here[0].lower()} if isinstance(here, tuple) else set()
+    if name not in _LOCAL | bound | reached | {host.lower() for host in config.admin.hosts}:
+        raise HostNotAllowed(
+            "the admin pages are not served under this name: add it to `admin.hosts` of the configuration"
+        )
 
-    def __init__(self) -> None:
-        self._wrong = ByteBoundedCache[str, int](ADDRESSES_MAX_BYTES)
-        self._waiting: Counter[str] = Counter()
 
-    def check_host(self, request: web.BaseRequest, config: Config) -> None:
-        """A name that an attacker's DNS points to us is not ours, whatever it resolves to."""
-        name = host_of(request.headers.get("Host", ""))
-        here = request.transport.get_extra_info("sockname") if request.transport is not None else None
-        bound = {config.listen.host.lower()} - _ANYWHERE
-        reached = {here[0].lower()} if isinstance(here, tuple) else set()
-        if name not in _LOCAL | bound | reached | {host.lower() for host in config.admin.hosts}:
-            raise HostNotAllowed(
-                "the admin pages are not served under this name: add it to `admin.hosts` of the configuration"
-            )
+def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
+    """A browser says which page wants something; whoever has no page shows the key it"""
+    if request.method in READS:
+        return
+    origin = request.headers.get("Origin")
+    if origin is None and not by_session:
+        return
+    asked = urlsplit(origin or "")
+    ours = asked.netloc.lower() == request.headers.get("Host", "").lower()
+    if not asked.netloc or not (ours or host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
+        raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
-    def check_origin(self, request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
-        """A browser says which page wants something; whoever has no page shows the key itself."""
-        if request.method in READS:
-            return
-        origin = request.headers.get("Origin")
-        if origin is None and not by_session:
-            return
-        asked = urlsplit(origin or "")
-        ours = asked.netloc.lower() == request.headers.get("Host", "").lower()
-        if not asked.netloc or not (ours or host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
-            raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
-    async def admit(self, request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
-        """The caller, by key or session. NeedsAdminKey: neither is valid."""
-        key, address = read_admin_key(config), request.remote or ""
-        shown = request.headers.get("Authorization", "")
-        if shown.lower().startswith(_BEARER):
-            await self.try_key(key, shown[len(_BEARER) :].strip(), address)
-            self.check_origin(request, config, by_session=False)
-            return Visitor("admin", address)
-        session = request.cookies.get(COOKIE, "")
-        if is_session(session, key, time.time()) and session_id(session) not in registry.ended_sessions:
-            self.check_origin(request, config, by_session=True)
-            return Visitor("admin (session)", address)
-        raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
+async def admit(request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
+    """The caller, by key or session. NeedsAdminKey: neither is valid."""
+    key, address = read_admin_key(config), request.remote or ""
+    shown = request.headers.get("Authorization", "")
+    if shown.lower().startswith(_BEARER):
+        await try_key(key, shown[len(_BEARER) :].strip())
+        check_origin(request, config, by_session=False)
+        return Visitor("admin", address)
+    session = request.cookies.get(COOKIE, "")
+    if is_session(session, key, time.time()) and session_id(session) not in registry.ended_sessions:
+        check_origin(request, config, by_session=True)
+        return Visitor("admin (session)", address)
+    raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
 
-    async def try_key(self, key: str | None, shown: str, address: str) -> None:
-        # The key comes before the limit: behind a balancer all callers have one address, and a stranger's wrong keys
-        # must not keep the operators out. The keys are too long to be guessed, however many are looked at.
-        if is_admin_key(key, shown):
-            self._wrong.pop(address)
-            return
-        if self._waiting[address] >= WAITING_LIMIT:
-            raise TooManyTries("too many wrong keys from this address: wait", headers=(("retry-after", "5"),))
-        wrong = self._wrong.get(address, 0) + 1
-        self._wrong[address] = wrong
-        self._waiting[address] += 1
-        try:
-            await asyncio.sleep(min(SLOWEST_SECONDS, FIRST_SECONDS * 2 ** min(10, wrong - 1)))
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
+
+async def try_key(key: str | None, shown: str) -> None:
+    if not is_admin_key(key, shown):
+        await asyncio.sleep(WRONG_KEY_SECONDS)
         raise NeedsAdminKey(f"this is not the key: {HOW}")
 
 

@@ -7,13 +7,13 @@ bounds: how many conversations, how large, how long, how much memory.
 """
 
 import asyncio
-import contextlib
 import os
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from tempfile import TemporaryFile
+from typing import IO, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -119,7 +119,9 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     async with _RUNNING:
         found = await asyncio.to_thread(_newest, context.archive, wanted)
         job = {"policies": policies, "window": wanted.window, "seconds": wanted.seconds, "memory_bytes": MEMORY_BYTES}
-        answer = await _run(job, found[: wanted.conversations], wanted.seconds + GRACE_SECONDS)
+        answer = await _run(
+            context.config().state.dir, job, found[: wanted.conversations], wanted.seconds + GRACE_SECONDS
+        )
     tried, today = answer["outcomes"]
     done = answer["conversations"]
     return {"conversations": done, "left_out": len(found) - done, "tried": tried, "today": today}
@@ -159,13 +161,15 @@ def _newest(archive: Archive, wanted: NewTrial) -> list[SavedConversation]:
     return [one for one in archive.newest_first(Caller(wanted.team).tenant) if one.written >= since]
 
 
-async def _run(job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:
+async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:
     """The answer of the process. It gets nothing of this one's environment: there may be credentials in it."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
+    with TemporaryFile(dir=folder) as given:  # it has no name, and is gone once it is closed
+        await asyncio.to_thread(_write_job, given, job, conversations)
+        process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=given, stdout=PIPE, env=environment)
     try:
         async with asyncio.timeout(seconds):
-            answer, _ = await asyncio.gather(_read(process), _hand_over(process, job, conversations))
+            answer, _ = await process.communicate()
     except TimeoutError:
         raise Overloaded("the trial took too long: ask for fewer conversations") from None
     finally:
@@ -177,28 +181,14 @@ async def _run(job: Mapping[str, Any], conversations: Sequence[SavedConversation
     return msgspec.json.decode(answer, type=Json)
 
 
-async def _read(process: Process) -> bytes:
-    assert process.stdout is not None  # noqa: S101 (it was asked for)
-    answer = await process.stdout.read()
-    await process.wait()
-    return answer
-
-
-async def _hand_over(process: Process, job: Mapping[str, Any], conversations: Sequence[SavedConversation]) -> None:
-    """Write the job and the conversations. The process stops reading when its seconds are over."""
-    assert process.stdin is not None  # noqa: S101 (it was asked for)
-    with contextlib.suppress(ConnectionError):
-        process.stdin.write(msgspec.json.encode(job) + b"\n")
-        for one in conversations:
-            if one.bytes <= CONVERSATION_BYTES:
-                process.stdin.write(await asyncio.to_thread(_lines, one))
-                await process.stdin.drain()
-    process.stdin.close()
-
-
-def _lines(one: SavedConversation) -> bytes:
-    """The originals of a conversation, followed by an empty line."""
-    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in one.lines()) + b"\n"
+def _write_job(given: IO[bytes], job: Mapping[str, Any], conversations: Sequence[SavedConversation]) -> None:
+    """The job, and the originals of each conversation with an empty line behind them."""
+    given.write(msgspec.json.encode(job) + b"\n")
+    for one in conversations:
+        if one.bytes <= CONVERSATION_BYTES:
+            given.writelines(line if line.endswith(b"\n") else line + b"\n" for line in one.lines())
+            given.write(b"\n")
+    given.seek(0)
 
 
 ROUTES = (

@@ -4,8 +4,8 @@ It reports whether an upstream is reachable, which server it is and which settin
 and whether a stream arrives unbuffered. It uses the client that requests use, so a fault of DNS, a proxy, a certificate
 or a key shows here too.
 
-Which server it is, its own responses say: the servers are a table of signs. A sign is something that no other server
-shows, so any one is enough. Gateways come first, because they pass on signs of the servers behind them.
+Which server it is, its own responses say: the servers are a table of signs that no other server shows. Gateways come
+first, because they pass on signs of the servers behind them.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
@@ -32,7 +32,7 @@ from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.upstream import Call, Client, Reply
 from proxy.windows import find_bundled_window
-from proxy.wire.http import Headers, find
+from proxy.wire.http import Headers
 from proxy.wire.window_probes import PROBES
 
 MODELS = "/v1/models"
@@ -62,119 +62,96 @@ class ServerEvidence:
     @property
     def models(self) -> list[dict[str, Any]]:
         """Rows of its list of models; none where the page is not such a list."""
-        return _rows(self.pages.get(MODELS))
-
-    def with_page(self, path: str, answer: object) -> "ServerEvidence":
-        return replace(self, pages={**self.pages, path: answer})
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """One sign of a server, and its name in messages."""
-
-    name: str
-    shows: Callable[[ServerEvidence], bool]
-    page: str = MODELS
-    """Path of the page that shows it."""
+        page = self.pages.get(MODELS)
+        rows = page.get("data") if isinstance(page, dict) else None
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
+    """A kind of server, and its signs: any one of them is enough."""
+
     name: str
-    signs: tuple[Sign, ...]
     advice: str
     """Settings it needs, in a sentence."""
-    window: str = MODELS
-    """Path of the page that reports the windows of its models."""
+    address: str = ""
+    """Pattern of the end of its host's name."""
+    headers: tuple[str, ...] = ()
+    """Lines that begin like this."""
+    owner: str = ""
+    """What its models are `owned_by`."""
+    column: str = ""
+    """In its list of models."""
+    page: tuple[str, str] = ("", "")
+    """A page of its own, and a key at its top."""
 
-
-def _address(pattern: str) -> Sign:
-    return Sign("its address", lambda seen: re.search(rf"(?:^|\.)(?:{pattern})$", seen.host) is not None)
-
-
-def _header(name: str, value: str = "") -> Sign:
-    def shows(seen: ServerEvidence) -> bool:
-        shown = find(seen.headers, name)
-        return shown is not None and re.match(value, shown) is not None
-
-    return Sign(f"its header {name}", shows)
-
-
-def _owner(name: str) -> Sign:
-    return Sign(f'"owned_by": "{name}"', lambda seen: any(model.get("owned_by") == name for model in seen.models))
-
-
-def _column(name: str) -> Sign:
-    return Sign(f'"{name}" in its list of models', lambda seen: any(name in model for model in seen.models))
-
-
-def _page(path: str, *names: str) -> Sign:
-    """A page of its own that has these keys, at its top or in one of its rows."""
-
-    def shows(seen: ServerEvidence) -> bool:
+    def find_sign(self, seen: ServerEvidence) -> str:
+        """One of its signs that is seen; empty: there is none."""
+        lines = [f"{name}: {value}".lower() for name, value in seen.headers]
+        header = next((each for each in self.headers for line in lines if line.startswith(each)), "")
+        path, key = self.page
         page = seen.pages.get(path)
-        tops = [page] if isinstance(page, dict) else []
-        return any(all(name in top for name in names) for top in (*tops, *_rows(page)))
+        signs = {
+            "its address": self.address and re.search(rf"(?:^|\.)(?:{self.address})$", seen.host),
+            f"its header {header.partition(':')[0]}": header,
+            f'"owned_by": "{self.owner}"': self.owner and any(row.get("owned_by") == self.owner for row in seen.models),
+            f'"{self.column}" in its list of models': self.column and any(self.column in row for row in seen.models),
+            f"its page {path}": isinstance(page, dict) and key in page,
+        }
+        return next((sign for sign, is_seen in signs.items() if is_seen), "")
 
-    return Sign(f"its page {path}", shows, path)
 
-
+_NOTHING_TO_SET = "nothing to set: it reports its window"
 KINDS: tuple[ServerKind, ...] = (
     ServerKind(
         "LiteLLM",
-        (_header("x-litellm-version"), _header("x-litellm-call-id"), _page("/health/readiness", "status", "db")),
         "it reports no windows: set `window` where its model names are aliases",
+        headers=("x-litellm-version:", "x-litellm-call-id:"),
     ),
     ServerKind(
         "Azure",
-        (_address(r"azure\.com"), _header("apim-request-id")),
         "set `key_header: api-key`, and `window` where a deployment is not named after its model",
+        address=r"azure\.com",
+        headers=("apim-request-id:",),
     ),
     ServerKind(
-        "OpenAI", (_address(r"api\.openai\.com"), _header("openai-version")), "nothing to set: its windows are known"
+        "OpenAI",
+        "nothing to set: its windows are known",
+        address=r"api\.openai\.com",
+        headers=("openai-version:",),
     ),
-    ServerKind(
-        "OpenRouter", (_address(r"openrouter\.ai"), _column("top_provider")), "nothing to set: it reports its windows"
-    ),
-    ServerKind("vLLM", (_owner("vllm"),), "nothing to set: it reports its window"),
-    ServerKind("SGLang", (_owner("sglang"),), "nothing to set: it reports its window"),
+    ServerKind("OpenRouter", _NOTHING_TO_SET, address=r"openrouter\.ai", column="top_provider"),
+    ServerKind("vLLM", _NOTHING_TO_SET, owner="vllm"),
+    ServerKind("SGLang", _NOTHING_TO_SET, owner="sglang"),
     ServerKind(
         "llama.cpp",
-        (_header("server", r"llama\.cpp"), _owner("llamacpp"), _page("/props", "default_generation_settings")),
         "nothing to set: it reports the window of one slot, which is its context divided by --parallel",
-        "/props",
+        headers=("server: llama.cpp",),
+        owner="llamacpp",
+        page=("/props", "default_generation_settings"),
     ),
     ServerKind(
         "LM Studio",
-        (_page("/api/v0/models", "compatibility_type"),),
         "nothing to set: it reports the window of a loaded model; load the model first",
-        "/api/v0/models",
+        page=("/api/v0/models", "data"),
     ),
     ServerKind(
         "Ollama",
-        (_page("/api/version", "version"),),
         "it truncates long prompts silently: set OLLAMA_CONTEXT_LENGTH; it reports the window of a loaded model",
-        "/api/ps",
+        page=("/api/ps", "models"),
     ),
 )
-# Pages other than the list of models that may show a sign, each once.
-PAGES = tuple(dict.fromkeys(sign.page for kind in KINDS for sign in kind.signs if sign.page != MODELS))
 
 
-def detect_server(seen: ServerEvidence) -> tuple[ServerKind, Sign] | None:
+def detect_server(seen: ServerEvidence) -> tuple[ServerKind, str] | None:
     """The server and the sign it was detected by. None: unknown server."""
-    return next(((kind, sign) for kind in KINDS for sign in kind.signs if sign.shows(seen)), None)
+    return next(((kind, sign) for kind in KINDS if (sign := kind.find_sign(seen))), None)
 
 
 def read_window(seen: ServerEvidence, model: str) -> Window | None:
     """The window that it reports for a model, read by the same functions that requests use."""
     windows = (read(seen.pages[path], model) for path, read in PROBES.items() if path in seen.pages)
     return next(filter(None, windows), None)
-
-
-def _rows(page: object) -> list[dict[str, Any]]:
-    rows = page.get("data") if isinstance(page, dict) else page
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 Label = Literal["ok", "WARN", "BAD"]
@@ -254,7 +231,7 @@ async def _check_upstream(settings: Upstream, key: str, model: str | None) -> li
 
 
 async def _check_models(client: Client, headers: Headers) -> list[Finding]:
-    """Check the list of models; fetch further pages only where it does not tell the server or its windows."""
+    """Check the list of models; fetch further pages only where it reports no windows."""
     name = client.settings.name
     reply, listed = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):
@@ -264,11 +241,9 @@ async def _check_models(client: Client, headers: Headers) -> list[Finding]:
         why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
         return [("BAD", why)]
     seen = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
-    for page in PAGES:
-        if detect_server(seen) is None:
-            seen = await _fetch_page(client, headers, seen, page)
-    if (known := detect_server(seen)) is not None and known[0].window not in seen.pages:
-        seen = await _fetch_page(client, headers, seen, known[0].window)
+    if not any(read_window(seen, str(model.get("id"))) for model in seen.models):
+        for path in PROBES.keys() - {MODELS}:
+            seen = await _fetch_page(client, headers, seen, path)
     return [_describe_models(name, seen), _describe_server(client.settings, seen)]
 
 
@@ -287,7 +262,7 @@ def _describe_server(settings: Upstream, seen: ServerEvidence) -> Finding:
         is_known = settings.window is not None or all(windows)
         return ("ok" if is_known else "WARN"), f"{name}: unknown server; {ADVICE_FOR_UNKNOWN}"
     kind, sign = known
-    return "ok", f"{name}: {kind.name}, detected by {sign.name}; {kind.advice}"
+    return "ok", f"{name}: {kind.name}, detected by {sign}; {kind.advice}"
 
 
 async def _fetch_page(client: Client, headers: Headers, seen: ServerEvidence, path: str) -> ServerEvidence:
@@ -296,7 +271,7 @@ async def _fetch_page(client: Client, headers: Headers, seen: ServerEvidence, pa
         _, page = await _fetch(client, path, headers)
     except ProxyError:
         return seen
-    return seen if page is None else seen.with_page(path, page)
+    return seen if page is None else replace(seen, pages={**seen.pages, path: page})
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:

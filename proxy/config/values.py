@@ -27,16 +27,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-_SCALED = re.compile(r"(\d[\d_]*(?:\.\d+)?|\.\d+) ?([kKM%]|s|min|h|d|[MG]iB)")
-_FACTORS = {"k": 1_000, "K": 1_000, "M": 1_000_000}
-_UNITS: Mapping[str, Mapping[str, float]] = {
-    "seconds": {"s": 1, "min": 60, "h": 3_600, "d": 86_400},
-    "days": {"h": 1 / 24, "d": 1},
-    "mib": {"MiB": 1, "GiB": 1_024},
-}
-"""By the last word of a setting's name: what other units are in its own."""
-_IN_SECONDS = ("wait",)
-
 SIMILARITY_MIN_RATIO = 0.6
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
 SHORTEST_KEY_CHARS = 16
@@ -61,7 +51,7 @@ class ConfigModel(BaseModel):
     The docstring below a setting is its sentence in proxy.yaml. Pydantic reads it from the source file; where that is
     missing, `check --defaults` prints the settings without their sentences.
 
-    What can only mean one thing is accepted: `30k`, `10%`, `30d`, `INFO`, one text for a list, nothing for a group.
+    What can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group.
     """
 
     @model_validator(mode="before")
@@ -70,7 +60,7 @@ class ConfigModel(BaseModel):
         if not isinstance(values, Mapping):
             return {} if values is None else values
         return {
-            name: _read_spelling(name, value, cls.model_fields[name]) if name in cls.model_fields else value
+            name: _read_spelling(value, cls.model_fields[name]) if name in cls.model_fields else value
             for name, value in values.items()
             if not (value is None and name in cls.model_fields and _is_group(cls.model_fields[name].annotation))
         }
@@ -88,34 +78,13 @@ def _is_group(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)
     return isinstance(annotation, type) and issubclass(annotation, ConfigModel)
 
 
-def _read_spelling(name: str, value: object, field: FieldInfo) -> object:
+def _read_spelling(value: object, field: FieldInfo) -> object:
     """The value that another spelling of it means; one that means nothing plainly stays, and is refused."""
-    if not isinstance(value, str):
-        return value
-    kind = field.annotation
-    if get_origin(kind) is tuple:
+    if isinstance(value, str) and get_origin(field.annotation) is tuple:
         return [value]
-    if get_origin(kind) is Literal:
-        return next((choice for choice in get_args(kind) if choice == value.lower()), value)
-    found = _SCALED.fullmatch(value.strip()) if kind in (int, float) or {int, float} & set(get_args(kind)) else None
-    if found is None:
-        return value
-    number = float(found[1].replace("_", ""))
-    factor = _factor(name, found[2], field)
-    if factor is None:
-        return value
-    return int(round(number * factor, 9)) if (number * factor).is_integer() else round(number * factor, 9)
-
-
-def _factor(name: str, unit: str, field: FieldInfo) -> float | None:
-    """The factor of a number with this unit; None where the setting has no such unit."""
-    if unit == "%":
-        limits = (getattr(each, name, None) for each in field.metadata for name in ("le", "lt"))
-        return {1: 0.01, 100: 1.0}.get(next(filter(None, limits), 0))
-    last = "seconds" if name in _IN_SECONDS else name.rpartition("_")[2]
-    if last in _UNITS:
-        return _UNITS[last].get(unit)
-    return _FACTORS.get(unit)
+    if isinstance(value, str) and get_origin(field.annotation) is Literal:
+        return next((choice for choice in get_args(field.annotation) if choice == value.lower()), value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

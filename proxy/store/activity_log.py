@@ -3,7 +3,7 @@
 Three tables: a row for each request that was looked at (`turns`), one for each block, summary or fault (`incidents`),
 and counts by the minute (`minute_counts`). Names and figures only; what was said stands in the transcripts. Recording
 never waits: a thread writes what has gathered in a moment into a file that all workers of a machine share. Nothing
-depends on the file: one that is broken is removed, and a new one begins.
+depends on the file: one that is broken is set aside, and a new one begins.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -14,14 +14,15 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proxy.events import TurnEnded
 from proxy.lifetime import BackgroundWriter
-from proxy.store.contract import ignore
+from proxy.store.contract import StoreUnavailable, ignore
+from proxy.store.sqlite import DatabaseFile
 
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
@@ -125,6 +126,7 @@ class ActivityLog:
         self._limits = limits
         self._warn = warn
         self._clock = clock
+        self._file = self._open()
         self._swept_at = 0.0
         self._last_warning = ""
         self._writer = BackgroundWriter[tuple[float, Record]](
@@ -147,35 +149,34 @@ class ActivityLog:
         """The rows that a query finds, from any thread; none as long as nothing was recorded."""
         if not self.path.is_file():
             return []
+        file = self._open()
         try:
-            with closing(self._connect()) as db:
-                _make_tables(db)  # a file of version 0.1 may not have been written to yet
-                db.execute("pragma query_only = on")
-                db.row_factory = sqlite3.Row
-                return [dict(row) for row in db.execute(query, values)]
-        except sqlite3.DatabaseError as fault:
-            self._warn(f"{self.path} cannot be read: {fault}")
+            return file.run(lambda db: _select(db, query, values))
+        except StoreUnavailable as fault:
+            self._warn(str(fault))
             return []
+        finally:
+            file.close()
+
+    def _open(self) -> DatabaseFile:
+        return DatabaseFile(self.path, self._warn, _prepare, LOCK_TIMEOUT_SECONDS)
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 
     def _write_records(self, records: Sequence[tuple[float, Record]]) -> int:
         try:
-            self._write(records)
-        except (sqlite3.Error, OSError) as fault:
+            self._file.run(lambda db: self._write(db, records))
+        except StoreUnavailable as fault:
             if str(fault) != self._last_warning:
                 self._last_warning = str(fault)
-                self._warn(f"{self.path}: {fault}: activity is not recorded; requests are not affected")
-            if isinstance(fault, sqlite3.DatabaseError) and _is_corrupt(fault):
-                self._remove_file()
+                self._warn(f"{fault}: activity is not recorded; requests are not affected")
             return len(records)
         self._last_warning = ""
         return 0
 
-    def _write(self, records: Sequence[tuple[float, Record]]) -> None:
+    def _write(self, db: sqlite3.Connection, records: Sequence[tuple[float, Record]]) -> None:
         counts: Counter[tuple[int, str, str]] = Counter()
-        # Opened for each batch: a file that was removed or replaced meanwhile is noticed.
-        with closing(self._open()) as db, _transaction(db):
+        with _transaction(db):
             for at, record in records:
                 if isinstance(record, CounterDelta):
                     minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
@@ -200,27 +201,6 @@ class ActivityLog:
             db.execute(f"delete from {table} where at <= ({beyond})", [most])  # noqa: S608
         db.execute("delete from minute_counts where minute < ?", [oldest])
 
-    def _open(self) -> sqlite3.Connection:
-        """A connection to write with; the file and its tables are made where they are missing."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.touch(mode=0o600)
-        db = self._connect()
-        try:
-            db.execute("pragma journal_mode = wal")
-            db.execute("pragma synchronous = off")
-            _make_tables(db)
-        except sqlite3.DatabaseError:
-            db.close()
-            raise
-        return db
-
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None)
-
-    def _remove_file(self) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            self.path.with_name(FILE + suffix).unlink(missing_ok=True)
-
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
@@ -228,6 +208,17 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     with db:  # commits at the end of the block, and rolls back where it raises
         db.execute("begin immediate")
         yield
+
+
+def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequence[Any]) -> list[dict[str, Any]]:
+    db.execute("pragma query_only = on")
+    db.row_factory = sqlite3.Row
+    return [dict(row) for row in db.execute(query, values)]
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("pragma synchronous = off")
+    _make_tables(db)  # a file of version 0.1 may not have been written to yet
 
 
 def _version_of(db: sqlite3.Connection) -> int:
@@ -272,8 +263,3 @@ def _to_storable(value: object) -> object:
             return None
         case _:
             return value
-
-
-def _is_corrupt(fault: sqlite3.DatabaseError) -> bool:
-    code = getattr(fault, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

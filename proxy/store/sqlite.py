@@ -9,6 +9,7 @@ one that is rolled back finds its own as it left them. Version 0.1 called a bloc
 
 import asyncio
 import json
+import math
 import secrets
 import sqlite3
 import time
@@ -38,22 +39,21 @@ create table if not exists facts_1 (key text primary key, value blob not null, u
 create table if not exists secret_1 (one integer primary key check (one = 1), value blob not null);
 create table if not exists documents_1 (key text primary key, value blob not null);
 """
-_FIND_BLOCKS = "select key, value, used from promises_1 where used > ? and key in (select value from json_each(?))"
-_FIND_FACTS = "select key, value, until from facts_1 where until > ? and key in (select value from json_each(?))"
-_CLAIM_FACT = """
-insert into facts_1 values (?, ?, ?)
-on conflict (key) do update set value = excluded.value, until = excluded.until where facts_1.until <= ? returning key"""
-_WRITE_FACT = """
-insert into facts_1 values (?, ?, ?)
-on conflict (key) do update set value = excluded.value, until = excluded.until
-where facts_1.until <= ? or facts_1.value = ? or ? is null"""
+_BLOCKS, _FACTS = ("promises_1", "used"), ("facts_1", "until")
+"""Each table, and the column by which its rows expire."""
+_FIND = "select key, value, {1} from {0} where {1} > ? and key in (select value from json_each(?))"
+_PUT = """
+insert into {0} values (?, ?, ?) on conflict (key) do update set value = excluded.value, {1} = excluded.{1}
+where {0}.{1} <= ? or {0}.value = ? returning key"""
 _DELETE_OLDEST = """
-delete from {table} where key in (
+delete from {0} where key in (
     select key from (
-        select key, sum(length(key) + length(value)) over (order by {age} desc, key) as filled from {table}
+        select key, sum(length(key) + length(value)) over (order by {1} desc, key) as filled from {0}
     ) where filled > ?)
 """
 
+Table = tuple[str, str]
+Row = tuple[str, bytes, float]
 DEFAULT = StoreLimits()
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -69,14 +69,13 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         timeout: float = STORE_TIMEOUT_SECONDS,
     ) -> None:
-        self._file = DatabaseFile(path, warn)
+        self._file = DatabaseFile(path, warn, _prepare, BUSY_TIMEOUT_SECONDS)
         self._limits = limits
         self._clock = clock
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._bytes_since_sweep = (
-            limits.block_bytes
-        )  # so the first write sweeps: the last process may have left too much
+        # So the first write sweeps: the last process may have left too much.
+        self._bytes_since_sweep = limits.block_bytes
 
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
@@ -93,10 +92,13 @@ class SqliteStore:
         return found.value if found else None
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        await self._in_thread(lambda db: self._write_fact(db, key, value, seconds, over))
+        now = self._clock()
+        expired = now if over is not None else math.inf  # whatever stands there
+        await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), expired, over))
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
-        return await self._in_thread(lambda db: self._claim_fact(db, key, value, seconds))
+        now = self._clock()
+        return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
     async def load_secret(self, held: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: _load_secret(db, held))
@@ -126,7 +128,7 @@ class SqliteStore:
 
     def _find_block(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         now = self._clock()
-        row = _select_first(db, _FIND_BLOCKS, now - self._limits.block_seconds, keys)
+        row = _select_first(db, _BLOCKS, now - self._limits.block_seconds, keys)
         if row is None:
             return None
         key, value, used = row
@@ -135,29 +137,22 @@ class SqliteStore:
         return Found(key, value)
 
     def _find_fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
-        row = _select_first(db, _FIND_FACTS, self._clock(), keys)
+        row = _select_first(db, _FACTS, self._clock(), keys)
         return Found(row[0], row[1]) if row else None
 
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
         now = self._clock()
-        if over is not None:
-            db.execute("update promises_1 set value = ?, used = ? where key = ? and value = ?", [value, now, key, over])
-        db.execute("delete from promises_1 where key = ? and used <= ?", [key, now - self._limits.block_seconds])
-        db.execute("insert or ignore into promises_1 values (?, ?, ?)", [key, value, now])
-        row = _select_first(db, _FIND_BLOCKS, now - self._limits.block_seconds, [key])
-        self._count_written(db, len(key) + len(value))
+        expired = now - self._limits.block_seconds
+        if self._put(db, _BLOCKS, (key, value, now), expired, over):
+            return value
+        row = _select_first(db, _BLOCKS, expired, [key])
         return row[1] if row else value
 
-    def _write_fact(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float, over: bytes | None) -> None:
-        now = self._clock()
-        db.execute(_WRITE_FACT, [key, value, now + seconds, now, over, over])
-        self._count_written(db, len(key) + len(value))
-
-    def _claim_fact(self, db: sqlite3.Connection, key: str, value: bytes, seconds: float) -> bool:
-        now = self._clock()
-        claimed = db.execute(_CLAIM_FACT, [key, value, now + seconds, now]).fetchone() is not None
-        self._count_written(db, len(key) + len(value) if claimed else 0)
-        return claimed
+    def _put(self, db: sqlite3.Connection, table: Table, row: Row, expired: float, over: bytes | None = None) -> bool:
+        """Write a row where none stands, or one that has expired or holds `over`; whether it was written."""
+        is_written = db.execute(_PUT.format(*table), [*row, expired, over]).fetchone() is not None
+        self._count_written(db, len(row[0]) + len(row[1]) if is_written else 0)
+        return is_written
 
     def _count_written(self, db: sqlite3.Connection, size: int) -> None:
         self._bytes_since_sweep += size
@@ -169,18 +164,14 @@ class SqliteStore:
         now = self._clock()
         db.execute("delete from promises_1 where used <= ?", [now - self._limits.block_seconds])
         db.execute("delete from facts_1 where until <= ?", [now])
-        db.execute(_DELETE_OLDEST.format(table="promises_1", age="used"), [self._limits.block_bytes])
-        db.execute(_DELETE_OLDEST.format(table="facts_1", age="until"), [self._limits.fact_bytes])
+        db.execute(_DELETE_OLDEST.format(*_BLOCKS), [self._limits.block_bytes])
+        db.execute(_DELETE_OLDEST.format(*_FACTS), [self._limits.fact_bytes])
 
 
-def _select_first(
-    db: sqlite3.Connection, query: str, since: float, keys: Sequence[str]
-) -> tuple[str, bytes, float] | None:
+def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> Row | None:
     for start in range(0, len(keys), KEYS_PER_QUERY):
         batch = keys[start : start + KEYS_PER_QUERY]
-        rows: dict[str, tuple[str, bytes, float]] = {
-            row[0]: row for row in db.execute(query, [since, json.dumps(batch)])
-        }
+        rows: dict[str, Row] = {row[0]: row for row in db.execute(_FIND.format(*table), [since, json.dumps(batch)])}
         for key in batch:
             if key in rows:
                 return rows[key]
@@ -203,12 +194,22 @@ def _replace_document(db: sqlite3.Connection, key: str, old: bytes | None, new: 
     return db.execute("update documents_1 set value = ? where key = ? and value = ?", [new, key, old]).rowcount == 1
 
 
-class DatabaseFile:
-    """The SQLite file: opened when needed, opened again when another process replaced it, set aside when broken."""
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("pragma synchronous = normal")
+    db.executescript(_TABLES)
 
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+
+Prepare = Callable[[sqlite3.Connection], None]
+
+
+class DatabaseFile:
+    """An SQLite file: opened when needed, opened again when another process replaced it, set aside when broken."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None], prepare: Prepare, busy_seconds: float) -> None:
         self.path = path
         self._warn = warn
+        self._prepare = prepare
+        self._busy_seconds = busy_seconds
         self._db: sqlite3.Connection | None = None
         self._opened: int | None = None
         self._busy_since: float | None = None
@@ -254,11 +255,11 @@ class DatabaseFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch(mode=0o600)  # for this user only; SQLite keeps the mode for what it puts beside it
         self._opened = _inode(self.path)
-        db = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
+        # One thread at a time; after a fault it may be another one.
+        db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
         try:
-            _write_ahead(db)
-            db.execute("pragma synchronous = normal")
-            db.executescript(_TABLES)
+            _write_ahead(db, self._busy_seconds)
+            self._prepare(db)
         except sqlite3.DatabaseError:
             db.close()
             raise
@@ -276,9 +277,9 @@ class DatabaseFile:
         self._warn(f"{self.path} is broken ({fault}): set aside as {aside.name}, a fresh one was made")
 
 
-def _write_ahead(db: sqlite3.Connection) -> None:
+def _write_ahead(db: sqlite3.Connection, busy_seconds: float) -> None:
     """Switch to the write-ahead log. Of several processes only one may, and SQLite does not let the others wait."""
-    latest = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    latest = time.monotonic() + busy_seconds
     while True:
         try:
             db.execute("pragma journal_mode = wal")
@@ -309,6 +310,6 @@ def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_TIMEOUT_SECONDS, uri=True)
         ) as db:
-            return {key: value for key, value, _ in db.execute(_FIND_BLOCKS, [0, json.dumps(keys)])}
+            return {key: value for key, value, _ in db.execute(_FIND.format(*_BLOCKS), [0, json.dumps(keys)])}
     except sqlite3.DatabaseError as fault:
         raise StoreUnavailable(f"{path}: {fault}") from fault

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from time import perf_counter
 from urllib.parse import urlencode
 
 import pytest
@@ -71,31 +70,13 @@ async def test_every_answer_forbids_a_browser_to_do_more_with_it(desk):
         assert head.first("access-control-allow-origin") is None
 
 
-async def test_a_wrong_key_is_answered_the_later_the_more_there_were(desk):
-    times = []
-    for _ in range(3):
-        began = perf_counter()
-        assert await desk.refused(401, "GET", "/overview", key="cpa-wrong")
-        times.append(perf_counter() - began)
-    assert times[0] > 0.2
-    assert times[2] > times[1] > times[0]
-    assert (await desk.asks("GET", "/admin/api/overview")).status == 200, "the right one does not wait"
-
-
-async def test_the_right_key_opens_while_many_wrong_ones_of_the_same_address_wait(desk):
-    """Behind a balancer all callers have one address: wrong keys of a stranger must not keep operators out."""
-    wrong = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(guard.WAITING_LIMIT + 4)]
+async def test_a_wrong_key_is_answered_late_and_the_right_one_is_not(desk):
+    began = asyncio.get_running_loop().time()
+    wrong = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(20)]
     waiting = asyncio.gather(*wrong)
-    await asyncio.sleep(0.15)
-    for key in (None, None, None):
-        assert (await desk.asks("GET", "/admin/api/overview", key=key)).status == 200
-    assert {answer.status for answer in await waiting} == {401, 429}
-
-
-async def test_many_wrong_keys_at_once_are_refused_at_once(desk):
-    tries = [desk.asks("GET", "/admin/api/overview", key="cpa-wrong") for _ in range(guard.WAITING_LIMIT + 4)]
-    statuses = [answer.status for answer in await asyncio.gather(*tries)]
-    assert statuses.count(429) == 4
+    assert (await desk.asks("GET", "/admin/api/overview")).status == 200
+    assert {answer.status for answer in await waiting} == {401}
+    assert asyncio.get_running_loop().time() - began >= guard.WRONG_KEY_SECONDS
 
 
 async def test_a_wrong_key_stands_in_the_audit_log(desk):

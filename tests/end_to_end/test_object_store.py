@@ -136,6 +136,6 @@ async def test_credentials_that_are_refused_are_told_once_and_never_shown(start,
         await until(lambda: log_of(proxy, "store-failed"), within=15)
         await asyncio.sleep(1.5)
     (told,) = log_of(proxy, "store-failed")
-    assert "correct `transcripts.secret`" in str(told)
+    assert "answers 403 SignatureDoesNotMatch" in str(told)
     assert not [secret for secret in (s3.key, "canary-7d1e5a") if secret in proxy.output]
     assert stored() == {}

@@ -12,12 +12,11 @@ import json
 import os
 import re
 import shutil
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -177,14 +176,10 @@ class Archive:
         if self.store is None:
             yield from map(read, self.find())
             return
-        reading: deque[Future[T]] = deque()
+        found = self.find()
         with ThreadPoolExecutor(READ_AHEAD_MAX) as pool:
-            for conversation in self.find():
-                reading.append(pool.submit(read, conversation))
-                if len(reading) >= READ_AHEAD_MAX:
-                    yield reading.popleft().result()
-            while reading:
-                yield reading.popleft().result()
+            while some := list(islice(found, READ_AHEAD_MAX)):
+                yield from pool.map(read, some)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Those that are too old or beyond the size, the one that was silent longest first."""

@@ -28,7 +28,6 @@ PAGE_OBJECTS_MAX = 1000
 _URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
-_REGION = re.compile(r"<Region>([a-z0-9-]{1,64})</Region>")
 # The part of obstore's text that names the cause of a failed connection, from most to least telling.
 _CAUSES = (
     ("timed out", re.compile(r"TimedOut|timed out|Timeout")),
@@ -38,25 +37,9 @@ _CAUSES = (
     ("no credentials", re.compile(r"169\.254\.169\.254|Missing\w*Key|MissingAccount|credential", re.IGNORECASE)),
 )
 
-# What the operator can do about a failure, by its code or else its status.
-_CURES = {
-    "AccessDenied": "allow these credentials to put, get, list and delete there",
-    "InvalidAccessKeyId": "correct `transcripts.key`",
-    "SignatureDoesNotMatch": "correct `transcripts.secret`",
-    "ExpiredToken": "renew `transcripts.key` and `transcripts.secret`",
-    "InvalidToken": "correct `transcripts.key` and `transcripts.secret`",
-    "RequestTimeTooSkewed": "set this machine's clock",
-    "NoSuchBucket": "create the bucket, or correct `transcripts.dir`",
-    "AuthorizationHeaderMalformed": "correct `transcripts.region`",
-    "redirect": "correct `transcripts.region` or `transcripts.endpoint`",
-    "no credentials": "set `transcripts.key` and `transcripts.secret`, or run where a role gives credentials",
-    "401": "correct `transcripts.key` and `transcripts.secret`",
-    "403": "correct `transcripts.key` and `transcripts.secret`",
-    "404": "correct `transcripts.endpoint` and `transcripts.dir`",
-    "not an object store": "correct `transcripts.endpoint` and `transcripts.dir`",
-}
-_UNREACHABLE = "see that it runs, and that `transcripts.endpoint` is right"
+_CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
 _TRY_AGAIN = "nothing to set here; it is tried again"
+_TEMPORARY = ("408", "429", "5")  # as statuses begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +113,14 @@ class Bucket:
 
 def _diagnose(text: str) -> tuple[str, str, str]:
     """The kind of a failure, the problem in words, and what to do."""
-    matches = [pattern.search(text) for pattern in (_CODE, _STATUS, _REGION)]
-    code, status, region = (found[1] if found else "" for found in matches)
+    code, status = (found[1] if (found := pattern.search(text)) else "" for pattern in (_CODE, _STATUS))
     if status:
-        kind = code or status
-        cure = _CURES.get(code) or _CURES.get(status) or _TRY_AGAIN
-        if region:
-            cure = f"the bucket is in another region: set `transcripts.region` to {region}"
-        return kind, f"answers {status} {code}".rstrip(), cure
-    if "redirect" in text:
-        return "redirect", "answers with a redirect", _CURES["redirect"]
-    if any(sign in text for sign in ("Unable to extract metadata", "Got invalid")):
-        return "not an object store", "returned a response that is not an object store's", _CURES["not an object store"]
+        cure = _TRY_AGAIN if status.startswith(_TEMPORARY) else _CHECK
+        return code or status, f"answers {status} {code}".rstrip(), cure
+    if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
+        return "not an object store", "returned a response that is not an object store's", _CHECK
     cause = next((name for name, sign in _CAUSES if sign.search(text)), "no connection")
-    return "unreachable", f"cannot be reached ({cause})", _CURES.get(cause, _UNREACHABLE)
+    return "unreachable", f"cannot be reached ({cause})", _CHECK
 
 
 Vendor = type[S3Store] | type[GCSStore] | type[AzureStore]

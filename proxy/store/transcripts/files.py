@@ -44,6 +44,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from proxy.core import splice
 from proxy.store.contract import MEBIBYTE
 from proxy.wire.chat.answers import Answer
@@ -104,8 +106,7 @@ class History:
         return lines
 
 
-@dataclass(frozen=True, slots=True)
-class MessageLine:
+class MessageLine(msgspec.Struct, frozen=True):
     """A message, read back."""
 
     at: str
@@ -118,27 +119,25 @@ class MessageLine:
     policy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadLine:
+class HeadLine(msgspec.Struct, frozen=True):
     """A system prompt, read back."""
 
-    name: str
+    name: str = msgspec.field(name="head")
     seen: str
     message: bytes
     altered: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLine:
+class AnswerLine(msgspec.Struct, frozen=True):
     """A model's answer to the history that ends at the link `to`, read back."""
 
     to: str
     seen: str
-    choice: int
+    choice: int = msgspec.field(name="answer")
     message: bytes
     model: str = ""
     finish: str = ""
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, Any] = {}
     error: Any = None
     cut: bool = False
     altered: tuple[str, ...] = ()
@@ -173,37 +172,20 @@ def ids_in(lines: Iterable[bytes]) -> Iterator[str]:
 
 def parse(line: bytes) -> Line | None:
     """A whole line, read back; None for one that this format does not know."""
-    start, found, rest = line.partition(_MESSAGE)
     try:
         if line.startswith(_ANSWER):
-            return _parse_answer(line)
-        fields = json.loads(start + b"}") if found else {}
-        if fields.get("v") != VERSION:
-            return None
-        message = rest[: rest.rindex(b"}")]
-        altered = tuple(fields.get("altered", ()))
-        if "head" in fields:
-            return HeadLine(fields["head"], fields["seen"], message, altered)
-        place = fields["at"], fields["after"], fields["seen"]
-        under = tuple(fields.get("under", ()))
-        return MessageLine(*place, message, under, altered, fields.get("tenant", ""), fields.get("policy", ""))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
+            members = {member.key: line[member.start : member.stop] for member in splice.members(line)}
+            message = members.pop("message")
+            fields = {name: json.loads(value) for name, value in members.items()}
+        else:
+            start, _, rest = line.partition(_MESSAGE)
+            fields, message = json.loads(start + b"}"), rest[: rest.rindex(b"}")]
+        kind: Any = AnswerLine if "answer" in fields else HeadLine if "head" in fields else MessageLine
+        read: Line = msgspec.convert({**fields, "message": message}, kind)
+        return read if fields["v"] == VERSION else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValidationError is a ValueError
         return None
-
-
-def _parse_answer(line: bytes) -> AnswerLine:
-    """Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere."""
-    raw = {member.key: line[member.start : member.stop] for member in splice.members(line)}
-    message = raw.pop("message")
-    fields = {key: json.loads(value) for key, value in raw.items()}
-    return AnswerLine(
-        to=fields["to"],
-        seen=fields["seen"],
-        choice=fields["answer"],
-        message=message,
-        altered=tuple(fields.get("altered", ())),
-        **{name: fields[name] for name in ("model", "finish", "usage", "error", "cut") if fields.get(name)},
-    )
 
 
 def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
