@@ -182,3 +182,27 @@ async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones
         assert find_faults(body) == []
     assert made
     assert thoughts  # of after the last block
+
+
+async def test_thoughts_that_the_api_refuses_leave_and_the_client_never_hears_of_it(serve, fresh):
+    """After a bypass, or where a block was lost, the client's own history is not what the thoughts are bound to."""
+    bound = (
+        "messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+    )
+
+    def refuse(asked):
+        if b'"thinking":' in asked.body.replace(b'"thinking": {"type": "adaptive"}', b""):
+            return answer({"type": "error", "error": {"type": "invalid_request_error", "message": bound}}, status=400)
+        return speak(asked)
+
+    history = json.loads(as_request(reading(12), thinking={"type": "adaptive"}))
+    for message in history["messages"]:
+        if message["role"] == "assistant":
+            message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": "c2ln"})
+    fresh.script = refuse
+    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
+        told = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
+        again = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
+    assert (told.status, again.status) == (200, 200)
+    assert [find_faults(each.body) for each in fresh.requests[-2:]] == [[], []]
+    assert len([each for each in fresh.requests if each.path == "/v1/messages"]) == 3
