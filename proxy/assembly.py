@@ -108,12 +108,8 @@ def open_object_store(config: Config) -> ObjectStore | None:
     if not settings.is_remote:
         return None
     library = _import_object_store()
-    credentials = {name: value.value for name in ("key", "secret", "token") if (value := getattr(settings, name))}
-    place = library.BucketSettings(
-        settings.dir, settings.endpoint, settings.region, ca_file=settings.ca_file, **credentials
-    )
     try:
-        bucket: ObjectStore = library.Bucket(place)
+        bucket: ObjectStore = library.Bucket(settings)
     except StoreFault as fault:
         raise InvalidConfig([Fault("transcripts.dir", "configuration", str(fault))]) from None
     return bucket

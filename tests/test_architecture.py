@@ -46,7 +46,6 @@ DOORS = {
     "tiktoken": ("tokenizer.py",),
     "pydantic": ("config/",),
     "yaml": ("config/",),
-    "structlog": ("telemetry/",),
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),

@@ -31,7 +31,7 @@ from proxy.config.values import (
 from proxy.wire import redaction
 
 _REMOTE = ("s3://", "gs://", "az://")
-_BUCKET = re.compile(r"(s3|gs|az)://([^/]+)(/.*)?")
+BUCKET_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 # Their values are never written into a configuration, only named.
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"})
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
@@ -303,7 +303,7 @@ class Transcripts(ConfigModel):
 
     @model_validator(mode="after")
     def _check_object_store(self) -> Self:
-        if self.is_remote and not _BUCKET.fullmatch(self.dir or ""):
+        if self.is_remote and not BUCKET_URL.fullmatch(self.dir or ""):
             raise ValueError("dir: not a place in an object store: write s3://bucket/prefix, gs://… or az://…")
         if self.is_remote and self.key is not None and self.secret is None:
             raise ValueError("`key` is set without `secret`: set both, or neither to use a role's credentials")

@@ -8,12 +8,11 @@ a pipe that nobody empties, or closed.
 import os
 import select
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
-
-import structlog
 
 from proxy import events
 from proxy.lifetime import BackgroundWriter
@@ -26,6 +25,7 @@ NOTICE_TIMEOUT_SECONDS = 1.0
 POLL_SECONDS = 1.0
 BYTES_PER_KB = 1000
 
+_COLOURS = {"debug": 36, "info": 32, "warning": 33, "error": 31}
 Format = Literal["auto", "json", "text"]
 Renderer = Callable[[Line], bytes]
 
@@ -39,7 +39,7 @@ class Log:
 
     def __init__(self, level: str, wanted: Format) -> None:
         self._least = SEVERITIES.index(level)
-        self._render = _text_renderer() if is_text(wanted) else _render_json
+        self._render = _render_text if is_text(wanted) else _render_json
         self._output = StandardOutput(self._render)
         self._writer = BackgroundWriter("log", self._output.write)
 
@@ -72,20 +72,21 @@ class StandardOutput:
 
     def write(self, lines: Sequence[bytes]) -> int:
         """A sink: returns how many lines were lost, to a full disk or a reader that is gone."""
-        total_lost = 0
+        lost = 0
         for chunk, count in _chunks(lines):
-            if self._lost_lines:
-                # The reader of the log learns where lines are missing, as soon as it can read again.
-                notice = self._render(("warning", "log-lines-dropped", {"lines": self._lost_lines}))
-                if not self._write_whole(notice):
-                    self._lost_lines += count
-                    total_lost += count
-                    continue
-                self._lost_lines = 0
-            if not self._write_whole(chunk):
+            if not (self._report_lost() and self._write_whole(chunk)):
                 self._lost_lines += count
-                total_lost += count
-        return total_lost
+                lost += count
+        return lost
+
+    def _report_lost(self) -> bool:
+        """Tell the reader of the log where lines are missing, as soon as it can read again."""
+        if self._lost_lines and not self._write_whole(
+            self._render(("warning", "log-lines-dropped", {"lines": self._lost_lines}))
+        ):
+            return False
+        self._lost_lines = 0
+        return True
 
     def _write_whole(self, data: bytes) -> bool:
         # A line that was cut off by a full disk must not swallow the beginning of the next one.
@@ -152,25 +153,21 @@ def _chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
         yield b"".join(chunk), len(chunk)
 
 
-def _text_renderer() -> Renderer:
-    processors: tuple[Any, ...] = (
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-        structlog.dev.ConsoleRenderer(colors=_is_terminal(), pad_event_to=18),
-    )
+def _render_text(line: Line) -> bytes:
+    severity, name, fields = line
+    if name == "request":
+        name, fields = _summarize_request(fields)
+    shown = f"[{severity:7}]"
+    if _is_terminal():
+        shown = f"\x1b[{_COLOURS[severity]}m{shown}\x1b[0m"
+    values = " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
+    text = f"{time.strftime('%H:%M:%S')} {shown} {escape_controls(name):18} {values}".rstrip().replace("\n", "\\n")
+    return f"{text}\n".encode("utf-8", "backslashreplace")
 
-    def render(line: Line) -> bytes:
-        severity, name, fields = line
-        if name == "request":
-            name, fields = _summarize_request(fields)
-        # Only strings: whatever else there is the renderer writes as `repr`, which escapes by itself.
-        entry: Any = {key: escape_controls(value) if isinstance(value, str) else value for key, value in fields.items()}
-        entry["event"] = escape_controls(name)
-        for process in processors:
-            entry = process(None, severity, entry)
-        return f"{entry}\n".encode("utf-8", "backslashreplace")
 
-    return render
+def _quote(value: object) -> str:
+    text = escape_controls(str(value))
+    return repr(text) if any(mark in text for mark in " =\t") else text
 
 
 def _summarize_request(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -195,6 +192,5 @@ def _format_bytes(amount: float) -> str:
 
 
 def _render_json(line: Line) -> bytes:
-    """Not by structlog: there is a line for every request, and its chain of processors takes twice as long."""
     severity, name, fields = line
     return encode_json({"timestamp": datetime.now(UTC), "level": severity, "event": name, **fields}) + b"\n"

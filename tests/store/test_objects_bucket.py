@@ -14,7 +14,8 @@ from proxy import assembly
 from proxy.config import Config, InvalidConfig
 from proxy.store.transcripts import bucket as module
 from proxy.store.transcripts.archive import StoreFault
-from proxy.store.transcripts.bucket import Bucket, BucketSettings
+from proxy.store.transcripts.bucket import Bucket
+from tests.support.object_store.server import open_bucket as open_with
 from tests.support.object_store.weather import clear, down, refusing, telling, weather
 from tests.support.running_proxy import free_port
 
@@ -22,7 +23,7 @@ pytest_plugins = ("tests.support.object_store.fixtures",)
 
 
 def open_bucket(url="s3://transcripts", **settings) -> Bucket:
-    return Bucket(BucketSettings(url, **{"key": "AKIAIOSFODNN7EXAMPLE", "secret": "canary-7d1e5a", **settings}))
+    return open_with(url, **{"key": "AKIAIOSFODNN7EXAMPLE", "secret": "canary-7d1e5a", **settings})
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_the_scheme_of_the_url_picks_the_vendor(url, settings, kind, prefix):
     assert (type(store).__name__, store.prefix) == (kind, prefix)
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3:///x", "s3:/bucket", "https://bucket", "bucket"])
+@pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://"])
 def test_what_is_no_place_is_refused(url):
     with pytest.raises(ValueError, match="s3://bucket"):
         open_bucket(url)
@@ -89,8 +90,8 @@ def test_a_bucket_has_a_host_of_its_own_or_leads_the_path(name, settings, sent_t
 
 
 def test_credentials_are_never_shown():
-    settings = BucketSettings("s3://b", key="key-canary", secret="canary-7d1e5a", token="token-canary")
-    assert "canary" not in f"{settings} {settings!r} {Bucket(settings)!r}"
+    bucket = open_bucket("s3://b", key="key-canary", secret="canary-7d1e5a", token="token-canary")
+    assert "canary" not in repr(bucket)
 
 
 def test_without_a_key_a_role_gives_the_credentials(s3, tmp_path, monkeypatch, tls):
@@ -102,7 +103,7 @@ def test_without_a_key_a_role_gives_the_credentials(s3, tmp_path, monkeypatch, t
         at = sky.url.replace("http:", "https:")
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", at)
         sky.now = lambda number: None if number else telling(LENT)(number)
-        bucket = Bucket(BucketSettings("s3://transcripts", endpoint=at, ca_file=tls.ca_file))
+        bucket = open_with("s3://transcripts", endpoint=at, ca_file=tls.ca_file)
         refused = fault(puts(bucket))
         assert [asked.partition("?")[0] for asked in sky.asked] == ["POST /", "PUT /transcripts/team/one"]
         assert "Action=AssumeRoleWithWebIdentity" in sky.asked[0]

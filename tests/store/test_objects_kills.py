@@ -33,12 +33,12 @@ from tests.support.transcripts import history_of
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import Originals
 from proxy.store.transcripts import uploads
-from proxy.store.transcripts.bucket import Bucket, BucketSettings
+from tests.support.object_store.server import open_bucket
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 
 uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 told = json.loads(sys.stdin.readline())
-bucket = Bucket(BucketSettings(told["url"], told["endpoint"], key=told["key"], secret=told["secret"]))
+bucket = open_bucket(told["url"], endpoint=told["endpoint"], key=told["key"], secret=told["secret"])
 sent = Uploads(bucket, Path(told["spool"]), TranscriptSettings(upload_seconds=0.03, sync=told["sync"]))
 kept = Originals(Path(told["spool"]), TranscriptSettings(sync=told["sync"], rotate_bytes=told["rotate"]), uploads=sent)
 for turn in range(told["turn"], 10_000):

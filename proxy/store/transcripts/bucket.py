@@ -10,8 +10,8 @@ The text of a failure is never repeated, except for its status and code: a store
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +19,14 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from proxy.config.settings import BUCKET_URL, Transcripts
+from proxy.config.values import Secret
 from proxy.store.transcripts.archive import StoredObject, StoreFault
 
 REQUEST_TIMEOUT_SECONDS = 60.0
 READ_RETRIES = 2
 RETRY_FOR_SECONDS = 10.0
 PAGE_OBJECTS_MAX = 1000
-_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # The part of obstore's text that names the cause of a failed connection, from most to least telling.
@@ -42,34 +43,17 @@ _TRY_AGAIN = "nothing to set here; it is tried again"
 _TEMPORARY = ("408", "429", "5")  # as statuses begin
 
 
-@dataclass(frozen=True, slots=True)
-class BucketSettings:
-    """URL and credentials of a bucket. Without a key, the environment or a role gives the credentials."""
-
-    url: str
-    endpoint: str = ""
-    region: str = ""
-    key: str = field(default="", repr=False)
-    secret: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    ca_file: str | None = None
-    timeout_seconds: float = REQUEST_TIMEOUT_SECONDS
-
-
 class Bucket:
     """A place in an object store. It may be used from many threads."""
 
-    def __init__(self, settings: BucketSettings) -> None:
-        found = _URL.fullmatch(settings.url)
-        if not found:
-            raise ValueError("not a place in an object store: write s3://bucket/prefix, gs://bucket/prefix or az://…")
-        scheme, name, prefix = found.groups()
+    def __init__(self, settings: Transcripts, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> None:
+        ((scheme, name, prefix),) = BUCKET_URL.findall(settings.dir or "")
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
             # Uploads are repeated by who uploads, after longer and longer pauses; reads are repeated at once.
-            self._writes = _open(settings, scheme, name, prefix.strip("/"), 0)
-            self._reads = _open(settings, scheme, name, prefix.strip("/"), READ_RETRIES)
+            build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
+            self._writes, self._reads = build(retries=0), build(retries=READ_RETRIES)
 
     def put(self, name: str, file: Path | bytes) -> None:
         """Store a whole file under this name. To repeat it changes nothing."""
@@ -141,18 +125,21 @@ _VENDORS: dict[str, tuple[Vendor, dict[str, str]]] = {
 }
 
 
-def _open(settings: BucketSettings, scheme: str, bucket: str, prefix: str, retries: int) -> S3Store:
+def _open(
+    settings: Transcripts, timeout_seconds: float, scheme: str, bucket: str, prefix: str, *, retries: int
+) -> S3Store:
     """A client. A setting that is empty is left out: obstore then looks where the vendor's own tools do."""
     vendor, names = _VENDORS[scheme]
-    config: dict[str, Any] = {option: getattr(settings, name) for name, option in names.items()}
+    given = {option: getattr(settings, name) for name, option in names.items()}
+    config = {option: value.value if isinstance(value, Secret) else value for option, value in given.items()}
     if scheme == "s3":
         # The bucket leads the path, or the endpoint says where it stands in the host's name.
         config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
         config["virtual_hosted_style_request"] = "{bucket}" in settings.endpoint
         config["disable_bulk_delete"] = True  # not every server that speaks S3 has that
     client: dict[str, Any] = {
-        "timeout": f"{settings.timeout_seconds}s",
-        "connect_timeout": f"{min(5.0, settings.timeout_seconds)}s",
+        "timeout": f"{timeout_seconds}s",
+        "connect_timeout": f"{min(5.0, timeout_seconds)}s",
         "allow_http": True,  # where the endpoint says so
     }
     if settings.ca_file:
@@ -160,7 +147,7 @@ def _open(settings: BucketSettings, scheme: str, bucket: str, prefix: str, retri
     backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1)}
     options: dict[str, Any] = {
         "prefix": prefix or None,
-        "config": {name: value for name, value in config.items() if value != ""},
+        "config": {name: value for name, value in config.items() if value not in ("", None)},
         "client_options": client,
         "retry_config": {
             "max_retries": retries,

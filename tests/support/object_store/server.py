@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from proxy.store.transcripts.bucket import Bucket, BucketSettings
+from proxy.config import Secret, Transcripts
+from proxy.store.transcripts.bucket import Bucket
 from tests.support.object_store.install import ENVIRONMENT, is_installed
 from tests.support.running_proxy import free_port
 
@@ -26,6 +27,13 @@ PATIENCE = 20.0
 BUCKET = "transcripts"
 MISSING = None if is_installed() else "there is no S3 server: run python tests/support/object_store/install.py"
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
+
+
+def open_bucket(url, *, timeout_seconds=60.0, **settings) -> Bucket:
+    """A bucket, with secrets as texts."""
+    given = {name: value for name, value in settings.items() if value}
+    secrets = {name: Secret(f"env:{name}", given.pop(name)) for name in ("key", "secret", "token") if name in given}
+    return Bucket(Transcripts(dir=url, **given, **secrets), timeout_seconds)
 
 
 @dataclass
@@ -43,7 +51,7 @@ class S3:
     def bucket(self, *, at: str = "", prefix: str = "", name: str = BUCKET, **more) -> Bucket:
         """The proxy's client of it; `at` is the URL of what stands in front of it."""
         settings = {"endpoint": at or self.url, "key": self.key, "secret": self.secret, **more}
-        return Bucket(BucketSettings(f"s3://{name}/{prefix}", **settings))
+        return open_bucket(f"s3://{name}/{prefix}", **settings)
 
     def start(self) -> None:
         with (self.place / "s3.log").open("ab") as log:
