@@ -99,7 +99,7 @@ def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt:
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
         "rows": rows(text),
         "outcome": f", {verdict}" if verdict else "",
-        "status": "error" if outcome.has_failed else "success",
+        "status": "error" if outcome.has_failed else "no verdict" if outcome.exit_code is None else "success",
         "first": first_line(text, _FIRST_LINE_CHARACTERS),
         "way_back": _render_way_back(call, has_gaps=GAP in excerpt),
         "excerpt": f"\n{excerpt}" if excerpt else "",

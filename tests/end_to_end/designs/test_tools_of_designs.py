@@ -121,9 +121,11 @@ async def test_row_22_all_reasoning_goes_also_beside_calls(agent):
 
 async def test_row_22_a_placeholder_says_tool_status_and_first_line(agent):
     failed = "error: cannot find crate `serde`\n" + LONG
-    messages = await compacted(agent, call("fs_read_file", out=LONG, path="a.py"), call("cargo_test", out=failed))
-    results = results_of(messages)
-    assert results["fs_read_file"] == ["[compacted] fs_read_file: success. line 0 of the output"]
+    passed = f"{LONG}\nexit code: 0"
+    made = (call("fs_read_file", out=LONG, path="a.py"), call("cargo_test", out=failed), call("make", out=passed))
+    results = results_of(await compacted(agent, *made))
+    assert results["fs_read_file"] == ["[compacted] fs_read_file: no verdict. line 0 of the output"]
+    assert results["make"] == ["[compacted] make: success. line 0 of the output"]
     assert results["cargo_test"] == ["[compacted] cargo_test: error. error: cannot find crate `serde`"]
 
 

@@ -25,7 +25,7 @@ ABOUT = (
     "of the proxy, under every included policy and four more, before windows of {windows} tokens. A third of the "
     "conversations is not sound: calls without results, arguments that are no JSON, repeated keys. The workers share "
     "a state and are restarted in the middle of every conversation. The upstream refuses what is over its window, and "
-    "half of the summaries that it writes are of no use. The judge is written from the documentation of the API, "
+    "six of ten summaries that it writes are of no use. The judge is written from the documentation of the API, "
     "without code of the proxy (`tests/support/history_judge.py`); a test plants faults that it must find."
 )
 MADE_BY = "`make soak` plays them, CI a tenth of them. This page is made by"
@@ -59,7 +59,7 @@ def report(found: Found) -> str:
             ("sent once more", "repeated"),
             ("summaries asked for", "summaries"),
             ("restarts of both workers", "restarts"),
-            ("refused by the upstream, because what must stay is too long", "refused"),
+            ("refused by the upstream: what must stay is too long, or nothing may be shortened", "refused"),
         )
     ]
     checks = [
