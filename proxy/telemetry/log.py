@@ -160,7 +160,7 @@ def _render_text(line: Line) -> bytes:
     shown = f"[{severity:7}]"
     if _is_terminal():
         shown = f"\x1b[{_COLOURS[severity]}m{shown}\x1b[0m"
-    values = " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
+    values = " ".join(f"{key}={_quote(value)}" for key, value in sorted(fields.items()))
     text = f"{time.strftime('%H:%M:%S')} {shown} {escape_controls(name):18} {values}".rstrip().replace("\n", "\\n")
     return f"{text}\n".encode("utf-8", "backslashreplace")
 
