@@ -7,16 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from tests.end_to_end.servers.roster import LLAMA_CPP
-from tests.end_to_end.servers.test_servers import ANSWER, WORK, proxy, running, settings
+from tests.end_to_end.servers.work import ANSWER, WORK
 from tests.support import http_client, messages_api, responses_api
 from tests.support.agent import turns
 from tests.support.proxy_client import log_of, request
 
-__all__ = ["proxy", "running", "settings"]
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
-# A real agent has the server's ids; the work of the tests has some that repeat.
 HISTORY = [{**message, "content": message["content"] or None} for message in WORK]
 
 

@@ -15,20 +15,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.servers.recipes import upstream_of
 from tests.end_to_end.servers.roster import SERVERS, SMALL
 from tests.end_to_end.servers.server import Running, Server
+from tests.end_to_end.servers.work import ANSWER, SHORT, WORK, settings
 from tests.support import http_client
-from tests.support.agent import reading, turns
+from tests.support.agent import turns
 from tests.support.messages import body
 from tests.support.proxy_client import data_of, log_of, request, streaming, until
 from tests.support.running_proxy import Proxy
 
-# Some servers refuse a message whose content is null.
-WORK = [{**message, "content": message["content"] or ""} for message in reading(40)]
-# Longer than a small window, and still so short that nobody asks how large the window is.
-SHORT = WORK[: 2 + 2 * 16]
-ANSWER = 24
 CLOSE = 0.04  # of the server's own count
 CACHED = 0.95
 SOON = 5.0
@@ -67,24 +62,6 @@ def server(request) -> Server:
     if reason := request.param.missing:
         pytest.skip(reason)
     return request.param
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running(server: Server, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(server.name)
-    await asyncio.to_thread(server.make_model, folder)
-    async with server.running(folder) as process:
-        yield process
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def proxy(serve, server: Server, running: Running):
-    async with serve(None, config=settings(server, running)) as process:
-        yield process
-
-
-def settings(server: Server, running: Running) -> dict[str, Any]:
-    return {**upstream_of(server.name, at=running.origin), "log": {"format": "json"}}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
