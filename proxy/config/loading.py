@@ -32,6 +32,10 @@ _QUOTABLE_FIGURE = re.compile(r"[\d.,_]{1,10} ?[A-Za-z%]{0,4}")
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
 
+PASSES_MAX = 4
+_NAMING = {"upstreams": "upstream", "policies": "policy"}
+_ENTRY_MAX_LEVELS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -81,11 +85,8 @@ def load(
     loaded = Loaded(Config.model_construct(), origins)
     try:
         loaded = Loaded(Config.model_validate(values, context=environ), origins)
-    except ValidationError as invalid:
-        faults += [
-            Fault(".".join(map(str, place)), _find_origin(place, loaded, str(file or "configuration")), why)
-            for place, why in describe_errors(invalid, Config)
-        ]
+    except ValidationError:
+        faults += _find_faults(values, loaded, str(file or "configuration"), environ)
     if faults:
         raise InvalidConfig(_sort_by_line(faults, file))
     return loaded
@@ -120,6 +121,35 @@ def _overrides(
             yield path, _parse_scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
+
+
+def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ: Mapping[str, str]) -> list[Fault]:
+    """All faults of values that are not valid.
+
+    What is wrong with one setting hides what is wrong between several: so what is wrong is taken out, and the rest is
+    looked at again.
+    """
+    found: dict[Place, str] = {}
+    for _ in range(PASSES_MAX):
+        try:
+            Config.model_validate(without_places(values, found), context=environ)
+            break
+        except ValidationError as invalid:
+            hides = {kind for kind in _NAMING if any(_hides_names(place, kind) for place in found)}
+            new = {
+                place: why
+                for place, why in describe_errors(invalid, Config)
+                if place not in found and not any(why.startswith(f"there is no {_NAMING[kind]}") for kind in hides)
+            }
+            found |= new
+            if not new:
+                break
+    return [Fault(".".join(map(str, place)), _find_origin(place, loaded, source), why) for place, why in found.items()]
+
+
+def _hides_names(place: Place, group: str) -> bool:
+    """True where removing this fault may have removed a name that other settings refer to."""
+    return place[0] == group and (len(place) <= _ENTRY_MAX_LEVELS or place[-1] in ("name", "inherit"))
 
 
 def _sort_by_line(faults: list[Fault], file: Path | None) -> list[Fault]:
@@ -362,6 +392,42 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 (any t
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)
     return getattr(annotation, "__origin__", None) is tuple
+
+
+def without_places(values: Mapping[str, Any], places: Iterable[Place]) -> dict[str, Any]:
+    """The values without those at these places, as deep as they can be followed."""
+    left = {key: _copy(value) for key, value in values.items()}
+    for place in places:
+        _take_out(left, place)
+    return left
+
+
+def _copy(value: Any) -> Any:  # noqa: ANN401 (a YAML tree)
+    if isinstance(value, dict):
+        return {key: _copy(below) for key, below in value.items()}
+    return [_copy(below) for below in value] if isinstance(value, list) else value
+
+
+def _take_out(values: dict[str, Any], place: Place) -> None:
+    """Groups in a list are emptied, so that the others keep their places; a list with any other wrong entry goes."""
+    at: Any = values
+    for depth, step in enumerate(place):
+        below = at[step] if _has(at, step) else None
+        if depth == len(place) - 1 or not isinstance(below, dict | list):
+            if isinstance(at, dict):
+                at.pop(step, None)
+            elif isinstance(below, dict):
+                at[step] = {}
+            else:
+                _take_out(values, place[:depth])
+            return
+        at = below
+
+
+def _has(at: Any, step: str | int) -> bool:  # noqa: ANN401 (a YAML tree)
+    if isinstance(at, dict):
+        return step in at
+    return isinstance(at, list) and isinstance(step, int) and 0 <= step < len(at)
 
 
 def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:
