@@ -9,14 +9,22 @@ def as_messages(history):
     """The system prompt and the messages of this API that say what this chat history says."""
     leading = next((place for place, m in enumerate(history) if m["role"] not in ("system", "developer")), 0)
     made = []
-    for message in history[leading:]:
-        role = "assistant" if message["role"] == "assistant" else "user"
+    for place, message in enumerate(history[leading:], leading):
+        role = _role_of(message, made, history[place + 1 : place + 2])
         blocks = _as_blocks(message)
         if made and made[-1]["role"] == role:
             made[-1]["content"] += blocks
         elif blocks:
             made.append({"role": role, "content": blocks})
     return [message["content"] for message in history[:leading]], made
+
+
+def _role_of(message, made, following):
+    """Instructions are those of a system where the API takes them: behind a user's message, and before an answer."""
+    if message["role"] in ("system", "developer"):
+        fits = made and made[-1]["role"] == "user" and (not following or following[0]["role"] == "assistant")
+        return "system" if fits else "user"
+    return "assistant" if message["role"] == "assistant" else "user"
 
 
 def _as_blocks(message):
@@ -96,12 +104,20 @@ def _parts(message):
 def _order(messages):
     joined = _join(messages)
     yield from (f"unknown keys: {set(message)}" for message in messages if set(message) != {"role", "content"})
-    if not joined or (joined[0][0], joined[-1][0]) != ("user", "user"):
+    spoken = [each for each in joined if each[0] != "system"]
+    if not spoken or (spoken[0][0], spoken[-1][0]) != ("user", "user"):
         yield "the first or the last message is not a user's"
-    for place, (role, parts) in enumerate(joined):
-        before = joined[place - 1][1] if place else []
-        following = joined[place + 1][1] if place + 1 < len(joined) else []
+    yield from _misplaced([role for role, _ in joined])
+    for place, (role, parts) in enumerate(spoken):
+        before = spoken[place - 1][1] if place else []
+        following = spoken[place + 1][1] if place + 1 < len(spoken) else []
         yield from _pairs(role, before, parts, following)
+
+
+def _misplaced(roles):
+    for before, role, following in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
+        if role == "system" and (before != "user" or following != "assistant"):
+            yield f"an instruction between {before} and {following}"
 
 
 def _join(messages):

@@ -8,6 +8,7 @@ was shortened is written back as blocks of its kind.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,8 @@ _FORCING = frozenset({"any", "tool"})
 _REASONING = frozenset({"thinking", "redacted_thinking"})
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
 """The provider shortens the history: by an edit that the request asks for, or in a block it sent before."""
+_TOOLS_WITHIN = re.compile(rb'"type"\s*:\s*"tool_reference"')
+"""A result declares tools: a later call of one is refused where that result is gone."""
 
 
 class _Message(msgspec.Struct):
@@ -74,8 +77,10 @@ def parse(source: bytes) -> MessagesRequest | None:
 
 
 def why_relayed(source: bytes) -> str:
-    """Why the history is not shortened here: the provider is asked to, or has done so; else nothing."""
-    return "provider-compacts" if _COMPACTING.search(source) is not None else ""
+    """Why the history is not shortened here: the provider does, or it declares tools; else nothing."""
+    if _COMPACTING.search(source) is not None:
+        return "provider-compacts"
+    return "tools-in-history" if _TOOLS_WITHIN.search(source) is not None else ""
 
 
 def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesRequest | None:
@@ -222,8 +227,11 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 
 
 def _write_list(request: MessagesRequest, view: Sequence[Message]) -> list[bytes]:
-    written = _mark_fold(request, list(_join(request, view[request.head_size :])))
-    return [_write(request, message) for message in written]
+    written = _mark_fold(request, list(_place_instructions(_join(request, view[request.head_size :]))))
+    sizes = Counter[int]()
+    for piece in request.pieces:
+        sizes[-1 if piece is None else piece.container] += 0 if piece is None else len(piece.blocks)
+    return [_write(request, message, sizes) for message in written]
 
 
 def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Written]:
@@ -255,12 +263,24 @@ def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Writte
         yield last
 
 
-def _write(request: MessagesRequest, message: _Written) -> bytes:
+def _place_instructions(written: Iterable[_Written]) -> Iterator[_Written]:
+    """Instructions in the midst stand before an answer, or last: the API refuses them before a user's message."""
+    waiting: list[_Written] = []
+    for message in written:
+        if message.role == "system":
+            waiting.append(message)
+            continue
+        if message.role == "assistant":
+            yield from waiting
+            waiting = []
+        yield message
+    yield from waiting
+
+
+def _write(request: MessagesRequest, message: _Written, sizes: Mapping[int, int]) -> bytes:
     """The client's own bytes where all of a message is left as it came."""
-    if message.container is not None and not message.is_touched:
-        whole = sum(len(piece.blocks) for piece in request.pieces if piece and piece.container == message.container)
-        if whole == len(message.blocks):
-            return request.containers[message.container]
+    if message.container is not None and not message.is_touched and sizes[message.container] == len(message.blocks):
+        return request.containers[message.container]
     return b'{"role":%b,"content":[%b]}' % (splice.quote(message.role), b",".join(message.blocks))
 
 
@@ -300,14 +320,13 @@ def _mark_fold(request: MessagesRequest, written: list[_Written]) -> list[_Writt
     What is folded stays the same for many requests, and an upstream that caches at marks only looks back over twenty
     blocks from each.
     """
-    marks = request.source.count(_MARK)
-    note = next((message for message in reversed(written) if message.is_note), None)
-    held = [block for message in written for block in message.blocks if _MARK in block]
-    if note is None or not held or marks >= _MARKS_MAX or any(_MARK in block for block in note.blocks):
-        return written
-    place = splice.member(held[-1], "cache_control")
-    if place is not None:
-        mark = held[-1][place.start : place.stop]
+    at = max((place for place, message in enumerate(written) if message.is_note), default=-1)
+    # Of those that follow, the first: a mark that lives longer may not stand behind one that lives shorter.
+    marked = (block for message in written[at + 1 :] for block in message.blocks if _MARK in block)
+    block = next(marked, b"{}")
+    place = splice.member(block, "cache_control")
+    if at >= 0 and place is not None and request.source.count(_MARK) < _MARKS_MAX:
+        note, mark = written[at], block[place.start : place.stop]
         note.blocks[-1] = note.blocks[-1][:-1] + b',"cache_control":%b}' % mark
         note.is_touched = True
     return written

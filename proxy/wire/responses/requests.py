@@ -52,6 +52,7 @@ _COMPACTING = re.compile(
 
 class _Item(msgspec.Struct):
     type: str = "message"
+    id: str | None = None
     role: str = ""
     content: msgspec.Raw = _NULL
     call_id: str | None = None
@@ -137,10 +138,15 @@ def _read_items(items: Iterator[bytes]) -> Iterator[tuple[Message, Piece]]:
         if item.type in _CALLS or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
             said.append((raw, item))
             continue
+        # Reasoning before an item that is not known belongs to it, and stays with it.
+        apart: list[tuple[bytes, _Item]] = []
+        while said and said[-1][1].type == "reasoning" and not (item.role or item.type in _OUTPUTS):
+            apart.insert(0, said.pop())
         if said:
             yield _read_response(said), Piece(place - 1, "assistant", tuple(each for each, _ in said))
             said = []
-        yield _read_item(raw, item), Piece(place, item.role, (raw,))
+        for each in (*apart, (raw, item)):
+            yield _read_item(*each), Piece(place, item.role, each[:1])
     if said:
         yield _read_response(said), Piece(-1, "assistant", tuple(each for each, _ in said))
 
@@ -238,7 +244,8 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
     calls = {call.id: call for call in message.calls}
     for raw in piece.blocks:
         item = _item.decode(raw)
-        if item.type == "reasoning" and raw not in message.content:
+        # What has an id is looked for behind the items that name it: the API refuses one without the other.
+        if item.type == "reasoning" and item.id is None and raw not in message.content:
             continue
         if (key := _CALLS.get(item.type)) is None:
             yield raw

@@ -143,13 +143,19 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
 
 
-async def test_a_history_that_the_provider_shortens_is_left_alone(serve, fresh):
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compacts"),
+        ({"metadata": {"user_id": "a"}, "x": [{"type": "tool_reference", "tool_name": "b"}]}, "tools-in-history"),
+    ],
+)
+async def test_a_history_that_cannot_be_shortened_is_left_alone(serve, fresh, more, reason):
     fresh.script = speak
-    edits = {"context_management": {"edits": [{"type": "compact_20260112"}]}}
     async with serve(fresh.url, config=settings()) as proxy:
-        sent, forwarded, told = await Agent(proxy, fresh, **edits).sends(reading(24))
+        sent, forwarded, told = await Agent(proxy, fresh, **more).sends(reading(24))
     assert forwarded == [sent]
-    assert told.head.first("x-compaction-reason") == "provider-compacts"
+    assert told.head.first("x-compaction-reason") == reason
 
 
 async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones_stay(serve, fresh):
