@@ -66,3 +66,19 @@ def test_a_result_keeps_its_mark_and_its_error():
 @pytest.mark.parametrize("source", [b"", b"[]", b'{"messages": 1}', b'{"messages": []}', b'{"messages": [1]}'])
 def test_what_is_not_understood_is_none(source):
     assert messages.parse(source) is None
+
+
+def test_free_marks_stand_where_the_shortened_part_ends_and_twenty_blocks_before():
+    value = json.loads(request(LONG))
+    value["messages"][-1]["content"][-1]["cache_control"] = MARK
+    read = messages.parse(json.dumps(value).encode())
+    short = [
+        message.with_text("[short]", "clear_results") if message.is_result else message for message in read.messages
+    ]
+    left = json.loads(messages.render(read, tuple(short)))
+    blocks = [block for message in left["messages"] for block in message["content"]]
+    marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
+    assert find_faults(json.dumps(left)) == []
+    assert len(marked) <= 4
+    last_short = max(place for place, block in enumerate(blocks) if block.get("content") == "[short]")
+    assert marked[-2:] == [last_short, len(blocks) - 1]

@@ -386,12 +386,17 @@ class Tail:
         last = _last_usage(self.end)
         if last is None or "output_tokens" not in last:
             return last
-        return {**(_last_usage(self._first) or {}), **{name: count for name, count in last.items() if count}}
+        return {**(_first_usage(self._first) or {}), **{name: count for name, count in last.items() if count}}
 
 
 def _last_usage(text: bytes) -> dict[str, Any] | None:
     objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
     return next((found for found in objects if found is not None), None)
+
+
+def _first_usage(text: bytes) -> dict[str, Any] | None:
+    name = _USAGE.search(text)
+    return None if name is None else _object_at(text, name.end())
 
 
 def _object_at(text: bytes, at: int) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed
 _NULL = msgspec.Raw(b"null")
 _MARKS_MAX = 4
 """Cache marks that one request may carry."""
+LOOK_BACK_BLOCKS = 20
 _MARK = b'"cache_control"'
 # What would make a model answer with anything but one text, and what the provider would do to the history by itself.
 _ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "mcp_servers", "container"})
@@ -315,20 +316,27 @@ def _write_result(message: Message) -> bytes:
 
 
 def _mark_fold(request: MessagesRequest, written: list[_Written]) -> list[_Written]:
-    """A cache mark on the last note, where the client marks its messages and a mark is left.
+    """Cache marks where what the proxy changed ends, and before, if the client marks its messages and marks are left.
 
-    What is folded stays the same for many requests, and an upstream that caches at marks only looks back over twenty
-    blocks from each.
+    The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What stands up to here stays
+    the same when more is shortened behind it, but is twenty blocks and more before the marks of the client.
     """
-    at = max((place for place, message in enumerate(written) if message.is_note), default=-1)
+    changed = max(
+        (place for place, each in enumerate(written) if each.is_touched or each.container is None), default=-1
+    )
     # Of those that follow, the first: a mark that lives longer may not stand behind one that lives shorter.
-    marked = (block for message in written[at + 1 :] for block in message.blocks if _MARK in block)
+    marked = (block for message in written[changed + 1 :] for block in message.blocks if _MARK in block)
     block = next(marked, b"{}")
     place = splice.member(block, "cache_control")
-    if at >= 0 and place is not None and request.source.count(_MARK) < _MARKS_MAX:
-        note, mark = written[at], block[place.start : place.stop]
-        note.blocks[-1] = note.blocks[-1][:-1] + b',"cache_control":%b}' % mark
-        note.is_touched = True
+    free = _MARKS_MAX - request.source.count(_MARK)
+    if changed < 0 or place is None or free <= 0:
+        return written
+    mark = b',"cache_control":%b}' % block[place.start : place.stop]
+    positions = [(message, at) for message in written[: changed + 1] for at in range(len(message.blocks))]
+    for message, at in positions[::-LOOK_BACK_BLOCKS][:free]:
+        if _MARK not in message.blocks[at] and _block.decode(message.blocks[at]).type not in _REASONING:
+            message.blocks[at] = message.blocks[at].rstrip()[:-1] + mark
+            message.is_touched = True
     return written
 
 

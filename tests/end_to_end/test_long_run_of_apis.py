@@ -1,0 +1,104 @@
+"""A day of an agent left alone, in the other two APIs: 150 turns, 300,000 tokens, before a window of 128,000.
+
+The upstream counts two tokens for every seven bytes and refuses what is over its window. The bill is that of the
+provider's own cache, beside the bill of the same run without a proxy before a window without end.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.lab.demo.run import sample
+from tests.support import messages_api, responses_api
+from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill, PrefixBill
+from tests.support.proxy_client import ask, log_of
+from tests.support.scripted_upstream import Upstream, answer, stream
+from tests.support.summary_model import ASKED, account
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+WINDOW = 128_000
+REQUESTS = [[json.loads(message) for message in messages] for messages in sample().requests()]
+TOO_LONG = f"prompt is too long: 128001 tokens > {WINDOW} maximum"
+
+
+@dataclass(frozen=True)
+class Api:
+    path: str
+    write: Callable[..., bytes]
+    find_faults: Callable[..., list]
+    events: Callable[..., list]
+    refusal: dict
+    bill: type
+    most_cost: float
+    """Of what the run costs without a proxy; .438 and .404 when this was written."""
+
+
+def write_marked(history, **more):
+    """With the marks of Claude Code: on the system prompt and on the last block."""
+    value = json.loads(messages_api.request(history, **more))
+    mark = {"cache_control": {"type": "ephemeral"}}
+    value["system"] = [{"type": "text", "text": value["system"], **mark}]
+    value["messages"][-1]["content"][-1] |= mark
+    return json.dumps(value).encode()
+
+
+APIS = [
+    Api(
+        "/messages",
+        write_marked,
+        messages_api.find_faults,
+        messages_api.answer_events,
+        {"type": "error", "error": {"type": "invalid_request_error", "message": TOO_LONG}},
+        MarkedBill,
+        0.45,
+    ),
+    Api(
+        "/responses",
+        responses_api.request,
+        responses_api.find_faults,
+        responses_api.answer_events,
+        {"error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": TOO_LONG}},
+        PrefixBill,
+        0.42,
+    ),
+]
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.path)
+async def test_a_day_of_an_agent_left_alone(serve, api):
+    over, asked = [], []
+
+    def script(request):
+        if request.method != "POST":
+            return answer({}, 404)
+        tokens = int(len(request.body) / BYTES_PER_TOKEN)
+        if tokens > WINDOW:
+            over.append(tokens)
+            return answer(api.refusal, 400)
+        is_question = ASKED.encode() in request.body[-6_000:]
+        asked.extend([request.body] if is_question else [])
+        return stream(*api.events(account() if is_question else "Go on.", tokens))
+
+    bill, untouched = api.bill(), api.bill()
+    async with Upstream(script) as up:
+        config = {"upstreams": [{"base_url": up.url, "window": WINDOW}], "log": {"format": "json"}}
+        async with serve(None, config=config) as proxy:
+            for history in REQUESTS:
+                sent, before = api.write(history, stream=True), len(up.requests)
+                told = await ask(proxy, sent, api.path, headers={"x-api-key": "sk-a"})
+                assert told.status == 200
+                untouched.add(sent)
+                mine = [each for each in up.requests[before:] if each.body and each.body not in asked]
+                bill.add(mine[-1].body)
+                assert api.find_faults(mine[-1].body) == []
+            made = log_of(proxy, "compaction-ended")
+            assert log_of(proxy, "failed-open") == []
+    assert len(sent) / BYTES_PER_TOKEN > 300_000
+    assert over == []
+    assert len(made) <= 18
+    assert len(asked) <= 6
+    assert bill.share >= 0.9
+    assert bill.cost <= api.most_cost * untouched.cost
