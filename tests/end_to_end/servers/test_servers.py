@@ -24,7 +24,7 @@ from tests.support.messages import body
 from tests.support.proxy_client import data_of, log_of, request, streaming, until
 from tests.support.running_proxy import Proxy
 
-CLOSE = 0.04  # of the server's own count
+CLOSE = 0.05  # of the server's own count; what a new block says is in words of the proxy, and new to it
 CACHED = 0.95
 SOON = 5.0
 
