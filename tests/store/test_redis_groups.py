@@ -49,7 +49,7 @@ async def test_after_a_failover_the_new_primary_is_used_and_what_stood_still_sta
     store = opened(group.url)
     secret = await store.load_secret()
     await store.put_block("t/h1", b"block")
-    group.primary.says("WAIT", "1", "1000")
+    group.primary.wait_for_replica()
     group.primary.kill()
     await seconds_until(store.load_secret, FAILOVER_SECONDS)
     assert await find_block(store, "t/h1") == Found("t/h1", b"block")
@@ -62,7 +62,7 @@ async def test_after_a_failover_the_new_primary_is_used_and_what_stood_still_sta
 async def test_a_primary_that_hangs_is_given_up_for_its_replica(group, opened):
     store = opened(group.url)
     await store.put_block("t/h1", b"block")
-    group.primary.says("WAIT", "1", "1000")
+    group.primary.wait_for_replica()
     group.primary.pause()
     await seconds_until(store.load_secret, FAILOVER_SECONDS)
     await seconds_until(lambda: find_block(store, "t/h1"), FAILOVER_SECONDS)
@@ -212,7 +212,7 @@ async def test_when_a_node_dies_its_replica_takes_over(tmp_path, opened):
         store, tenants = opened(nodes.url), tenants_of(nodes)
         dying = nodes.nodes[0]
         await store.put_block(f"{tenants[dying.port]}/h", b"block")
-        dying.says("WAIT", "1", "1000")
+        dying.wait_for_replica()
         dying.kill()
         await seconds_until(lambda: find_block(store, f"{tenants[dying.port]}/h"), FAILOVER_SECONDS)
         assert await find_block(store, f"{tenants[dying.port]}/h")

@@ -131,6 +131,18 @@ class RedisServer:
         told = self.told("INFO", section)
         return dict(pair.split(":", 1) for pair in told.splitlines() if ":" in pair)
 
+    def wait_for_replica(self) -> None:
+        """Returns once its replica has all that was written; `WAIT` knows only what its own connection has written."""
+        written, began = int(self.info("replication")["master_repl_offset"]), time.monotonic()
+        while self._replicated < written:
+            assert time.monotonic() - began < PATIENCE, "the replica does not catch up"
+            time.sleep(0.01)
+
+    @property
+    def _replicated(self) -> int:
+        replica = dict(pair.split("=", 1) for pair in self.info("replication").get("slave0", "").split(",") if pair)
+        return int(replica.get("offset", -1))
+
     def flush(self) -> None:
         assert self.says("FLUSHALL") == "+OK"
 
