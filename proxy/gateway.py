@@ -439,6 +439,7 @@ async def _read_late_refusal(reply: Reply) -> Refusal | None:
     error = None if said is None else find_refusal(said)
     if error is None:
         return None
+    reply.is_good = False
     fault = refusals.classify(HTTPStatus.BAD_REQUEST, (), error)
     return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
 
@@ -465,8 +466,8 @@ def _too_long(said: bytes) -> bool:
 async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
     """The answer to the second try, if it is a good one."""
     reply = await calls.send(call)
-    refusal = await _read_refusal(reply, call.path)
-    if reply.is_good and refusal is None:
+    await _read_refusal(reply, call.path)
+    if reply.is_good:
         return reply
     reply.close()
     return None

@@ -1,10 +1,9 @@
 """Requests of an API that is read as chat messages: each message remembers what it came from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from proxy.core.messages import NOTE, Message, Request
+from proxy.core.messages import HEAD, NOTE, Message, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,27 @@ class PiecedRequest(Request):
 
     def piece_of(self, message: Message) -> Piece | None:
         """The origin of this message, shortened or not; None for one that the proxy wrote."""
+        place = self._place_of(message)
+        return None if place is None else self.pieces[place]
+
+    def is_own(self, message: Message) -> bool:
+        """True where the client sent it so; what it is taken for (an observation, say) does not matter."""
+        place = self._place_of(message)
+        return place is not None and self.messages[place].raw == message.raw
+
+    def _place_of(self, message: Message) -> int | None:
         place = self.places.get(id(message))
-        if place is None:
-            if message.made == NOTE or message.stop != message.start + 1:
-                return None
-            place = self.head_size + message.start
-            if place >= len(self.messages) or self.messages[place].role != message.role:
-                return None
-        return self.pieces[place]
+        if place is not None or message.made == NOTE or message.stop != message.start + 1:
+            return place
+        place = self.head_size + message.start
+        return place if place < len(self.messages) and self.messages[place].role == message.role else None
+
+
+def number_body(messages: Sequence[Message]) -> list[Message]:
+    """The messages, each of the body with its place there; those of the head stand for nothing of it."""
+    leading = next((at for at, each in enumerate(messages) if each.role not in HEAD), len(messages))
+    body = (replace(message, start=place, stop=place + 1) for place, message in enumerate(messages[leading:]))
+    return [*messages[:leading], *body]
 
 
 def differs(one: Message, other: Message) -> bool:
@@ -46,6 +58,6 @@ def differs(one: Message, other: Message) -> bool:
     return one is not other and one.raw != other.raw
 
 
-def is_changed(request: Request, view: Any) -> bool:  # noqa: ANN401 - any sequence of messages
+def is_changed(request: Request, view: Sequence[Message]) -> bool:
     """True where the view is not what the client sent."""
     return len(view) != len(request.messages) or any(map(differs, view, request.messages))

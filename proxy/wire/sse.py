@@ -21,7 +21,7 @@ HELD_MAX_BYTES = 64 * 1024
 # Two expressions, for each begins with letters: as one with an `|` they cost ten times as much, for every chunk.
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
 _ENDS = rb"message_stop|response\.(?:completed|incomplete|failed)"
-_DONE = re.compile(rb"[\r\n](?:data:\s*\[DONE\]|event:\s*(?:" + _ENDS + rb"))")
+_DONE = re.compile(rb"[\r\n](?:data:\s*\[DONE\]|(?:event:\s*|data:\s*\{\s*\"type\"\s*:\s*\")(?:" + _ENDS + rb"))")
 _DONE_WORDS = (b"[DONE]", b"message_stop", b"response.")
 # A long line leaves in pieces, and what tells the finish may be cut in two: this many bytes are remembered.
 _REMEMBERED_BYTES = 32

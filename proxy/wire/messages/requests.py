@@ -17,10 +17,10 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.agents import COMPACT, tool_names
-from proxy.core.messages import NOTE, Message, Request, ToolCall, read_message
+from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import find_values
-from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed
+from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed, number_body
 
 _NULL = msgspec.Raw(b"null")
 _MARKS_MAX = 4
@@ -54,7 +54,6 @@ class _Block(msgspec.Struct):
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _message = msgspec.json.Decoder(_Message)
 _block = msgspec.json.Decoder(_Block)
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +96,11 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesReque
         system = source[slice(*places["system"])]
         messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
-    head = len(messages)
     for number, container in enumerate(containers):
         for message, piece in _split(container, number):
-            place = len(messages) - head
-            messages.append(replace(message, start=place, stop=place + 1))
+            messages.append(message)
             pieces.append(piece)
+    messages = number_body(messages)
     tools, choice = places.get("tools"), _value(source, places, "tool_choice")
     output, thinking = _value(source, places, "max_tokens"), _value(source, places, "thinking")
     return MessagesRequest(
@@ -212,7 +210,6 @@ class _Written:
     container: int | None
     blocks: list[bytes]
     is_touched: bool = False
-    is_note: bool = False
     ends_with_result: bool = False
 
 
@@ -228,7 +225,7 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 
 
 def _write_list(request: MessagesRequest, view: Sequence[Message]) -> list[bytes]:
-    written = _mark_fold(request, list(_place_instructions(_join(request, view[request.head_size :]))))
+    written = _mark_fold(request, list(_place_instructions(_join(request, view))))
     sizes = Counter[int]()
     for piece in request.pieces:
         sizes[-1 if piece is None else piece.container] += 0 if piece is None else len(piece.blocks)
@@ -242,7 +239,9 @@ def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Writte
         piece = request.piece_of(message)
         is_result = message.is_result
         role = piece.role if piece is not None else "user" if is_result else message.role
-        is_own = id(message) in request.places
+        is_own = request.is_own(message)
+        if is_own and piece is None:
+            continue  # the system prompt, which is not in the list
         blocks = list(piece.blocks) if piece is not None and is_own else list(_blocks(message))
         if not blocks:
             continue
@@ -258,7 +257,6 @@ def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Writte
             last = _Written(role, container, [])
         last.blocks += blocks
         last.is_touched |= not is_own
-        last.is_note |= message.made == NOTE
         last.ends_with_result = is_result
     if last is not None:
         yield last

@@ -17,7 +17,7 @@ from proxy.core.agents import COMPACT, tool_names
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import find_values
-from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed
+from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed, number_body
 
 _NULL = msgspec.Raw(b"null")
 _BOUND = "max_output_tokens"
@@ -44,10 +44,11 @@ _TOOLS = frozenset({"tools", "parallel_tool_calls"})
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
     {"model", "input", "instructions", "stream", "temperature", "top_p", "reasoning", _BOUND, *_TOOLS}
 )
-_ELSEWHERE = re.compile(rb'"(?:previous_response_id|conversation)"\s*:\s*["{]|"type"\s*:\s*"item_reference"')
-_COMPACTING = re.compile(
-    rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_trigger)?"|"context_management"\s*:\s*[\[{]'
-)
+_REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
+_KEPT_ELSEWHERE = ("previous_response_id", "conversation")
+"""Members of a request that name a history at the provider."""
+_COMPACTING = re.compile(rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_trigger)?"')
+_MANAGEMENT = "context_management"
 
 
 class _Item(msgspec.Struct):
@@ -80,9 +81,14 @@ def parse(source: bytes) -> PiecedRequest | None:
 
 def why_relayed(source: bytes) -> str:
     """Why the history cannot be shortened here: it is kept elsewhere, or the provider shortens it; else nothing."""
-    if _ELSEWHERE.search(source) is not None:
+    # First by its bytes, which is quick; a tool may have a parameter of such a name.
+    named = [key for key in (*_KEPT_ELSEWHERE, _MANAGEMENT) if f'"{key}"'.encode() in source]
+    given = (
+        {each.key for each in splice.members(source) if source[each.start : each.stop] != b"null"} if named else set()
+    )
+    if _REFERENCE.search(source) is not None or given.intersection(_KEPT_ELSEWHERE):
         return "history-elsewhere"
-    return "provider-compacts" if _COMPACTING.search(source) is not None else ""
+    return "provider-compacts" if _COMPACTING.search(source) is not None or _MANAGEMENT in given else ""
 
 
 def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest | None:
@@ -100,8 +106,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest
         pieces.append(piece)
     if not any(pieces):
         return None
-    leading = next((at for at, each in enumerate(messages) if each.role not in ("system", "developer")), len(messages))
-    messages[leading:] = [_at(message, place) for place, message in enumerate(messages[leading:])]
+    messages = number_body(messages)
     tools, choice, bound = places.get("tools"), _value(source, places, "tool_choice"), _value(source, places, _BOUND)
     user = _value(source, places, "safety_identifier") or _value(source, places, "user")
     model = _value(source, places, "model")
@@ -124,10 +129,6 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest
 
 def _value(source: bytes, places: dict[str, tuple[int, int]], key: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(source[slice(*places[key])]) if key in places else None
-
-
-def _at(message: Message, place: int) -> Message:
-    return Message(message.raw, message.role, message.content, message.calls, message.answers, place, place + 1)
 
 
 def _read_items(items: Iterator[bytes]) -> Iterator[tuple[Message, Piece]]:
@@ -214,9 +215,8 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 
 def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
     """The items that say what this chat message says: the client's own where it is untouched."""
-    place = request.places.get(id(message))
     piece = request.piece_of(message)
-    if place is not None:
+    if request.is_own(message):
         yield from piece.blocks if piece is not None else ()
         return
     # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
