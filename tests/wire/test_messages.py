@@ -1,6 +1,7 @@
 """Anthropic Messages: what is read from a request, and what is written of it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -82,3 +83,23 @@ def test_free_marks_stand_where_the_shortened_part_ends_and_twenty_blocks_before
     assert len(marked) <= 4
     last_short = max(place for place, block in enumerate(blocks) if block.get("content") == "[short]")
     assert marked[-2:] == [last_short, len(blocks) - 1]
+
+
+def test_an_instruction_that_comes_first_in_the_list_stays():
+    """Not as the API wants it, but some servers take it."""
+    value = json.loads(request(LONG))
+    first = {"role": "system", "content": value.pop("system")}
+    read = messages.parse(json.dumps({**value, "messages": [first, *value["messages"]]}).encode())
+    assert [message.start for message in read.body] == list(range(len(read.body)))
+    left = json.loads(messages.render(read, (*read.messages[:2], *read.messages[8:])))
+    assert {"role": "user", "content": value["messages"][0]["content"]} in left["messages"]
+    assert first in left["messages"]
+
+
+def test_what_is_only_taken_for_something_else_keeps_its_bytes():
+    source = request(LONG)
+    read = messages.parse(source)
+    marked = tuple(replace(message, observed=message.role == "user") for message in read.messages)
+    assert messages.render(read, marked) == source
+    left = messages.render(read, (*marked[:2], *marked[8:]))
+    assert read.containers[0] in left

@@ -82,13 +82,20 @@ def parse(source: bytes) -> PiecedRequest | None:
 def why_relayed(source: bytes) -> str:
     """Why the history cannot be shortened here: it is kept elsewhere, or the provider shortens it; else nothing."""
     # First by its bytes, which is quick; a tool may have a parameter of such a name.
-    named = [key for key in (*_KEPT_ELSEWHERE, _MANAGEMENT) if f'"{key}"'.encode() in source]
-    given = (
-        {each.key for each in splice.members(source) if source[each.start : each.stop] != b"null"} if named else set()
-    )
+    is_named = any(f'"{key}"'.encode() in source for key in (*_KEPT_ELSEWHERE, _MANAGEMENT))
+    given = _find_given(source) if is_named else set()
     if _REFERENCE.search(source) is not None or given.intersection(_KEPT_ELSEWHERE):
         return "history-elsewhere"
     return "provider-compacts" if _COMPACTING.search(source) is not None or _MANAGEMENT in given else ""
+
+
+def _find_given(source: bytes) -> set[str]:
+    """The members that the request has and does not leave empty; none where it cannot be understood."""
+    try:
+        places = find_values(source)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return set()
+    return {key for key, place in places.items() if source[slice(*place)] != b"null"}
 
 
 def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest | None:

@@ -129,6 +129,18 @@ async def test_a_refusal_that_nothing_helps_reaches_the_client_as_it_came(serve,
     assert told.body.data == b"".join(refused_events("The prompt breaks a rule.", code="invalid_prompt"))
 
 
+async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve, fresh):
+    fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent = Agent(proxy, fresh, stream=True)
+        _, _, refused = await agent.sends(reading(24))
+        fresh.script = speak
+        _, _, accepted = await agent.sends(reading(24))
+        _, _, later = await agent.sends(reading(24))
+    outcomes = [told.head.first("x-compaction") for told in (refused, accepted, later)]
+    assert outcomes == ["created", "created", "applied"]
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
