@@ -353,27 +353,29 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
     return request
 
 
-_COMPACT_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "Compact",
-        "description": "Trigger conversation compression to free up context window. Use this when the conversation is "
-        "getting long and you want to summarize and compress the history to continue working efficiently.",
-        "parameters": {
-            "type": "object",
-            "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
-        },
-    },
+COMPACT_DESCRIPTION = (
+    "Trigger conversation compression to free up context window. Use this when the conversation is getting long and "
+    "you want to summarize and compress the history to continue working efficiently."
+)
+COMPACT_PARAMETERS = {
+    "type": "object",
+    "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
 }
 
 
 def offer_compact(request: Request) -> bytes:
     """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
+    about = {"name": "Compact", "description": COMPACT_DESCRIPTION, "parameters": COMPACT_PARAMETERS}
+    return add_compact(request, {"type": "function", "function": about})
+
+
+def add_compact(request: Request, definition: Mapping[str, Any]) -> bytes:
+    """The same, with the definition of the tool as this API has it."""
     source, tools = request.source, request.tools
     if tools is None or not (names := tool_names(tools)) or any(name.lower() == COMPACT for name in names):
         return source
     end = request.tools_at + tools.rindex(b"]")
-    return splice.replace_bytes(source, end, end, b"," + json.dumps(_COMPACT_TOOL).encode())
+    return splice.replace_bytes(source, end, end, b"," + json.dumps(definition).encode())
 
 
 def answer_within(source: bytes, most: int) -> bytes:

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
-from proxy.core.agents import COMPACT, tool_names
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
-from proxy.wire.chat.requests import find_values
+from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, find_values
 from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed, number_body
 
 _NULL = msgspec.Raw(b"null")
@@ -290,25 +289,11 @@ def _as_input_part(part: bytes) -> bytes:
 
 # --- requests of the proxy's own --------------------------------------------------------------------------------------
 
-_COMPACT_TOOL = {
-    "type": "function",
-    "name": "Compact",
-    "description": "Trigger conversation compression to free up context window. Use this when the conversation is "
-    "getting long and you want to summarize and compress the history to continue working efficiently.",
-    "parameters": {
-        "type": "object",
-        "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
-    },
-}
-
 
 def offer_compact(request: Request) -> bytes:
     """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
-    source, tools = request.source, request.tools
-    if tools is None or not (names := tool_names(tools)) or any(name.lower() == COMPACT for name in names):
-        return source
-    end = request.tools_at + tools.rindex(b"]")
-    return splice.replace_bytes(source, end, end, b"," + json.dumps(_COMPACT_TOOL).encode())
+    about = {"name": "Compact", "description": COMPACT_DESCRIPTION, "parameters": COMPACT_PARAMETERS}
+    return add_compact(request, {"type": "function", **about})
 
 
 def answer_within(source: bytes, most: int) -> bytes:
