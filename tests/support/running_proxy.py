@@ -8,12 +8,15 @@ What it writes stands in files, so that a later test can search all of it; it mu
 """
 
 import asyncio
+import os
+import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ PATIENCE = 60.0
 # An upstream whose window is known is not asked for it: it hears from clients only.
 QUIET = {"window": 1_000_000}
 AS_INSTALLED = ("-m", "proxy")
+FIRST_PORT, PORTS_EACH, PORT_RANGES = 12_000, 2_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,27 @@ def _written(config: Mapping[str, Any], place: Path) -> str:
     return str(path)
 
 
+def _ports_of_this_process() -> Iterator[int]:
+    """Ports that nobody else takes between the choice of one and the moment its process listens on it.
+
+    They lie below those that the system gives away for port 0, and each worker of the suite has its own.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = FIRST_PORT + worker % PORT_RANGES * PORTS_EACH
+    start = secrets.randbelow(PORTS_EACH)  # another run of the suite may go on beside this one
+    for number in count(start):
+        yield first + number % PORTS_EACH
+
+
+_PORTS = _ports_of_this_process()
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    for port in _PORTS:
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 async def _ready(proxy: Proxy) -> None:
