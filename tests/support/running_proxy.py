@@ -120,7 +120,7 @@ def _ports_of_this_process() -> Iterator[int]:
 
     They lie below those that the system gives away for port 0, and each worker of the suite has its own.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # noqa: TID251
     first = FIRST_PORT + worker % PORT_RANGES * PORTS_EACH
     start = secrets.randbelow(PORTS_EACH)  # another run of the suite may go on beside this one
     for number in count(start):
