@@ -10,6 +10,8 @@ from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
+INTERRUPTED_STATUS = 130
+"""Exit status after Ctrl-C, as shells report a program that SIGINT has ended."""
 QUEUE_LIMIT_BYTES = 8 * 1024 * 1024
 GATHER_SECONDS = 0.1
 """After the first item the writer waits so long for more: with batches a request of 100 kB costs a third less."""

@@ -1,7 +1,8 @@
 """The command line: a file for each command, or for two on one subject. The only part that reads the environment.
 
 Only the module of the command that was asked for is imported: `serve` does not load the lab. `options` holds what
-several commands share; commands that judge or work on saved files stand in `proxy/lab/commands`.
+several commands share, `parser` the help and the suggestions; commands that judge or work on saved files stand in
+`proxy/lab/commands`.
 """
 
 import argparse
@@ -13,7 +14,9 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from proxy import __version__
+from proxy.cli.parser import CommandParser
 from proxy.config import InvalidConfig
+from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.telemetry.output import EscapedOutput
 
 COMMANDS = {
@@ -27,17 +30,40 @@ COMMANDS = {
     "check": "proxy.cli.configuration",
     "explain": "proxy.cli.configuration",
     "doctor": "proxy.cli.doctor",
+    "completion": "proxy.cli.completion",
 }
 """Each command and the module that adds it, in the order of the help text."""
 
+_EPILOG = """\
+examples:
+  compaction-proxy demo                           # see what it does; no key, no network
+  compaction-proxy serve                          # then: export OPENAI_BASE_URL=http://127.0.0.1:8800/v1
+  compaction-proxy replay ~/.claude/projects      # what it would have saved on your own sessions
+  compaction-proxy COMMAND --help                 # options and examples of a command
+
+environment:
+  OPENAI_UPSTREAM             API to forward to, where no file and no --upstream names one
+  COMPACTION_PROXY_<SETTING>  any setting of proxy.yaml, as COMPACTION_PROXY_LISTEN__PORT
+  NO_COLOR                    no colours
+
+Every setting with its default: compaction-proxy check --defaults
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    parser = build_parser(words)
+    if not words:
+        parser.print_help()
+        return 0
+    args = parser.parse_args(words)
     # Every command but the one that draws pictures: what it prints may quote a conversation.
     escaped = sys.stdout is not None and args.command != "demo"
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
             return int(args.run(args))
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
     except BrokenPipeError:  # the reader closed the pipe; without dup2 Python prints an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -49,9 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser with the command that `argv` names, or with all of them where it names none (help, mistakes)."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="compaction-proxy",
         description="A transparent proxy that keeps the context of LLM agents short, cheap and whole.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"compaction-proxy {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -2,13 +2,14 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import asdict
 
 from proxy import assembly
 from proxy.access.records import public_id_or_text
 from proxy.cli import options
 from proxy.cli.options import print_error
-from proxy.config import Loaded, Occasion, RolloutChoice, Upstream, as_yaml, find_origins, find_warnings
+from proxy.cli.parser import add_command, parse_path
+from proxy.config import InvalidConfig, Loaded, Occasion, RolloutChoice, Upstream, as_yaml, find_origins, find_warnings
 from proxy.config.attachments import ALL_PERCENT
 from proxy.config.values import ConfigModel
 from proxy.windows import find_bundled_window
@@ -20,17 +21,23 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "check", help="validate a configuration: prints every fault with its place, exits with 1 on any"
+    parser = add_command(
+        commands,
+        "check",
+        "validate a configuration: prints every fault with its place, exits with 1 on any",
+        "check proxy.yaml",
+        "check --defaults > proxy.yaml",
+        "check - < proxy.yaml",
     )
     parser.add_argument(
         "config",
         metavar="FILE",
         nargs="?",
-        type=Path,
-        help="configuration file (default ./proxy.yaml, or the defaults where there is none)",
+        type=parse_path,
+        help="configuration file, `-` for standard input (default ./proxy.yaml, or the defaults where there is none)",
     )
     options.add_state(parser)
+    options.add_json(parser)
     parser.add_argument(
         "--defaults", action="store_true", help="print every setting with its default, and check nothing"
     )
@@ -41,9 +48,20 @@ def _check(args: argparse.Namespace) -> int:
     if args.defaults:
         print(as_yaml(), end="")  # noqa: T201
         return 0
-    config = options.load_configuration(args, options.state_option(args)).config
-    assembly.check_extras(config)
-    for where, why in find_warnings(config, _has_bundled_window):
+    try:
+        config = options.load_configuration(args, options.state_option(args)).config
+        assembly.check_extras(config)
+    except InvalidConfig as invalid:
+        if not args.json:
+            raise
+        options.print_json({"ok": False, "faults": [asdict(fault) for fault in invalid.faults], "warnings": []})
+        return 1
+    warnings = list(find_warnings(config, _has_bundled_window))
+    if args.json:
+        found = [{"path": where, "message": why} for where, why in warnings]
+        options.print_json({"ok": True, "faults": [], "warnings": found})
+        return 0
+    for where, why in warnings:
         print(f"warning: {where}: {why}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"OK ({options.find_config_file(args) or 'defaults'}). Upstreams: {names}")  # noqa: T201
@@ -58,7 +76,14 @@ Row = tuple[str, str, str]
 
 
 def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("explain", help="show the settings that apply, each with its origin")
+    parser = add_command(
+        commands,
+        "explain",
+        "show the settings that apply, each with its origin",
+        "explain",
+        "explain --team research --model gpt-5.1",
+        "explain --json | jq '.[] | select(.origin != \"default\")'",
+    )
     options.add_config(parser)
     options.add_state(parser)
     parser.add_argument("--team", metavar="T", default="", help="show what applies to this team")
@@ -66,6 +91,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
     parser.add_argument("--tag", default="", help="value of the x-compaction-tag header")
     parser.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
+    options.add_json(parser)
     parser.set_defaults(run=_explain)
 
 
@@ -87,7 +113,11 @@ def _explain(args: argparse.Namespace) -> int:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
     public = "" if key is None else key.id
     choices = config.choices(Occasion(team, public, args.model or "", settings.name, args.tag))
-    _print_rows([*_choice_rows(loaded, choices), *_value_rows(loaded, choices, team, settings, args.policy)])
+    rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, choices, team, settings, args.policy)]
+    if args.json:
+        options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
+    else:
+        _print_rows(rows)
     return 0
 
 

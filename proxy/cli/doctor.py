@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from proxy import assembly
 from proxy.cli import options
+from proxy.cli.parser import add_command
 from proxy.config import Config, Upstream
 from proxy.config.values import parse_state_url
 from proxy.core.window import Window
@@ -160,8 +161,15 @@ Finding = tuple[Label, str]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("doctor", help="check the upstreams, the state and the transcripts as they are now")
+    parser = add_command(
+        commands,
+        "doctor",
+        "check the upstreams, the state and the transcripts as they are now",
+        "doctor",
+        "doctor --upstream http://127.0.0.1:11434 --model qwen3",
+    )
     options.add_config(parser)
+    options.add_json(parser)
     parser.add_argument("--upstream", metavar="URL", help="check this API instead of the configured ones")
     parser.add_argument("--model", metavar="M", help="request a short stream from this model (about 200 tokens)")
     parser.set_defaults(run=run)
@@ -174,7 +182,9 @@ def run(args: argparse.Namespace) -> int:
     findings = [*_check_state(Path(config.state.dir)), *_check_shared_state(config), *_check_transcripts(config)]
     for settings in config.upstreams:
         findings += asyncio.run(_check_upstream(settings, key, args.model))
-    for label, text in findings:
+    if args.json:
+        options.print_json([{"label": label, "finding": text} for label, text in findings])
+    for label, text in () if args.json else findings:
         print(f"{label:4} {text}")  # noqa: T201
     return 1 if any(label == "BAD" for label, _ in findings) else 0
 

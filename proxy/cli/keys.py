@@ -29,27 +29,38 @@ from proxy.access.records import (
 )
 from proxy.cli import options
 from proxy.cli.options import format_table, print_error
+from proxy.cli.parser import add_command
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
 
 MOST_DAYS = 36_500
+_COLUMNS = ("id", "team", "state", "created", "expires", "label")
 
 
 def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("keys", help="team keys: create, list, revoke")
+    parser = add_command(commands, "keys", "team keys: create, list, revoke")
     acts = parser.add_subparsers(metavar="ACT", required=True)
-    create = acts.add_parser("create", help="create a key and print it; it cannot be shown again")
+    create = add_command(
+        acts,
+        "create",
+        "create a key and print it; it cannot be shown again",
+        "keys create --team research --days 90 --label laptop",
+    )
     create.add_argument("--team", required=True, metavar="T", help="team that the key is for")
     create.add_argument(
         "--days", type=_parse_days, default=0.0, metavar="N", help="days until it expires (default 0: never)"
     )
     create.add_argument("--label", default="", metavar="TEXT", help="note for the list")
     create.set_defaults(run=_create)
-    listing = acts.add_parser("list", help="list all keys, without their secrets")
+    listing = add_command(acts, "list", "list all keys, without their secrets", "keys list --json")
+    options.add_json(listing)
     listing.set_defaults(run=_list)
-    revoke = acts.add_parser("revoke", help="revoke a key for good, on every replica within seconds")
+    revoke = add_command(
+        acts, "revoke", "revoke a key for good, on every replica within seconds", "keys revoke 9d308bebfd --yes"
+    )
     revoke.add_argument("id", metavar="ID", help="public id from the list, or the key itself")
+    options.add_yes(revoke)
     revoke.set_defaults(run=_revoke)
     for act in (create, listing, revoke):
         options.add_config(act)
@@ -75,17 +86,21 @@ def _create(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
-    found = read_registry(config).keys.values()
+    found = sorted(read_registry(config).keys.values(), key=lambda key: (key.team, key.created))
+    if args.json:
+        options.print_json([dict(zip(_COLUMNS, _row(key), strict=True)) for key in found])
+        return 0
     if not found:
         return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
-    rows = map(_row, sorted(found, key=lambda key: (key.team, key.created)))
-    print(format_table(("id", "team", "state", "created", "expires", "label"), rows))  # noqa: T201
+    print(format_table(_COLUMNS, map(_row, found)))  # noqa: T201
     return 0
 
 
 def _revoke(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
     public = public_id_or_text(args.id)
+    if not options.confirm(args, "revoke this key for good"):
+        return 1
     try:
         change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
     except KeyError:  # not repeated: the argument may be part of a key
@@ -165,11 +180,20 @@ def _warn(why: str) -> None:
 
 
 def _add_switch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("switch", help="turn compaction off or on, for a team or for all, within a second")
+    parser = add_command(
+        commands,
+        "switch",
+        "turn compaction off or on, for a team or for all, within a second",
+        "switch off --yes",
+        "switch on --team research --yes",
+        "switch show --json",
+    )
     parser.add_argument(
         "to", choices=("off", "on", "show"), help="off: no new blocks, existing ones stay; show: print the switches"
     )
     parser.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
+    options.add_yes(parser)
+    options.add_json(parser)
     options.add_config(parser)
     options.add_state(parser)
     parser.set_defaults(run=_switch)
@@ -181,6 +205,8 @@ def _switch(args: argparse.Namespace) -> int:
         return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
     if args.to != "show":
         is_on, subject = args.to == "on", args.team or "everybody"
+        if not options.confirm(args, f"turn compaction {args.to} for {args.team or 'all teams'}"):
+            return 1
         change_registry(
             config,
             lambda known: known.with_switch(args.team, on=is_on, now=time.time()),
@@ -188,6 +214,10 @@ def _switch(args: argparse.Namespace) -> int:
             subject,
         )
     registry = read_registry(config)
-    for team in dict.fromkeys((EVERYBODY, *config.teams, *registry.switches)):
+    teams = dict.fromkeys((EVERYBODY, *config.teams, *registry.switches))
+    if args.json:
+        options.print_json({team or "all teams": not registry.is_halted(team) for team in teams})
+        return 0
+    for team in teams:
         print(f"{team or 'all teams'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201
     return 0

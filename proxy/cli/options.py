@@ -1,6 +1,7 @@
 """Shared parts of commands: options, the configuration they read, and text output."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,40 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def add_state(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", metavar="DIR", help="folder for blocks, transcripts and keys (default ./state)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where standard input is no terminal")
+
+
+def confirm(args: argparse.Namespace, act: str) -> bool:
+    """Ask before what acts on every replica; True to go on. Prints what to do where nobody can be asked."""
+    if args.yes:
+        return True
+    if not sys.stdin.isatty():
+        print_error(f"{act} on every replica: add --yes to confirm (standard input is no terminal)")
+        return False
+    sys.stderr.write(f"{act} on every replica? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print_error("nothing was changed")
+    return False
+
+
+def has_colours() -> bool:
+    """False where NO_COLOR is set (https://no-color.org) or the terminal is a dumb one."""
+    environ = os.environ  # noqa: TID251 (the one place)
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value for a program."""
+    print(json.dumps(value, default=str))  # noqa: T201
 
 
 def state_option(args: argparse.Namespace) -> dict[Place, object]:

@@ -7,10 +7,12 @@ from proxy import __version__, assembly
 from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, print_error
+from proxy.cli.parser import add_command
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
 from proxy.server.worker import ConfigSource, url_of
 from proxy.telemetry import log
+from proxy.telemetry.lines import SEVERITIES
 
 _WHERE: dict[str, tuple[str | int, ...]] = {
     "host": ("listen", "host"),
@@ -18,6 +20,7 @@ _WHERE: dict[str, tuple[str | int, ...]] = {
     "workers": ("listen", "workers"),
     "upstream": ("upstreams", 0, "base_url"),
     "state": ("state", "dir"),
+    "log_level": ("log", "level"),
 }
 
 _WELCOME = """\
@@ -35,13 +38,21 @@ compaction-proxy {version}
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("serve", help="run the proxy")
+    parser = add_command(
+        commands,
+        "serve",
+        "run the proxy",
+        "serve",
+        "serve --upstream http://127.0.0.1:11434 --port 9000",
+        "serve --config proxy.yaml --state /var/lib/compaction-proxy --log-level warning",
+    )
     options.add_config(parser)
     parser.add_argument("--host", help="address to bind (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to bind (default 8800)")
     parser.add_argument("--workers", type=int, metavar="N", help="number of processes (default 1)")
     parser.add_argument("--upstream", metavar="URL", help="API to forward to (default OPENAI_UPSTREAM or OpenAI)")
     options.add_state(parser)
+    parser.add_argument("--log-level", choices=SEVERITIES, help="least severity of log lines (default info)")
     parser.set_defaults(run=run)
 
 
@@ -49,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     given: dict[tuple[str | int, ...], object] = {
         place: getattr(args, name) for name, place in _WHERE.items() if getattr(args, name) is not None
     }
+    if not options.has_colours():
+        given["log", "color"] = False
 
     def read() -> Loaded:
         return options.load_configuration(args, given)

@@ -19,6 +19,7 @@ from proxy.admin.history import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import format_bytes, format_table
+from proxy.cli.parser import add_command
 from proxy.config import Config
 from proxy.core.messages import Message, block_key
 from proxy.core.overlay import Block
@@ -124,19 +125,28 @@ class TranscriptPrinter:
         return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
 
+_EXAMPLES = {
+    "list": ("transcripts list --json",),
+    "show": ("transcripts show 0ff46b35 --compacted",),
+    "search": ('transcripts search "connection refused"',),
+    "export": ("transcripts export 0ff46b35 --request --output request.json",),
+    "prune": ("transcripts prune --days 7", "transcripts prune --days 7 --yes"),
+}
+
 Act = Callable[[TranscriptSource, argparse.Namespace], int]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("transcripts", help="the saved originals: list, show, search, export, prune")
+    parser = add_command(commands, "transcripts", "the saved originals: list, show, search, export, prune")
     acts = parser.add_subparsers(metavar="ACT", required=True)
-    _add(acts, "list", list_all, "every conversation, the newest last").add_argument("--json", action="store_true")
+    options.add_json(_add(acts, "list", list_all, "every conversation, the newest last"))
     show = _add(acts, "show", show_one, "one conversation, message by message")
     show.add_argument("--compacted", action="store_true", help="what the model saw beside what was sent")
     show.add_argument("--full", action="store_true", help="every message whole")
     search = _add(acts, "search", search_all, "find a text in all of them; exit 1 if it is in none")
     search.add_argument("text", metavar="TEXT")
     search.add_argument("--regex", action="store_true", help="TEXT is a regular expression")
+    options.add_json(search)
     search.add_argument("--case", action="store_true", help="distinguish capital and small letters")
     export = _add(acts, "export", export_one, "one conversation as the messages that a client sends")
     export.add_argument("--request", action="store_true", help="as the body of a request")
@@ -148,13 +158,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     prune = _add(acts, "prune", prune_all, "remove the oldest; a dry run unless --yes")
     prune.add_argument("--days", type=float, help="those that were silent longer (default: as configured)")
     prune.add_argument("--mib", type=int, help="the oldest beyond so many MiB (default: as configured)")
+    options.add_json(prune)
     prune.add_argument("--yes", action="store_true", help="really remove them")
 
 
 def _add(
     acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, what: str
 ) -> argparse.ArgumentParser:
-    parser = acts.add_parser(name, help=what, description=what)
+    parser = add_command(acts, name, what, *_EXAMPLES[name])
     options.add_config(parser)
     options.add_state(parser)
     parser.set_defaults(run=lambda args: _run(act, args))
@@ -232,6 +243,10 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
             hits += 1
             context = " ".join(found.string[max(0, found.start() - 40) : found.end() + 60].split())
             place = f"{at[:SHORT_CHARACTERS] or '-':16}  {seen[:SHORT_CHARACTERS]}"
+            if args.json:
+                known = {"conversation": one.saved.name, "tenant": one.tenant, "message": at, "seen": seen}
+                options.print_json({**known, "role": role, "text": context})
+                continue
             print(f"{name}  {place}  {role:10} {context}")  # noqa: T201
     return 0 if hits else 1
 
@@ -261,14 +276,21 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     days = args.days or 0 if is_given else settings.days
     mib = args.mib or 0 if is_given else settings.mib
     expired = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
-    for saved in expired:
+    if args.json:
+        options.print_json(
+            [{"conversation": saved.name, "tenant": saved.tenant, "bytes": saved.bytes} for saved in expired]
+        )
+    for saved in () if args.json else expired:
         written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written))
         print(f"{saved.short_name}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
+    freed = sum(saved.remove() for saved in expired) if args.yes else 0
+    if args.json:
+        return 0
     if not args.yes:
         total = format_bytes(sum(saved.bytes for saved in expired))
         print(f"{len(expired)} conversations, {total}: --yes removes them")  # noqa: T201
         return 0
-    print(f"Freed {format_bytes(sum(saved.remove() for saved in expired))}.")  # noqa: T201
+    print(f"Freed {format_bytes(freed)}.")  # noqa: T201
     return 0
 
 

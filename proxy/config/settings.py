@@ -317,6 +317,8 @@ class LogConfig(ConfigModel):
     """Least severe level to write: `debug`, `info`, `warning` or `error`."""
     format: Literal["auto", "json", "text"] = "auto"
     """`text` for people, `json` for machines; `auto` is text on a terminal and JSON anywhere else."""
+    color: bool = True
+    """Colour the severity of text lines on a terminal. The environment variable `NO_COLOR` turns it off."""
 
 
 class Access(ConfigModel):

@@ -17,6 +17,7 @@ from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork
 
 from proxy.assembly import snapshot_folder
 from proxy.config import Config, InvalidConfig
+from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server.worker import ConfigSource, Worker
 
 _fork = multiprocessing.get_context("fork")
@@ -63,6 +64,7 @@ class Supervisor:
         )
         self._workers: dict[int, ForkProcess] = {}
         self._is_stopping = False
+        self._stopped_by: int = signal.SIGTERM
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,7 +78,8 @@ class Supervisor:
                 self._restart(slot)
         for worker in self._workers.values():
             worker.join()
-        return max((0 if worker.exitcode == 0 else 1 for worker in self._workers.values()), default=0)
+        status = _exit_status(self._stopped_by)
+        return status if all(worker.exitcode in (0, status) for worker in self._workers.values()) else 1
 
     def _start(self, slot: int) -> None:
         worker = _fork.Process(target=_run_worker, args=(self._source, self._address, slot), name=f"worker-{slot}")
@@ -91,8 +94,9 @@ class Supervisor:
         if not self._is_stopping:
             self._start(slot)
 
-    def _stop(self, *_: object) -> None:
+    def _stop(self, number: int, _: object) -> None:
         self._is_stopping = True
+        self._stopped_by = number
         self._signal_workers(signal.SIGTERM)
 
     def _reload(self, *_: object) -> None:
@@ -124,8 +128,12 @@ def _read_current_config(source: ConfigSource, config: Config) -> Config:
 
 
 def _serve_until_stopped(source: ConfigSource, config: Config, sock: socket.socket, slot: int | None) -> int:
-    async def run() -> None:
-        await Worker(source, config, slot).run(sock)  # made within the loop that it runs in
+    async def run() -> signal.Signals:
+        return await Worker(source, config, slot).run(sock)  # made within the loop that it runs in
 
-    asyncio.run(run())
-    return 0
+    return _exit_status(asyncio.run(run()))
+
+
+def _exit_status(stopped_by: int) -> int:
+    """0 after SIGTERM, the way service managers stop it; after Ctrl-C what a shell expects."""
+    return INTERRUPTED_STATUS if stopped_by == signal.SIGINT else 0

@@ -150,7 +150,7 @@ class Worker:
         self._metrics = metrics.Metrics(self._is_listed_team)
         warn = self._reporter(events.StoreFailed)
         self._activity_log = ActivityLog(Path(config.state.dir), warn=warn)
-        self._log = log.Log(config.log.level, config.log.format)
+        self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
         self._hooks = hooks.Hooks(config.hooks, self._reporter(events.HookFailed))
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), warn))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
@@ -176,6 +176,7 @@ class Worker:
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self._stop_requested = asyncio.Event()
+        self._stopped_by = signal.SIGTERM
         self._jobs: set[asyncio.Task[None]] = set()
         self._watch = ConfigWatch(source, self._records, self._emit, self._apply_config)
 
@@ -204,14 +205,15 @@ class Worker:
             emit=self._emit,
         )
 
-    async def run(self, sock: socket.socket) -> None:
-        """Serve on this socket until SIGTERM or SIGINT, then drain."""
+    async def run(self, sock: socket.socket) -> signal.Signals:
+        """Serve on this socket until SIGTERM or SIGINT, then drain. Returns which of the two it was."""
         try:
             await self._serve(sock)
         finally:
             # Each has a bounded wait; the log is last, because the others may still have something to report.
             for listener in (self._hooks, self._audit, self._activity_log, self._log):
                 await asyncio.to_thread(listener.close)
+        return self._stopped_by
 
     async def _serve(self, sock: socket.socket) -> None:
         sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
@@ -219,7 +221,7 @@ class Worker:
         loop.set_exception_handler(self._report_loop_error)
         threading.excepthook = self._report_thread_error
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_requested.set)
+            loop.add_signal_handler(number, self._request_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._watch.reload_requested.set)
         runner = web.ServerRunner(self._http_server(), shutdown_timeout=_CANCEL_SECONDS)
         await runner.setup()
@@ -236,6 +238,10 @@ class Worker:
         await self._compactor.close()
         await self._close_clients()
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
+
+    def _request_stop(self, number: signal.Signals) -> None:
+        self._stopped_by = number
+        self._stop_requested.set()
 
     def _http_server(self) -> HttpServer:
         return HttpServer(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 from proxy import events
@@ -37,9 +38,10 @@ def is_text(wanted: Format) -> bool:
 class Log:
     """A listener that writes log lines to standard output, from a thread of its own."""
 
-    def __init__(self, level: str, wanted: Format) -> None:
+    def __init__(self, level: str, wanted: Format, *, has_colours: bool = True) -> None:
         self._least = SEVERITIES.index(level)
-        self._render = _render_text if is_text(wanted) else _render_json
+        text = partial(_render_text, has_colours=has_colours and _is_terminal())
+        self._render: Renderer = text if is_text(wanted) else _render_json
         self._output = StandardOutput(self._render)
         self._writer = BackgroundWriter("log", self._output.write)
 
@@ -153,12 +155,12 @@ def _chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
         yield b"".join(chunk), len(chunk)
 
 
-def _render_text(line: Line) -> bytes:
+def _render_text(line: Line, *, has_colours: bool) -> bytes:
     severity, name, fields = line
     if name == "request":
         name, fields = _summarize_request(fields)
     shown = f"[{severity:7}]"
-    if _is_terminal():
+    if has_colours:
         shown = f"\x1b[{_COLOURS[severity]}m{shown}\x1b[0m"
     values = " ".join(f"{key}={_quote(value)}" for key, value in sorted(fields.items()))
     text = f"{time.strftime('%H:%M:%S')} {shown} {escape_controls(name):18} {values}".rstrip().replace("\n", "\\n")

@@ -19,6 +19,7 @@ def run(tmp_path, capsys):
 
     def run(*words, config=CONFIG):
         (tmp_path / "proxy.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        words += ("--yes",) if words[:2] == ("keys", "revoke") or words[0] == "switch" else ()
         code = main([*words, "--config", str(tmp_path / "proxy.yaml"), "--state", str(tmp_path / "state")])
         return code, *capsys.readouterr()
 

@@ -155,6 +155,7 @@ def _enter(wanted: dict) -> list[str]:
     os.chdir(wanted["place"])
     os.environ.clear()  # noqa: TID251 (it is that of the process to be)
     os.environ.update(wanted["environment"])  # noqa: TID251
+    sys.argv[:] = ["compaction-proxy", *wanted["arguments"]]  # a command may print how it was invoked
     return wanted["arguments"]
 
 

@@ -7,12 +7,14 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from difflib import unified_diff
+from itertools import islice
 
 from proxy.cli import options
-from proxy.cli.options import print_error
+from proxy.cli.options import has_colours, print_error
+from proxy.cli.parser import add_command, parse_path
 from proxy.config import Config
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, Step, StepReport, run
@@ -24,7 +26,9 @@ from proxy.core.summaries import Summarize
 from proxy.core.window import Window
 from proxy.lab import saved
 from proxy.lab.commands import tangents
+from proxy.lab.demo.picture import Ink
 from proxy.lab.tangents import Turns
+from proxy.store.transcripts.archive import role_and_text
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 from proxy.wire import chat
@@ -60,8 +64,21 @@ class Outcome:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("compact", help="compact a saved conversation; a dry run unless --apply")
-    parser.add_argument("file", metavar="FILE", type=Path, help="a request, a list of messages, or one message a line")
+    parser = add_command(
+        commands,
+        "compact",
+        "compact a saved conversation; a dry run unless --apply",
+        "compact request.json",
+        "compact request.json --diff",
+        "compact - --apply < request.json > shorter.json",
+        "compact session.jsonl --step clear_results --keep-last 5",
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        type=parse_path,
+        help="a request, a list of messages, or one message a line; `-` for standard input",
+    )
     options.add_config(parser)
     parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")
     ways = parser.add_mutually_exclusive_group()
@@ -82,6 +99,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")
     parser.add_argument("--dry-run", action="store_true", help="only report, which is the default")
     parser.add_argument("--apply", action="store_true", help="print the compacted request instead of the report")
+    parser.add_argument("--diff", action="store_true", help="print what becomes of each message instead of the report")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.set_defaults(run=compact)
 
@@ -122,6 +140,8 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
         return f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}"
     if args.dry_run and args.apply:
         return "--dry-run prints the report, --apply the compacted request: give one of them"
+    if args.diff and (args.apply or args.json or args.tangents):
+        return "--diff prints the messages: give it without --apply, --json and --tangents"
     if args.tangents and args.apply:
         return "--tangents only lists: name the turns that shall go with --drop, and then --apply"
     return ""
@@ -201,6 +221,11 @@ def _index_links(request: Request) -> list[bytes]:
 
 
 def _print(outcome: Outcome, args: argparse.Namespace) -> int:
+    if args.diff:
+        ink = Ink(sys.stdout.isatty() and has_colours())
+        for line in diff_messages(outcome.request.body, outcome.view):
+            print(_colour_line(line, ink))  # noqa: T201
+        return 0
     if not args.apply:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
@@ -208,6 +233,30 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         return print_error("\n".join([*left, "nothing was dropped"]))
     sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
+
+
+def diff_messages(before: Sequence[Message], after: Sequence[Message]) -> Iterator[str]:
+    """A unified diff of two forms of a history, one hunk for each message that is not as it was."""
+    covered = {index for message in after for index in range(message.start, message.stop)}
+    hunks: list[tuple[int, int, Message | None]] = [(message.start, message.stop, message) for message in after]
+    hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered]
+    for start, stop, message in sorted(hunks, key=lambda hunk: hunk[:2]):
+        old, new = before[start:stop], [message] if message is not None else []
+        if [each.raw for each in old] == [each.raw for each in new]:
+            continue
+        many = f"messages {start + 1}-{stop}" if stop > start + 1 else f"message {start + 1}"
+        role = role_and_text((old or new)[0].raw)[0]
+        yield f"@@ {many if old else 'inserted message'} ({role}) @@"
+        lines = unified_diff(_list_lines(old), _list_lines(new), n=1, lineterm="")
+        yield from islice(lines, 3, None)  # without the names of files and the first line numbers
+
+
+def _list_lines(messages: Sequence[Message]) -> list[str]:
+    return [line for message in messages for line in role_and_text(message.raw)[1].split("\n")]
+
+
+def _colour_line(line: str, ink: Ink) -> str:
+    return {"+": ink.good, "@": ink.strong, "-": ink.faint}.get(line[:1], str)(line)
 
 
 def _format_refusal(report: StepReport) -> str:

@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
-from proxy.cli.options import print_error
+from proxy.cli.options import has_colours, print_error
+from proxy.cli.parser import add_command
 from proxy.config import Loaded, load
 from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
@@ -24,6 +26,7 @@ from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.run import TURNS, TURNS_LIMIT, sample
 from proxy.lab.demo.tally import Tally, charge_untouched
 from proxy.lab.simulated import SimulatedServer
+from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server import supervisor
 from proxy.server.worker import ConfigSource, Worker, url_of
 from proxy.tokenizer import Tokenizers
@@ -33,12 +36,11 @@ PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
 """Pause between two turns, and the longest time for all pauses together."""
 SUMMARY_SECONDS = 2.0
 NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT_LINES + 12
-INTERRUPTED_STATUS = 130
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     what = "run the real proxy between a simulated agent and a simulated model; no key, no network"
-    parser = commands.add_parser("demo", help=what, description=what)
+    parser = add_command(commands, "demo", what, "demo", "demo --turns 300", "demo --fast")
     parser.add_argument(
         "--turns", metavar="N", type=_parse_turns, default=TURNS, help=f"length of the run (default {TURNS})"
     )
@@ -130,7 +132,7 @@ def _configure(upstream: str, state: str) -> Loaded:
 
 
 def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
-    """Commands that show the kept originals."""
+    """Commands that show the kept originals, as this one was invoked: after `make run` none is on the PATH."""
     named = next((turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), "")
     if not any(turn.read_note("") in ("created", "applied") for turn in turns):
         return [" Nothing was shortened, so no originals were kept. Try a longer run: --turns 150"]
@@ -138,9 +140,16 @@ def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
     return [
         " The originals are kept. To see them, and what the model saw:",
         "",
-        f"   compaction-proxy transcripts list {where}",
-        f"   compaction-proxy transcripts show {named} --compacted {where}",
+        f"   {_program()} transcripts list {where}",
+        f"   {_program()} transcripts show {named} --compacted {where}",
     ]
+
+
+def _program() -> str:
+    """The program as it was invoked, to be pasted into the same shell."""
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m proxy"
+    return shlex.quote(sys.argv[0])
 
 
 @dataclass(slots=True)
@@ -156,10 +165,9 @@ class Screen:
     @classmethod
     def of(cls, out: TextIO) -> "Screen":
         size = shutil.get_terminal_size()
-        environ = os.environ  # noqa: TID251 (the one place)
-        able = out.isatty() and environ.get("TERM") != "dumb"
+        able = out.isatty() and os.environ.get("TERM") != "dumb"  # noqa: TID251 (the one place)
         draws = able and size.lines > TALLEST and size.columns >= NARROWEST
-        return cls(out, draws, min(size.columns, WIDEST), Ink(able and not environ.get("NO_COLOR")))
+        return cls(out, draws, min(size.columns, WIDEST), Ink(able and has_colours()))
 
     def __enter__(self) -> None:
         if self.draws:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from proxy.cli import options
 from proxy.cli.options import format_table, print_error
+from proxy.cli.parser import add_command, parse_path
 from proxy.config import Config
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
@@ -31,18 +32,31 @@ from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Conversation, Result, Scores
 from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import SimulatedServer
+from proxy.lifetime import INTERRUPTED_STATUS
 
 DEFAULT_WINDOW_TOKENS = 128_000
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
 """Policies of the published scorecard."""
-INTERRUPTED_STATUS = 130
 _MODEL = "model"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     what = "replay saved conversations: tokens, cache, cost, rewrites, validity and retention of each policy"
-    parser = commands.add_parser("replay", help=what, description=what)
-    parser.add_argument("files", metavar="FILE", type=Path, nargs="*", help="sessions, requests, or folders of them")
+    parser = add_command(
+        commands,
+        "replay",
+        what,
+        "replay ~/.claude/projects --html report.html",
+        "replay --sample --policy default --json",
+        "replay session.jsonl --window 200000 --prices model",
+    )
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        type=parse_path,
+        nargs="*",
+        help="sessions, requests, or folders of them; `-` for standard input",
+    )
     parser.add_argument("--sample", action="store_true", help="replay built-in sample conversations")
     parser.add_argument("--limit", metavar="N", type=int, default=0, help="only about N of them, evenly spread")
     _add_trial_options(parser)

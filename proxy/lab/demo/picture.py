@@ -20,6 +20,8 @@ LABEL = "The agent, its task and the model are simulated; proxy and traffic are 
 HEIGHT_LINES = 11
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _AXIS_CHARACTERS = 6
+TABLE_CHARACTERS = 80
+"""Narrower terminals get the totals as lines instead of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +209,18 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
     ]
     prices = scenery.prices
     inputs = tally.bill.input_dollars(prices), without.input_dollars(prices)
+    bills = [("bill: input", *inputs), ("bill: input and answers", moment.dollars, moment.dollars_without)]
     return [
-        f" {turns} turns of a simulated agent, one user message, in {seconds:.0f} seconds:",
+        *(f" {line}" for line in wrap(_describe_run(turns, seconds), width - 2)),
         "",
-        f" {'':<34}{'with the proxy':>16}{'without':>16}",
-        *(f" {what:<34}{with_it:>16}{bare:>16}" for what, with_it, bare in rows),
-        _format_bill("bill: input", *inputs, ink),
-        _format_bill("bill: input and answers", moment.dollars, moment.dollars_without, ink),
+        *(_format_totals(rows, bills, ink) if width >= TABLE_CHARACTERS else _list_totals(rows, bills)),
         "",
         *(f" {ink.faint(line)}" for said in _fine_print(moment) for line in wrap(said, width - 2)),
     ]
+
+
+def _describe_run(turns: int, seconds: float) -> str:
+    return f"{turns} turn{'s' * (turns != 1)} of a simulated agent, one user message, in {seconds:.0f} seconds:"
 
 
 def _fine_print(moment: Moment) -> Iterator[str]:
@@ -230,7 +234,31 @@ def _fine_print(moment: Moment) -> Iterator[str]:
             f"Without the proxy, a model with a window of {scenery.window:,} tokens refuses turn {scenery.end + 1}, "
             "and the run is over. The other column is for a model that has room for all of it."
         )
+    if not moment.blocks:
+        return
+    if moment.dollars >= moment.dollars_without:
+        yield (
+            "This run saved nothing. Shortening a history costs once, because the model's cache no longer matches, and "
+            "pays back with each later turn: see --turns 150."
+        )
+        return
     yield "A real agent may look again for what was cleared. This one does not: take the saving as an upper bound."
+
+
+def _format_totals(
+    rows: Sequence[tuple[str, str, str]], bills: Sequence[tuple[str, float, float]], ink: Ink
+) -> Iterator[str]:
+    yield f" {'':<34}{'with the proxy':>16}{'without':>16}"
+    yield from (f" {what:<34}{with_it:>16}{bare:>16}" for what, with_it, bare in rows)
+    yield from (_format_bill(*bill, ink) for bill in bills)
+
+
+def _list_totals(rows: Sequence[tuple[str, str, str]], bills: Sequence[tuple[str, float, float]]) -> Iterator[str]:
+    dollars = [(what, _format_dollars(paid), _format_dollars(bare)) for what, paid, bare in bills]
+    for what, with_it, bare in (*rows, *dollars):
+        yield f" {what}:"
+        yield f"   {with_it}, without the proxy {bare}"
+    yield f" bill: {_format_saving(*bills[-1][1:])}"
 
 
 def _format_bill(name: str, paid: float, without: float, ink: Ink) -> str:

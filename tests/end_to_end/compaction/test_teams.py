@@ -28,6 +28,7 @@ POLICIES = {"default": SMALL, "bold": SMALL, "late": {"clear_at_least": 500_000}
 
 async def command(proxy, *words):
     """One of the proxy's commands, run beside it on the same state; its two outputs."""
+    words += ("--yes",) if words[:2] == ("keys", "revoke") or words[0] == "switch" else ()
     where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state))
     ended = await run_command(*words, *where, place=proxy.place, REAL="sk-real", GREEN="sk-green")
     return ended.code, ended.out, ended.complaint

@@ -1,0 +1,180 @@
+"""The command line as people expect one: names that are nearly right, JSON, standard input, colours, completion."""
+
+import io
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from proxy.cli import COMMANDS, build_parser, main
+from proxy.telemetry import log
+from tests.support.commands import run_command
+from tests.support.messages import user
+
+CHAT = {"model": "gpt-5.1", "messages": user("Hello?")}
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refuse(*words):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["serv"], "serve"),
+        (["serve", "--prot", "1"], "--port"),
+        (["keys", "revok", "x"], "revoke"),
+        (["transcripts", "list", "--jsn"], "--json"),
+        (["serve", "--log-level", "warn"], "warning"),
+    ],
+)
+def test_the_name_that_was_probably_meant_is_suggested(capsys, words, meant):
+    refuse(*words)
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"keys", "transcripts"}))
+def test_the_help_of_a_command_has_examples_that_parse(capsys, command):
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    assert f"  compaction-proxy {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["check", "explain", "switch show", "keys list", "transcripts list"])
+def test_what_prints_a_table_prints_json_too(capsys, words):
+    assert main([*words.split(), "--json"]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        json.loads(line)
+
+
+def test_faults_of_a_configuration_are_json_too(capsys, folder):
+    (folder / "proxy.yaml").write_text("listn: {}\n")
+    assert main(["check", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], told["faults"][0]["path"]) == (False, "listn")
+
+
+async def test_a_configuration_and_a_conversation_are_read_from_standard_input(folder):
+    def run(text, *words):
+        command = [sys.executable, "-m", "proxy", *words]
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
+
+    bad = run("listen: {port: 99999}\n", "check", "-")
+    assert (bad.returncode, bad.stderr.startswith("/dev/stdin:1: listen.port: ")) == (1, True)
+    good = run(json.dumps(CHAT), "compact", "-", "--json")
+    assert (good.returncode, json.loads(good.stdout)["messages_before"]) == (0, 1)
+
+
+# --- what acts on every replica ---
+
+
+@pytest.mark.parametrize("words", [("switch", "off"), ("keys", "revoke", "9d308bebfd")])
+async def test_what_acts_on_every_replica_needs_yes_where_nobody_can_be_asked(folder, words):
+    ended = await run_command(*words, place=folder)
+    assert ended.code == 1
+    assert "--yes" in ended.complaint
+
+
+@pytest.mark.parametrize(("answer", "state"), [("y", "off"), ("n", "on"), ("", "on")])
+def test_it_asks_on_a_terminal(capsys, monkeypatch, answer, state):
+    terminal = io.StringIO(f"{answer}\n")
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert main(["switch", "off"]) == (0 if state == "off" else 1)
+    assert "turn compaction off for all teams on every replica? [y/N]" in capsys.readouterr().err
+    main(["switch", "show"])
+    assert capsys.readouterr().out == f"all teams: {state}\n"
+
+
+# --- colours and severities of the log ---
+
+
+@pytest.mark.parametrize(("has_colours", "marks"), [(True, True), (False, False)])
+def test_no_color_is_heeded_by_the_log(monkeypatch, has_colours, marks):
+    monkeypatch.setattr(log, "_is_terminal", lambda: True)
+    shown = log.Log("info", "text", has_colours=has_colours)
+    assert (b"\x1b[" in shown._render(("info", "x", {}))) == marks
+    shown.close()
+
+
+@pytest.mark.slow
+def test_no_color_and_log_level_reach_the_log_of_serve(folder):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--log-level", "debug"]
+    process = subprocess.Popen(command, stdout=theirs, env={"NO_COLOR": "1", "TERM": "xterm"})
+    os.close(theirs)
+    seen = b""
+    while b"listening" not in seen.partition(b"state ")[2]:
+        seen += os.read(ours, 4096)
+    process.terminate()
+    assert process.wait(20) == 0
+    os.close(ours)
+    assert b"\x1b[" not in seen
+
+
+# --- compact --diff ---
+
+
+def test_what_becomes_of_each_message_is_shown_as_a_diff(capsys, folder):
+    call = {"id": "c1", "type": "function", "function": {"name": "Read", "arguments": '{"path": "a.py"}'}}
+    lines = "\n".join(f"line {number} of the file, and more of it" for number in range(2_000))
+    messages = [
+        *user("Read it."),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": lines},
+        *({"role": role, "content": "Go on."} for role in ("assistant", "user") * 12),
+    ]
+    (folder / "r.json").write_text(json.dumps({"model": "gpt-5.1", "messages": messages}))
+    assert main(["compact", "r.json", "--step", "clear_results", "--keep-last", "1", "--diff"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("@@ message 3 (tool) @@\n")
+    assert told.count("@@ message") == 1
+    assert "-line 1000 of the file" in told
+    assert any(line.startswith("+") and "context proxy" in line for line in told.splitlines())
+
+
+# --- completion ---
+
+
+def complete_in_bash(script, *words):
+    listed = " ".join(f"'{word}'" for word in words)
+    program = f"{script}\nCOMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _compaction_proxy; echo ${{COMPREPLY[@]}}"
+    return subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_bash_completes_commands_and_options(capsys):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert complete_in_bash(script, "compaction-proxy", "se") == ["serve"]
+    assert complete_in_bash(script, "compaction-proxy", "keys", "") == ["--help", "create", "list", "revoke"]
+    assert complete_in_bash(script, "compaction-proxy", "keys", "create", "--t") == ["--team"]
+    assert complete_in_bash(script, "compaction-proxy", "serve", "--port", "1", "--log") == ["--log-level"]
+    assert complete_in_bash(script, "compaction-proxy", "switch", "o") == ["off", "on"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_accept_their_script(capsys, folder, shell):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"{shell} is not installed here: its words were looked at, the script was not run")
+    (folder / "script").write_text(script)
+    subprocess.run([program, "-n", "script"], check=True, timeout=20)
+
+
+def test_the_parser_of_one_command_loads_no_other():
+    assert list(build_parser(["check"])._subparsers._group_actions[0].choices) == ["check", "explain"]
