@@ -99,6 +99,8 @@ class TurnEnded(Event, frozen=True):
     paid_dollars: float | None  # for the prompt as the upstream read it
     plain_dollars: float | None  # for the history as the client sent it, without the proxy
     would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
+    user: str = ""  # as the client names it in the body
+    session: str = ""  # as the client names it, in a header or the body
 
 
 class AdminActed(Event, frozen=True):

@@ -16,27 +16,14 @@ from msgspec import Meta
 
 from proxy import __version__
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
+from proxy.admin.moments import HOUR_SECONDS, choose_step
 from proxy.config import Config, InvalidConfig
-from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
+from proxy.store.activity_log import DAY_SECONDS, ActivityLog
 from proxy.telemetry import audit as audit_log
 from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
-HOUR_SECONDS = 3600.0
-STEPS_SECONDS = (
-    MINUTE_SECONDS,
-    5 * MINUTE_SECONDS,
-    10 * MINUTE_SECONDS,
-    1800.0,
-    3600.0,
-    3 * 3600.0,
-    6 * 3600.0,
-    12 * 3600.0,
-    DAY_SECONDS,
-)
-"""Lengths that a moment of the picture may have: spans that people name."""
 OPEN_SECONDS = 300.0
 """A conversation is open while its last request is not older: so long most providers cache it."""
-MOMENTS_LIMIT = 60
 _SUMMARIES = """
 select (select team from turns where turns.conversation = incidents.conversation limit 1) as team,
        count(*) as many, coalesce(sum(dollars), 0) as dollars
@@ -44,7 +31,8 @@ from incidents where name = 'summary-ended' and at >= ? group by 1
 """
 _MOMENTS = """
 select cast(minute / :every as integer) as place, name, sum(many) as many from minute_counts
-where minute >= :since and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
+where minute >= :since and (:team = '' or team = :team)
+      and name in ('requests', 'raw', 'forwarded', 'observed', 'plain', 'paid', 'spent')
 group by place, name
 """
 ADMIN_ACT = "admin"
@@ -63,30 +51,35 @@ class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     activity_log, span, now = context.activity_log, request.query.hours * HOUR_SECONDS, time.time()
-    every = float(next(step for step in STEPS_SECONDS if span / step <= MOMENTS_LIMIT))
+    every, team = choose_step(span), request.visitor.team
     return {
         "now": now,
-        "open": _count_open(activity_log, now),
-        "hour": _period(_count(activity_log, now - HOUR_SECONDS)),
-        "day": _period(_count(activity_log, now - DAY_SECONDS)),
-        "all": _period(_count(activity_log, 0)),
+        "open": _count_open(activity_log, now, team),
+        "hour": _period(_count(activity_log, now - HOUR_SECONDS, team)),
+        "day": _period(_count(activity_log, now - DAY_SECONDS, team)),
+        "all": _period(_count(activity_log, 0, team)),
         "every": every,  # seconds of a moment
-        "moments": list(_moments(activity_log, now - span, now, every)),
-        "teams": _teams(activity_log, now - DAY_SECONDS),
+        "moments": list(_moments(activity_log, now - span, now, every, team)),
+        "teams": _teams(activity_log, now - DAY_SECONDS, team),
     }
 
 
-def _count_open(activity_log: ActivityLog, now: float) -> int:
-    query = "select count(distinct conversation) as many from turns where at > ?"
-    return next((row["many"] for row in activity_log.query(query, [now - OPEN_SECONDS])), 0)
+def _count_open(activity_log: ActivityLog, now: float, team: str) -> int:
+    query = "select count(distinct conversation) as many from turns where at > ? and ? in ('', team)"
+    return next((row["many"] for row in activity_log.query(query, [now - OPEN_SECONDS, team])), 0)
 
 
-def _count(activity_log: ActivityLog, since: float) -> dict[str, int]:
-    query = "select name, sum(many) as many from minute_counts where minute >= ? group by name"
-    return {row["name"]: row["many"] for row in activity_log.query(query, [since])}
+def _count(activity_log: ActivityLog, since: float, team: str) -> dict[str, int]:
+    query = "select name, sum(many) as many from minute_counts where minute >= ? and ? in ('', team) group by name"
+    counts = {row["name"]: row["many"] for row in activity_log.query(query, [since, team])}
+    if team:  # summaries are counted without a team
+        own = next((row for row in activity_log.query(_SUMMARIES, [since]) if row["team"] == team), None)
+        spent = round(own["dollars"] * MICRODOLLARS_PER_DOLLAR) if own else 0
+        counts |= {"summaries": own["many"] if own else 0, "spent": spent}
+    return counts
 
 
-def _teams(activity_log: ActivityLog, since: float) -> dict[str, Json]:
+def _teams(activity_log: ActivityLog, since: float, team: str) -> dict[str, Json]:
     """The last day by team, with the summaries of its conversations."""
     query = """select team, name, sum(many) as many from minute_counts
                where minute >= ? and team != '' group by team, name"""
@@ -96,13 +89,13 @@ def _teams(activity_log: ActivityLog, since: float) -> dict[str, Json]:
     for row in activity_log.query(_SUMMARIES, [since]):
         spent = round(row["dollars"] * MICRODOLLARS_PER_DOLLAR)
         found.setdefault(row["team"] or "", {}).update(summaries=row["many"], spent=spent)
-    return {team: _period(counts) for team, counts in sorted(found.items()) if team}
+    return {name: _period(counts) for name, counts in sorted(found.items()) if name and team in ("", name)}
 
 
-def _moments(activity_log: ActivityLog, since: float, now: float, every: float) -> Iterator[Json]:
+def _moments(activity_log: ActivityLog, since: float, now: float, every: float, team: str) -> Iterator[Json]:
     """Every moment of the span, also those in which nothing happened."""
     found: dict[int, dict[str, int]] = {}
-    for row in activity_log.query(_MOMENTS, {"every": every, "since": since}):
+    for row in activity_log.query(_MOMENTS, {"every": every, "since": since, "team": team}):
         found.setdefault(row["place"], {})[row["name"]] = row["many"]
     for place in range(int(since // every) + 1, int(now // every) + 1):
         counts = found.get(place, {})
@@ -223,9 +216,16 @@ def _refused_reload(context: AdminContext) -> Json | None:
     return None  # the file was put back as it was: nothing changed, so no event tells of it
 
 
+def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
+    """The caller: its name, role and team, and the release."""
+    visitor = request.visitor
+    return {"who": visitor.who, "role": visitor.role, "team": visitor.team, "release": __version__}
+
+
 ROUTES = (
-    Route("GET", "/overview", show_overview, OverviewQuery),
-    Route("GET", "/events", list_events, EventsQuery),
-    Route("GET", "/audit", list_acts, AuditQuery),
+    Route("GET", "/me", show_visitor, for_teams=True),
+    Route("GET", "/overview", show_overview, OverviewQuery, rows="moments", for_teams=True),
+    Route("GET", "/events", list_events, EventsQuery, rows="events"),
+    Route("GET", "/audit", list_acts, AuditQuery, rows="acts"),
     Route("GET", "/configuration", show_configuration),
 )

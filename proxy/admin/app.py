@@ -21,9 +21,8 @@ import msgspec
 from aiohttp import web
 
 from proxy import errors
-from proxy.access.authentication import read_admin_key
 from proxy.access.records import RegistryUnreadable
-from proxy.admin import activity, conversations, guard, policies, teams
+from proxy.admin import activity, conversations, guard, policies, requests, teams, usage
 from proxy.admin.context import (
     AdminContext,
     AdminRequest,
@@ -32,13 +31,21 @@ from proxy.admin.context import (
     Route,
     Unreadable,
 )
+from proxy.admin.export import as_download
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.config import Config
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
 from proxy.events import AdminActed, StoreFailed
 from proxy.store.contract import StoreUnavailable
 
-ROUTES = (*activity.ROUTES, *conversations.ROUTES, *policies.ROUTES, *teams.ROUTES)
+ROUTES = (
+    *activity.ROUTES,
+    *usage.ROUTES,
+    *requests.ROUTES,
+    *conversations.ROUTES,
+    *policies.ROUTES,
+    *teams.ROUTES,
+)
 PREFIX = "/admin/api"
 BODY_BYTES = 1024 * 1024
 JSON = "application/json"
@@ -123,17 +130,17 @@ class Admin:
         config = self._context.config()
         guard.check_origin(request, config, by_session=False)
         shown = parse_qs((await _read_body(request)).decode("utf-8", "replace")).get("key", [""])[-1].strip()
-        key = read_admin_key(config)
         try:
-            await guard.try_key(key, shown)
+            keyholder = await guard.find_keyholder(guard.list_keyholders(config), shown)
         except NeedsAdminKey as fault:
             self._note_refused(request)
             return _login_page(fault.status, "Wrong key.")
-        self._context.emit(AdminActed("admin (session)", request.remote or "", "log in", "", "done"))
+        visitor = keyholder.as_visitor(request.remote or "", " (session)")
+        self._context.emit(AdminActed(visitor.who, visitor.address, "log in", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.set_cookie(
             guard.COOKIE,
-            guard.make_session(key or "", time.time()),
+            guard.make_session(keyholder.key, time.time()),
             max_age=guard.SESSION_SECONDS,
             path="/admin",
             httponly=True,
@@ -169,19 +176,33 @@ class Admin:
 
     async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
         visitor, names = request[_VISITOR], request[_NAMES]
-        asked = AdminRequest(visitor, names, _read_query(route, request), await _read_json(route, request))
+        _check_rights(route, visitor)
+        wanted = dict(request.query)
+        form = wanted.pop("format", "") if route.rows else ""
+        if form not in ("", "csv", "json"):
+            raise Invalid("invalid query", [Flaw("format", "csv or json")])
+        asked = AdminRequest(visitor, names, _read_query(route, wanted), await _read_json(route, request))
         try:
             if iscoroutinefunction(route.answer):
-                return _json_response(HTTPStatus.OK, await route.answer(self._context, asked))
-            return _json_response(HTTPStatus.OK, await asyncio.to_thread(route.answer, self._context, asked))
+                answer = await route.answer(self._context, asked)
+            else:
+                answer = await asyncio.to_thread(route.answer, self._context, asked)
+            return await asyncio.to_thread(as_download, route, answer, form) if form else _json_response(200, answer)
         except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
             self._context.emit(StoreFailed(str(fault)))
             raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None
 
 
-def _read_query(route: Route, request: web.BaseRequest) -> object:
+def _check_rights(route: Route, visitor: Visitor) -> None:
+    if route.needs_write and visitor.role != "write":
+        raise guard.OnlyForReading(f"the key of {visitor.who} may only read")
+    if visitor.team and not route.for_teams:
+        raise guard.OtherTeam(f"the key of {visitor.who} opens the pages of team {visitor.team} only")
+
+
+def _read_query(route: Route, wanted: Mapping[str, str]) -> object:
     try:
-        return msgspec.convert(dict(request.query), route.query, strict=False)
+        return msgspec.convert(wanted, route.query, strict=False)
     except msgspec.ValidationError as fault:
         raise Invalid("invalid query", [_flaw_of(fault)]) from None
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.access.records import Records
-from proxy.admin.guard import Visitor
+from proxy.admin.guard import READS, Visitor
 from proxy.config import Config, Loaded
 from proxy.errors import ProxyError
 from proxy.events import AdminActed, Listener
@@ -68,6 +68,16 @@ class Route:
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """Type of the JSON body; None: the route takes none."""
+    rows: str = ""
+    """Member of the answer that `?format=csv` writes as rows. Empty: it has no rows."""
+    for_teams: bool = False
+    """Whether a key of one team may use it; the route then keeps to `visitor.team`."""
+    changes: bool | None = None
+    """Whether it changes something, for which a role of `read` is too little. None: unless the method only reads."""
+
+    @property
+    def needs_write(self) -> bool:
+        return self.method not in READS if self.changes is None else self.changes
 
 
 def write_audit(

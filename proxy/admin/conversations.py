@@ -23,6 +23,7 @@ from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
+from proxy.wire.http import Caller
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
@@ -31,30 +32,33 @@ TITLE_LINES = 40
 CONTEXT_CHARACTERS = 80
 SEARCH_SECONDS = 10.0
 _LIST = """
-select conversation, tenant, team, model, upstream, tag, policy || '@' || policy_version as policy, first, last,
-       requests, tokens_raw, tokens_forwarded, sums.tokens_would_be, largest, blocks, spent, would_save,
-       paid_all as paid, plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
-from (select conversation as name, min(at) as first, max(at) as last, count(*) as requests,
+select conversation, tenant, team, user, session, key, model, upstream, tag,
+       policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
+       sums.tokens_would_be, largest, blocks, spent, would_save, paid_all as paid,
+       plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
+from (select conversation as name, session as named, min(at) as first, max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
              sum(action = 'created') as blocks, sum(paid_dollars) as paid_all, sum(plain_dollars) as plain_all,
              sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
              sum(paid_dollars - would_be_dollars) as would_save,
-             (select coalesce(sum(dollars), 0) from incidents
-              where incidents.conversation = turns.conversation) as spent
-      from turns group by conversation) as sums
-join turns as newest on newest.conversation = name and newest.at = last
+             case when max(at) = max(max(at)) over (partition by conversation)
+             then (select coalesce(sum(dollars), 0) from incidents where incidents.conversation = turns.conversation)
+             else 0 end as spent
+      from turns where (:user = '' or user = :user) and (:session = '' or session = :session)
+      group by conversation, session) as sums
+join turns as newest on newest.conversation = name and newest.session = named and newest.at = last
 where (:team = '' or team = :team) and (:model = '' or model = :model) and (:before = 0 or last < :before)
       and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || newest.policy || ' ' || tag
-           || ' ' || key || ' ' || upstream), lower(:text)))
-group by conversation order by last desc limit :limit
+           || ' ' || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
+group by conversation, session order by last desc limit :limit
 """
 _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
        upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
        plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
-       paid_dollars - would_be_dollars as would_save
+       paid_dollars - would_be_dollars as would_save, user, session, key
 from (select * from turns where conversation = ? order by at desc limit ?) order by at
 """
 _OF_CONVERSATION = ("conversation", "tenant", "team")
@@ -64,8 +68,10 @@ _OF_CONVERSATION = ("conversation", "tenant", "team")
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     team: str = ""
     model: str = ""
+    user: str = ""
+    session: str = ""
     text: str = ""
-    """Part of any name: of the conversation, its team, model, policy, tag, key or upstream."""
+    """Part of any name: of the conversation, its team, model, policy, tag, key, upstream, user or session."""
     before: Annotated[float, Meta(ge=0)] = 0.0
     """Only conversations whose last request was earlier: the `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
@@ -74,6 +80,8 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
     """Link of the request to show the history of; without it the newest."""
+    session: str | None = None
+    """Only the requests of this session; without it, of all. Agents that begin alike may share a conversation."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +93,9 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
-    rows = context.activity_log.query(_LIST, {**msgspec.to_builtins(query), "limit": query.limit + 1})
+    team = request.visitor.team or query.team
+    values = {**msgspec.to_builtins(query), "team": team, "limit": query.limit + 1}
+    rows = context.activity_log.query(_LIST, values)
     shown, more = rows[: query.limit], len(rows) > query.limit
     titles = find_titles(context.config(), [(row.pop("tenant"), row["conversation"]) for row in shown])
     return {
@@ -93,7 +103,7 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
             {**row, "title": titles.get(row["conversation"], ""), "open": _is_open(row["last"])} for row in shown
         ],
         "next": shown[-1]["last"] if more else None,
-        "teams": _names(context.activity_log, "team"),
+        "teams": [request.visitor.team] if request.visitor.team else _names(context.activity_log, "team"),
         "models": _names(context.activity_log, "model"),
     }
 
@@ -108,21 +118,22 @@ def _is_open(last: float) -> bool:
 
 
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
-    turns, history = await _look_up(context, request)
+    turns, shown, history = await _look_up(context, request)
     happened = await asyncio.to_thread(_events, context.activity_log, turns[0]["conversation"])
     if isinstance(history, str):
         messages: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
         messages["why_no_pieces"] = history
     else:
         messages = await asyncio.to_thread(history.describe)
-    last = turns[-1]
+    last = shown[-1]
     return {
-        **{name: last[name] for name in ("conversation", "team", "model", "upstream")},
-        "first": turns[0]["at"],
+        **{name: last[name] for name in ("conversation", "team", "model", "upstream", "user", "session", "key")},
+        "first": shown[0]["at"],
         "last": last["at"],
         "open": _is_open(last["at"]),
         "at": last["link"],
-        "turns": [{name: value for name, value in turn.items() if name not in _OF_CONVERSATION} for turn in turns],
+        "turns": [{name: value for name, value in turn.items() if name not in _OF_CONVERSATION} for turn in shown],
+        "sessions": _describe_sessions(turns),
         "happened": happened,
         "spent": sum(event["dollars"] for event in happened),
         **messages,
@@ -130,7 +141,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
 
 
 async def show_message(context: AdminContext, request: AdminRequest) -> Json:
-    _, history = await _look_up(context, request)
+    _, _, history = await _look_up(context, request)
     if not isinstance(history, ConversationBranch):
         raise NotFound(history)
     index = request.names["place"]
@@ -143,14 +154,31 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
 
 async def _look_up(
     context: AdminContext, request: AdminRequest
-) -> tuple[list[dict[str, Any]], ConversationBranch | str]:
-    """The requests of a conversation, and its history as of the one that was asked for, or else the newest."""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], ConversationBranch | str]:
+    """The requests of a conversation, those of the session asked for, and the history as of one of these.
+
+    That is the request that was asked for, or else the newest.
+    """
     values = [request.names["conversation"], TURNS_LIMIT]
     turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)
-    if not turns:
+    if not turns or not request.visitor.may_see(turns[-1]["team"]):
         raise NotFound("unknown conversation: GET /conversations lists all")
-    turn = next((turn for turn in reversed(turns) if turn["link"] == request.query.at), turns[-1])
-    return turns, await open_history(context, turn, turns)
+    session = request.query.session
+    shown = [turn for turn in turns if session is None or turn["session"] == session]
+    if not shown:
+        raise NotFound("unknown session of this conversation")
+    turn = next((turn for turn in reversed(shown) if turn["link"] == request.query.at), shown[-1])
+    return turns, shown, await open_history(context, turn, turns)
+
+
+def _describe_sessions(turns: Sequence[dict[str, Any]]) -> list[Json]:
+    """The sessions of a conversation, as clients name them, the one that was heard of last first."""
+    found: dict[str, Json] = {}
+    for turn in turns:
+        before = found.pop(turn["session"], {"requests": 0})
+        figures = {"user": turn["user"], "model": turn["model"], "last": turn["at"]}
+        found[turn["session"]] = {"session": turn["session"], **figures, "requests": before["requests"] + 1}
+    return list(reversed(found.values()))
 
 
 def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
@@ -166,7 +194,9 @@ def search(context: AdminContext, request: AdminRequest) -> Json:
         return {"hits": hits, "whole": True}
     pattern = re.compile(re.escape(query.text), 0 if query.case else re.IGNORECASE)
     end = time.monotonic() + SEARCH_SECONDS
-    for saved in context.archive.newest_first(query.tenant):
+    team = request.visitor.team
+    tenant = Caller(team).tenant if team else query.tenant
+    for saved in context.archive.newest_first(tenant):
         for hit in _find_hits(read_transcript(saved), pattern):
             if len(hits) >= query.limit:
                 return {"hits": hits, "whole": False}
@@ -214,8 +244,8 @@ def _read_title(place: Path) -> str:
 
 
 ROUTES = (
-    Route("GET", "/conversations", list_conversations, ConversationsQuery),
-    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery),
-    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery),
-    Route("GET", "/search", search, SearchQuery),
+    Route("GET", "/conversations", list_conversations, ConversationsQuery, rows="conversations", for_teams=True),
+    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, rows="turns", for_teams=True),
+    Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
+    Route("GET", "/search", search, SearchQuery, rows="hits", for_teams=True),
 )

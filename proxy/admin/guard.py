@@ -1,8 +1,9 @@
 """Authentication below /admin: host name, admin key or session, and page origin.
 
-Programs show the key itself (`Authorization: Bearer`). A browser shows it once, in the login form, and then a session:
-a moment at which it ends, signed with a key that is made of the admin key. Any worker can tell a good one, none has to
-remember it, and whoever steals it has not got the key. It cannot be read by scripts and is not sent along from other
+There is one admin key that opens everything, and further ones of `admin.users`, each with a name, a role and perhaps a
+team. Programs show the key itself (`Authorization: Bearer`). A browser shows it once, in the login form, and then a
+session: a moment at which it ends, signed with a key that is made of the admin key. Any worker can tell a good one,
+none has to remember it, and a stolen one is not the key. It cannot be read by scripts and is not sent along from other
 sites; what would change something must come from our own pages besides.
 
 A wrong key is answered late. More is not needed: the keys are too long to be guessed, however many are tried.
@@ -12,8 +13,10 @@ import asyncio
 import hmac
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -41,12 +44,54 @@ class NeedsAdminKey(ProxyError):
     status, code = 401, "admin_key_needed"
 
 
+class OnlyForReading(ProxyError):
+    """A change by a key that may only read."""
+
+    status, code = 403, "only_for_reading"
+
+
+class OtherTeam(ProxyError):
+    """A page of all teams, asked for with the key of one."""
+
+    status, code = 403, "other_team"
+
+
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """An authenticated caller, for the audit log."""
+    """An authenticated caller: the name for the audit log, and what it may do."""
 
     who: str
     address: str
+    role: Literal["write", "read"] = "write"
+    team: str = ""
+    """The team whose data it may see; empty: of all teams."""
+
+    def may_see(self, team: str) -> bool:
+        return self.team in ("", team)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyholder:
+    """An admin key with its name and rights."""
+
+    name: str
+    key: str
+    role: Literal["write", "read"] = "write"
+    team: str = ""
+
+    def as_visitor(self, address: str, how: str = "") -> Visitor:
+        return Visitor(f"{self.name}{how}", address, self.role, self.team)
+
+
+def list_keyholders(config: Config) -> list[Keyholder]:
+    """All admin keys that are valid now, the one of `admin.key` or of the state directory first."""
+    key = read_admin_key(config)
+    found = [Keyholder("admin", key)] if key is not None else []
+    return found + [
+        Keyholder(name, user.key.value, user.role, user.team)
+        for name, user in config.admin.users.items()
+        if user.key is not None and config.admin.enabled
+    ]
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
@@ -76,23 +121,27 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
 
 async def admit(request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
     """The caller, by key or session. NeedsAdminKey: neither is valid."""
-    key, address = read_admin_key(config), request.remote or ""
+    keyholders, address = list_keyholders(config), request.remote or ""
     shown = request.headers.get("Authorization", "")
     if shown.lower().startswith(_BEARER):
-        await try_key(key, shown[len(_BEARER) :].strip())
+        keyholder = await find_keyholder(keyholders, shown[len(_BEARER) :].strip())
         check_origin(request, config, by_session=False)
-        return Visitor("admin", address)
-    session = request.cookies.get(COOKIE, "")
-    if is_session(session, key, time.time()) and session_id(session) not in registry.ended_sessions:
+        return keyholder.as_visitor(address)
+    session, now = request.cookies.get(COOKIE, ""), time.time()
+    signed = [keyholder for keyholder in keyholders if is_session(session, keyholder.key, now)]
+    if signed and session_id(session) not in registry.ended_sessions:
         check_origin(request, config, by_session=True)
-        return Visitor("admin (session)", address)
+        return signed[0].as_visitor(address, " (session)")
     raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
 
 
-async def try_key(key: str | None, shown: str) -> None:
-    if not is_admin_key(key, shown):
+async def find_keyholder(keyholders: Sequence[Keyholder], shown: str) -> Keyholder:
+    """The holder of this key. All are compared, so that the time tells nothing about which it is."""
+    found = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, shown)]
+    if not found:
         await asyncio.sleep(WRONG_KEY_SECONDS)
         raise NeedsAdminKey(f"this is not the key: {HOW}")
+    return found[0]
 
 
 def make_session(key: str, now: float) -> str:

@@ -113,6 +113,8 @@ class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     wanted: NewTrial = request.body
+    if request.visitor.team:
+        wanted = msgspec.structs.replace(wanted, team=request.visitor.team)
     policies = await asyncio.to_thread(_policies, context.config(), wanted)
     if _RUNNING.locked():
         raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
@@ -192,7 +194,7 @@ def _write_job(given: IO[bytes], job: Mapping[str, Any], conversations: Sequence
 
 
 ROUTES = (
-    Route("GET", "/policies", list_policies),
-    Route("GET", "/policies/{policy}", show_policy),
-    Route("POST", "/what-if", try_policy, body=NewTrial),
+    Route("GET", "/policies", list_policies, rows="policies", for_teams=True),
+    Route("GET", "/policies/{policy}", show_policy, rows="values", for_teams=True),
+    Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, changes=False),
 )

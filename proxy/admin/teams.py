@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from proxy.access.records import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
+from proxy.admin.guard import OtherTeam
 from proxy.config import Config
 from proxy.config.settings import TEAM_NAME
 from proxy.errors import NotFound
@@ -30,7 +31,10 @@ class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
 
 
-def list_teams(context: AdminContext, _: AdminRequest) -> Json:
+_KEY_USE = "select key, max(at) as last from turns where key != '' group by key"
+
+
+def list_teams(context: AdminContext, request: AdminRequest) -> Json:
     registry, now = context.records.current, time.time()
     valid = [key.team for key in registry.keys.values() if not key.why_invalid(now)]
     teams = [
@@ -43,18 +47,27 @@ def list_teams(context: AdminContext, _: AdminRequest) -> Json:
             "halted": registry.is_halted(name),
         }
         for name, team in sorted(context.config().teams.items())
+        if request.visitor.may_see(name)
     ]
     return {"teams": teams}
 
 
-def list_keys(context: AdminContext, _: AdminRequest) -> Json:
+def list_keys(context: AdminContext, request: AdminRequest) -> Json:
     keys = sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created))
-    return {"keys": [_describe_key(key, time.time()) for key in keys]}
+    used = {row["key"]: row for row in context.activity_log.query(_KEY_USE)}
+    return {
+        "keys": [
+            {**_describe_key(key, time.time()), "last_used": used.get(key.id, {}).get("last")}
+            for key in keys
+            if request.visitor.may_see(key.team)
+        ]
+    }
 
 
 async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     wanted: NewKey = request.body
     config, now = context.config(), time.time()
+    _check_team(request, wanted.team)
     if wanted.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
     text, key = create_team_key(wanted.team, now, days=wanted.days, label=wanted.label)
@@ -65,6 +78,9 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
 
 async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     key_id, now = request.names["key"], time.time()
+    known = context.records.current.keys.get(key_id)
+    if known is not None:
+        _check_team(request, known.team)
     try:
         registry = await asyncio.to_thread(
             context.records.change, lambda registry: registry.with_key_revoked(key_id, now)
@@ -75,13 +91,14 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     return _describe_key(registry.keys[key_id], now)
 
 
-def list_switches(context: AdminContext, _: AdminRequest) -> Json:
-    return _describe_switches(context.records.current)
+def list_switches(context: AdminContext, request: AdminRequest) -> Json:
+    return _describe_switches(context.records.current, request)
 
 
 async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
     wanted: NewSwitch = request.body
     config = context.config()
+    _check_team(request, wanted.team)
     if wanted.team != EVERYBODY and not config.knows_team(wanted.team):
         raise _unknown_team(config)
 
@@ -90,12 +107,19 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
 
     registry = await asyncio.to_thread(context.records.change, change)
     write_audit(context, request, "switch on" if wanted.on else "switch off", wanted.team or "everybody")
-    return _describe_switches(registry)
+    return _describe_switches(registry, request)
 
 
-def _describe_switches(registry: Registry) -> Json:
+def _check_team(request: AdminRequest, team: str) -> None:
+    """Refuse what concerns another team, or all, to a key of one."""
+    if not request.visitor.may_see(team):
+        raise OtherTeam(f"the key of {request.visitor.who} opens the pages of team {request.visitor.team} only")
+
+
+def _describe_switches(registry: Registry, request: AdminRequest) -> Json:
     """Switches that were ever set; teams that are not listed are on. An empty team is everybody."""
-    found = sorted(registry.switches.items())
+    visitor = request.visitor
+    found = [(team, switch) for team, switch in sorted(registry.switches.items()) if not team or visitor.may_see(team)]
     return {"switches": [{"team": team, "on": switch.on, "at": switch.at} for team, switch in found]}
 
 
@@ -118,10 +142,10 @@ def _unknown_team(config: Config) -> Invalid:
 
 
 ROUTES = (
-    Route("GET", "/teams", list_teams),
-    Route("GET", "/keys", list_keys),
-    Route("POST", "/keys", create_key, body=NewKey),
-    Route("DELETE", "/keys/{key}", revoke_key),
-    Route("GET", "/switches", list_switches),
-    Route("PUT", "/switches", set_switch, body=NewSwitch),
+    Route("GET", "/teams", list_teams, rows="teams", for_teams=True),
+    Route("GET", "/keys", list_keys, rows="keys", for_teams=True),
+    Route("POST", "/keys", create_key, body=NewKey, for_teams=True),
+    Route("DELETE", "/keys/{key}", revoke_key, for_teams=True),
+    Route("GET", "/switches", list_switches, for_teams=True),
+    Route("PUT", "/switches", set_switch, body=NewSwitch, for_teams=True),
 )

@@ -22,6 +22,7 @@ from proxy.compaction.context import (
     RequestOptions,
     WindowProbe,
     caller_fingerprint,
+    find_session,
     rollout_position,
     tenant_of,
     window_scope,
@@ -157,6 +158,7 @@ WARNED_MAX_BYTES = 2 * 1024 * 1024
 UNKNOWN_WINDOW_REQUESTS = 2
 RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
+NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
 HEAVY_AFTER = (Identify, LookUp, CanSummarize, AwaitSummary)
 """Actions after which a history is hashed, its block read, or a decision made."""
@@ -669,6 +671,8 @@ class Session:
                 paid_dollars=turn.dollars_paid,
                 plain_dollars=turn.dollars_unchanged,
                 would_be_dollars=turn.dollars_would_be,
+                user=self._request.user[:NAME_MAX_CHARS],
+                session=find_session(self._call.headers, self._options, self._request.session)[:NAME_MAX_CHARS],
             )
         )
 

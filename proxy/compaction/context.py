@@ -24,7 +24,7 @@ from proxy.lru import ByteBoundedCache
 from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
 from proxy.windows import find_bundled_window, resolve_window
-from proxy.wire.http import Caller, Headers, find_credentials, is_credential, read_own
+from proxy.wire.http import Caller, Headers, find, find_credentials, is_credential, read_own
 from proxy.wire.window_probes import PROBES
 
 # --- request options --------------------------------------------------------------------------------------------------
@@ -58,6 +58,16 @@ class RequestOptions:
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
         return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
+
+
+SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
+"""Headers in which agents name their session, in the order in which they count."""
+
+
+def find_session(headers: Headers, options: RequestOptions, named: str) -> str:
+    """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
+    found = (find(headers, name) for name in SESSION_HEADERS)
+    return options.conversation or next(filter(None, found), named)
 
 
 # --- tenants ----------------------------------------------------------------------------------------------------------

@@ -355,6 +355,23 @@ def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
     return name in teams or (not teams and bool(access.team_header and _TEAM_NAME.fullmatch(name)))
 
 
+class AdminUser(ConfigModel):
+    """An admin key of one person or program."""
+
+    key: AdminKey
+    """The key, as env:NAME or file:PATH."""
+    role: Literal["write", "read"] = "write"
+    """`write` may change keys and switches, `read` may only look."""
+    team: Annotated[str, Field(pattern=f"^$|{TEAM_NAME}")] = ""
+    """Team whose data and keys alone it opens. Empty: of all teams."""
+
+    @model_validator(mode="after")
+    def _key_is_set(self) -> Self:
+        if self.key is None:
+            raise ValueError("key: name it as env:NAME or file:PATH")
+        return self
+
+
 class AdminConfig(ConfigModel):
     """The admin pages below /admin/ and their API."""
 
@@ -362,6 +379,9 @@ class AdminConfig(ConfigModel):
     """Serve them."""
     key: AdminKey = None
     """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."""
+    users: Mapping[Annotated[str, Field(pattern=TEAM_NAME)], AdminUser] = Field({})
+    """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team: search}`.
+    `role: read` may only look (default: write); with a `team`, a key opens that team's data only."""
     hosts: tuple[HostName, ...] = ()
     """Names under which browsers reach them, beside localhost and the address of `listen.host`."""
 

@@ -141,6 +141,8 @@ class Request:
     forced_tool: str = ""
     """The tool that the model must call, by `tool_choice`."""
     user: str = ""
+    session: str = ""
+    """The session that the client names in the body. No part of the identity: a resumed history is known again."""
     max_output: int | None = None
     stream: bool = False
     binds_reasoning: bool = False

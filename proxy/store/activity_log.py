@@ -1,9 +1,9 @@
 """The activity log: an SQLite file of what conversations did, for the admin pages.
 
-Three tables: a row for each request that was looked at (`turns`), one for each block, summary or fault (`incidents`),
-and counts by the minute (`minute_counts`). Names and figures only; what was said stands in the transcripts. Recording
-never waits: a thread writes what has gathered in a moment into a file that all workers of a machine share. Nothing
-depends on the file: one that is broken is set aside, and a new one begins.
+Four tables: a row for each request (`requests`), one for the accounting of each that was looked at (`turns`), one for
+each block, summary or fault (`incidents`), and counts by the minute (`minute_counts`). Names and figures only; what was
+said is in the transcripts. Recording never waits: a thread writes what has gathered in a moment into a file that all
+workers of a machine share. Nothing depends on the file: one that is broken is set aside, and a new one begins.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.events import TurnEnded
+from msgspec.structs import astuple
+
+from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.store.sqlite import DatabaseFile
@@ -35,7 +37,7 @@ DAY_SECONDS = 24 * 3600.0
 INTEGER_LIMIT = 10**13
 """Larger figures are cut to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _SCHEMA = """
 create table if not exists turns (
     id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
@@ -43,9 +45,18 @@ create table if not exists turns (
     policy text not null, policy_version text not null, action text not null, reason text not null,
     messages integer not null, tokens_before integer not null, tokens_after integer not null,
     prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
-    paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real);
+    paid_dollars real, plain_dollars real, tokens_would_be integer, would_be_dollars real,
+    user text not null default '', session text not null default '');
 create index if not exists turns_by_conversation on turns (conversation, at);
 create index if not exists turns_by_time on turns (at);
+create table if not exists requests (
+    id integer primary key, at real not null, request_id text not null, method text not null, route text not null,
+    status integer not null, outcome text not null, team text not null, upstream text, model text not null,
+    conversation text not null, reason text, compaction text, tokens_before integer not null,
+    tokens_after integer not null, tokens_would_be integer not null, bytes_in integer not null,
+    bytes_out integer not null, seconds real not null, first_byte_seconds real, overhead_seconds real);
+create index if not exists requests_by_time on requests (at);
+create index if not exists requests_by_request_id on requests (request_id);
 create table if not exists incidents (
     id integer primary key, at real not null, severity text not null, name text not null, conversation text not null,
     dollars real not null, details text not null);
@@ -57,7 +68,8 @@ create table if not exists minute_counts (
 """
 _MIGRATION_FROM_1 = """
 insert into turns select null, at, conversation, tenant, link, team, key, tag, model, upstream, policy, version, action,
-    reason, messages, before, after, prompt, cached, written, paid, plain, null, null from turns_1;
+    reason, messages, before, after, prompt, cached, written, paid, plain, null, null, '', ''
+    from turns_1;
 insert into incidents select null, at, severity, name, conversation, coalesce(json_extract(told, '$.dollars'), 0), told
     from happenings_1;
 insert into minute_counts select minute, name, team, sum(many) from minutes_1 group by minute, name, team;
@@ -70,8 +82,15 @@ _MIGRATION_FROM_2 = """
 alter table turns add column tokens_would_be integer;
 alter table turns add column would_be_dollars real;
 """
+_MIGRATION_FROM_3 = """
+alter table turns add column user text not null default '';
+alter table turns add column session text not null default '';
+"""
+_MIGRATIONS = ((2, _MIGRATION_FROM_2), (3, _MIGRATION_FROM_3))
 _TURN_COLUMNS = TurnEnded.__struct_fields__
+_REQUEST_COLUMNS = RequestFinished.__struct_fields__
 _INSERT_TURN = f"insert into turns (at, {', '.join(_TURN_COLUMNS)}) values (?{', ?' * len(_TURN_COLUMNS)})"  # noqa: S608
+_INSERT_REQUEST = f"insert into requests (at, {', '.join(_REQUEST_COLUMNS)}) values (?{', ?' * len(_REQUEST_COLUMNS)})"  # noqa: S608
 _INSERT_INCIDENT = """
 insert into incidents (at, severity, name, conversation, dollars, details) values (?, ?, ?, ?, ?, ?)
 """
@@ -105,11 +124,12 @@ class RetentionLimits:
     """How much is kept; of each table the oldest rows go first."""
 
     turns: int = 100_000
+    requests: int = 100_000
     incidents: int = 20_000
     seconds: float = 31 * DAY_SECONDS
 
 
-Record = TurnEnded | Incident | CounterDelta
+Record = TurnEnded | RequestFinished | Incident | CounterDelta
 
 
 class ActivityLog:
@@ -184,8 +204,10 @@ class ActivityLog:
                         counts[minute, name, record.team] += many
                 elif isinstance(record, Incident):
                     db.execute(_INSERT_INCIDENT, _incident_row(at, record))
+                elif isinstance(record, RequestFinished):
+                    db.execute(_INSERT_REQUEST, (at, *map(_to_storable, astuple(record))))
                 else:
-                    db.execute(_INSERT_TURN, (at, *(_to_storable(getattr(record, name)) for name in _TURN_COLUMNS)))
+                    db.execute(_INSERT_TURN, (at, *map(_to_storable, astuple(record))))
             db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
             self._remove_old_rows(db)
 
@@ -195,7 +217,12 @@ class ActivityLog:
             return
         self._swept_at = now
         oldest = now - self._limits.seconds
-        for table, most in (("turns", self._limits.turns), ("incidents", self._limits.incidents)):
+        limits = self._limits
+        for table, most in (
+            ("turns", limits.turns),
+            ("requests", limits.requests),
+            ("incidents", limits.incidents),
+        ):
             db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
             beyond = f"select at from {table} order by at desc limit 1 offset ?"  # noqa: S608
             db.execute(f"delete from {table} where at <= ({beyond})", [most])  # noqa: S608
@@ -234,7 +261,10 @@ def _make_tables(db: sqlite3.Connection) -> None:
         version = _version_of(db)
         if version >= SCHEMA_VERSION:  # another worker was first
             return
-        _run(db, _MIGRATION_FROM_2 if version == 2 else _SCHEMA)  # noqa: PLR2004
+        for before, script in _MIGRATIONS:
+            if 2 <= version <= before:  # noqa: PLR2004 (of version 1 only the rows are taken over, below)
+                _run(db, script)
+        _run(db, _SCHEMA)
         if db.execute("select 1 from sqlite_master where name = 'minutes_1'").fetchone():
             _run(db, _MIGRATION_FROM_1)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")

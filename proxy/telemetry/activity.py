@@ -3,14 +3,18 @@
 An incident is the event's log line. Wrong keys are left out: they could fill the log, and the audit log has them.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from proxy import events
-from proxy.store.activity_log import ActivityLog, CounterDelta, Incident
+from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident
 from proxy.telemetry.lines import line_of
 from proxy.windows import resolve_window
 
+REFUSALS_PER_MINUTE = 60
+"""So many refused requests of unknown callers are listed; all are counted."""
 MICRODOLLARS_PER_DOLLAR = 1_000_000
 """Sums of money are counted in millionths of a dollar: counts are integers."""
 _NO_INCIDENTS = (events.RequestFinished, events.OriginalKept)
@@ -23,9 +27,12 @@ class ActivityListener:
     def __init__(self, activity_log: ActivityLog, is_listed_team: Callable[[str], bool] = bool) -> None:
         self._activity_log = activity_log
         self._is_listed_team = is_listed_team
+        self._refusals = Counter[int]()
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.TurnEnded):
+        if isinstance(event, events.TurnEnded) or (
+            isinstance(event, events.RequestFinished) and self._may_be_listed(event)
+        ):
             self._activity_log.record(event)
         if (count := _COUNTS.get(type(event))) is not None:
             team = getattr(event, "team", "")
@@ -33,6 +40,16 @@ class ActivityListener:
             self._activity_log.record(CounterDelta(count(event), team if self._is_listed_team(team) else ""))
         if (incident := incident_of(event)) is not None:
             self._activity_log.record(incident)
+
+    def _may_be_listed(self, event: events.RequestFinished) -> bool:
+        """True for a request that gets a row: refusals without a team only within limits, or they push out the rest."""
+        if event.outcome != "refused" or event.team:
+            return True
+        minute = int(monotonic() // MINUTE_SECONDS)
+        if minute not in self._refusals:
+            self._refusals.clear()
+        self._refusals[minute] += 1
+        return self._refusals[minute] <= REFUSALS_PER_MINUTE
 
 
 def incident_of(event: events.Event) -> Incident | None:

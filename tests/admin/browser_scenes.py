@@ -16,6 +16,8 @@ from playwright.sync_api import sync_playwright
 
 PAGES = {
     "overview": "#/",
+    "usage": "#/usage?by=model",
+    "requests": "#/requests",
     "conversations": "#/conversations",
     "policies": "#/policies/default",
     "teams": "#/teams",

@@ -46,7 +46,7 @@ async def test_operators_do_their_work_in_it(worked):
     assert "clear_at_least" in seen["refused"]
     assert "patient, today\tthis draft" in seen["trial"]
     assert "Rewrites" in seen["trial"]
-    assert seen["lost"] == "Overview"
+    assert seen["lost"] == "Page not found"
 
 
 async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(worked):

@@ -1,9 +1,12 @@
 // Which page is shown, and what is said on top of every page.
 
-import { get, Fault } from "./api.js";
+import { get, me, Fault } from "./api.js";
 import { h, note, show } from "./dom.js";
 import { complaint } from "./faults.js";
+import { zone } from "./format.js";
 import { overview } from "./overview.js";
+import { usage } from "./usage.js";
+import { request, requests } from "./requests.js";
 import { conversations } from "./conversations.js";
 import { conversation } from "./conversation.js";
 import { policies } from "./policies.js";
@@ -13,6 +16,9 @@ import { search } from "./search.js";
 
 const PAGES = [
   [/^\/$/, overview, "Overview"],
+  [/^\/usage$/, usage, "Usage"],
+  [/^\/requests$/, requests, "Requests"],
+  [/^\/requests\/([^/]+)$/, request, "Request"],
   [/^\/conversations$/, conversations, "Conversations"],
   [/^\/conversations\/([^/]+)$/, conversation, "Conversation"],
   [/^\/policies(?:\/([^/]+))?$/, policies, "Policies"],
@@ -57,7 +63,12 @@ function found(path) {
     const match = pattern.exec(path);
     if (match) return [match.slice(1).map((each) => each && decodeURIComponent(each)), page, title];
   }
-  return [[], overview, "Overview"];
+  return [[path], nowhere, "Page not found"];
+}
+
+async function nowhere(place, [path]) {
+  show(place, h("h1", null, "Page not found"),
+    h("p", null, "There is no page ", h("code", null, path), ". ", h("a", { href: "#/" }, "Overview")));
 }
 
 function mark(link, path) {
@@ -72,6 +83,7 @@ async function attempt(place, act) {
   try {
     const live = await act();
     place.querySelector(":scope > .gone")?.remove();
+    beaten();
     return live;
   } catch (fault) {
     if (!(fault instanceof Fault)) throw fault;
@@ -85,7 +97,9 @@ async function attempt(place, act) {
 
 async function tell() {
   try {
-    const [{ switches }, { refused }] = await Promise.all([get("/switches"), get("/configuration")]);
+    const { team } = await me;
+    const [{ switches }, { refused }] =
+      await Promise.all([get("/switches"), team ? { refused: null } : get("/configuration")]);
     const off = switches.filter((each) => !each.on).map((each) => each.team || "everybody");
     show(banner,
       off.length ? h("p", { class: "warn" },
@@ -99,8 +113,27 @@ async function tell() {
   }
 }
 
+// Below every page: who is logged in, the time zone of all times, and when the figures were read.
+async function sign() {
+  const { who = "", role, team, release } = await me;
+  const rights = [role === "read" ? "may only read" : null, team ? `team ${team} only` : null].filter(Boolean).join(", ");
+  document.body.classList.toggle("reads", role === "read");
+  document.querySelectorAll(".bar nav a[data-all]").forEach((link) => link.toggleAttribute("hidden", Boolean(team)));
+  show(document.getElementById("foot"),
+    h("span", null, "Times in ", zone()), h("span", { id: "beat" }),
+    h("span", null, `Logged in as ${who.replace(" (session)", "")}${rights ? ` (${rights})` : ""}`),
+    h("span", null, `compaction-proxy ${release ?? ""}`));
+  beaten();
+}
+
+function beaten() {
+  const told = document.getElementById("beat");
+  if (told) told.textContent = `Updated ${new Date().toLocaleTimeString("en-GB")}, every ${LIVE_MILLISECONDS / 1000} s`;
+}
+
 addEventListener("hashchange", () => { if (location.hash !== "#main") go(true); });
 addEventListener("switched", tell);
 setInterval(() => document.visibilityState === "visible" && tell(), LIVE_MILLISECONDS);
 tell();
+sign();
 go(false);

@@ -1,4 +1,4 @@
-// Pictures as inline SVG: bars of what was sent behind bars of what was forwarded, and bars of money.
+// Pictures as inline SVG: bars of what was sent behind bars of what was forwarded, bars of money, stacks and lines.
 
 import { svg } from "./dom.js";
 
@@ -22,10 +22,71 @@ export function bars(rows, { height = 220, told, written, chosen, choose }) {
   const width = Math.max(1, Math.min(28, step * 0.78));
   const x = (place) => LEFT + place * step + (step - width) / 2;
   return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
-    lines(low, top, y, written, span),
+    grid(low, top, y, written, span),
     rows.map((row, place) => bar(row, place, { x: x(place), step, width, y, height, chosen, choose })),
-    rows.map((row, place) => row.tick &&
-      svg("text", { x: x(place) + width / 2, y: height - 5, class: "tick middle" }, row.tick)));
+    ticks(rows, (place) => x(place) + width / 2, height, span));
+}
+
+// A label near an edge is drawn towards the middle, so that none is cut off.
+function ticks(rows, x, height, span) {
+  const side = (at, tick) => (at + 4 * tick.length > span ? "end" : "middle");
+  return rows.map(({ tick }, place) => tick && svg("text", {
+    x: side(x(place), tick) === "end" ? span : x(place), y: height - 5, class: `tick ${side(x(place), tick)}`,
+  }, tick));
+}
+
+// rows: {label, tick, parts: [[class, amount], …], line}; the parts of a row stand on each other, what is below zero
+// hangs from it, and `line` is an amount drawn across the row. `half`: half as wide as the page.
+export function stacks(rows, { height = 240, told, written, half }) {
+  const span = half ? Math.min(480, wide()) : wide();
+  const sum = (row, sign) => row.parts.reduce((total, [, amount]) => total + (amount * sign > 0 ? amount : 0), 0);
+  const top = rounded(Math.max(1e-9, ...rows.map((row) => Math.max(sum(row, 1), row.line ?? 0))));
+  const low = Math.min(0, ...rows.map((row) => sum(row, -1)));
+  const y = (amount) => TOP + (height - BOTTOM - TOP) * (1 - (amount - low) / (top - low));
+  const step = (span - LEFT - 4) / Math.max(1, rows.length);
+  const width = Math.max(1, Math.min(28, step * 0.78));
+  const x = (place) => LEFT + place * step;
+  const stack = (row, place) => {
+    let above = 0, below = 0;
+    return row.parts.filter(([, amount]) => amount).map(([kind, amount]) => {
+      const from = amount > 0 ? above : below, to = from + amount;
+      if (amount > 0) above = to; else below = to;
+      const high = Math.max(0.6, Math.abs(y(from) - y(to)));
+      return svg("rect", { x: x(place) + (step - width) / 2, width, class: kind, y: Math.min(y(from), y(to)), height: high });
+    });
+  };
+  return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
+    grid(low, top, y, written, span),
+    rows.map((row, place) => svg("g", { class: "row" }, svg("title", null, row.label),
+      svg("rect", { x: x(place), y: 0, width: step, height: height - BOTTOM, class: "reach" }),
+      stack(row, place),
+      row.line !== undefined && svg("line", {
+        x1: x(place), x2: x(place) + step, y1: y(row.line), y2: y(row.line), class: "would",
+      }))),
+    ticks(rows, (place) => x(place) + step / 2, height, span));
+}
+
+// rows: {label, tick, values: [amount, …]}; an amount that is missing leaves a gap. `kinds`: a class for each line.
+export function lines(rows, { height = 220, kinds, told, written }) {
+  const span = Math.min(480, wide());
+  const amounts = rows.flatMap((row) => row.values).filter((each) => each !== undefined && each !== null);
+  const top = rounded(Math.max(1e-9, ...amounts));
+  const y = (amount) => TOP + (height - BOTTOM - TOP) * (1 - amount / top);
+  const step = (span - LEFT - 4) / Math.max(1, rows.length);
+  const x = (place) => LEFT + (place + 0.5) * step;
+  const path = (which) => rows.reduce((drawn, row, place) => {
+    const amount = row.values[which];
+    if (amount === undefined || amount === null) return drawn;
+    const before = place ? rows[place - 1].values[which] : null;
+    const begins = before === undefined || before === null;
+    return `${drawn}${begins ? "M" : "L"}${x(place).toFixed(1)} ${y(amount).toFixed(1)}${begins ? "h.1" : ""}`;
+  }, "");
+  return svg("svg", { viewBox: `0 0 ${span} ${height}`, class: "chart", role: "img", "aria-label": told },
+    grid(0, top, y, written, span),
+    rows.map((row, place) => svg("g", { class: "row" }, svg("title", null, row.label),
+      svg("rect", { x: x(place) - step / 2, y: 0, width: step, height: height - BOTTOM, class: "reach" }))),
+    kinds.map((kind, which) => svg("path", { d: path(which), class: `line ${kind}` })),
+    ticks(rows, x, height, span));
 }
 
 // The next number that reads well.
@@ -51,7 +112,7 @@ function bar(row, place, { x, step, width, y, height, chosen, choose }) {
 }
 
 // Where a loss is too small for a line of its own, its bars say enough.
-function lines(low, top, y, written, span) {
+function grid(low, top, y, written, span) {
   const amounts = -low > 0.15 * top ? [low, 0, top] : [0, top / 2, top];
   return amounts.map((amount) => svg("g", null,
     svg("line", { x1: LEFT, x2: span, y1: y(amount), y2: y(amount), class: amount === 0 ? "axis" : "grid" }),

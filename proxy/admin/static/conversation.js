@@ -11,6 +11,7 @@ import { said, strip } from "./strip.js";
 import { account, ACTIONS, event, STATUSES, reason } from "./words.js";
 
 const MOST_BARS = 120;
+const HAPPENED_ROWS = 8;
 
 // `at`: the link of a request; `message`: of a message, to be opened. Without either the newest, as long as it is live.
 export async function conversation(place, [name], query) {
@@ -177,5 +178,12 @@ function origin(told, asked) {
 function happened(events) {
   const rows = events.map((each) => [moment(each.at), badge(event(each.name), each.severity), account(each)]);
   const head = ["When", "What", "Why, and what it did"];
-  return rows.length ? table(head, rows, "Blocks and summaries", true) : note("None so far.");
+  if (!rows.length) return note("None so far.");
+  const newest = rows.slice(-HAPPENED_ROWS);
+  const place = h("div", null, table(head, newest, "Blocks and summaries", true));
+  if (newest.length < rows.length) {
+    const all = () => show(place, table(head, rows, "Blocks and summaries", true));
+    place.prepend(h("button", { class: "more", onclick: all }, `All ${rows.length}`));
+  }
+  return place;
 }

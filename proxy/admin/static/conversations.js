@@ -4,10 +4,12 @@ import { get } from "./api.js";
 import { meter } from "./charts.js";
 import { badge, empty, figure, h, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
+import { choice, exports, goTo } from "./controls.js";
 import { ago, cents, exact, less, many, moment, percent } from "./format.js";
 
 export async function conversations(place, _, query) {
-  const wanted = Object.fromEntries(["team", "model", "text"].map((name) => [name, query.get(name) ?? ""]));
+  const names = ["team", "model", "user", "session", "text"];
+  const wanted = Object.fromEntries(names.map((name) => [name, query.get(name) ?? ""]));
   const filtered = Object.values(wanted).some(Boolean);
   const list = h("div");
   let pages = [await get("/conversations", wanted)];
@@ -32,22 +34,20 @@ export async function conversations(place, _, query) {
 function filters(wanted, { teams, models }) {
   const change = (event) => {
     event.preventDefault();
-    const said = [...new FormData(event.currentTarget.form ?? event.currentTarget)].filter(([, value]) => value);
-    location.hash = `#/conversations${said.length ? `?${new URLSearchParams(said)}` : ""}`;
+    goTo("/conversations", event.currentTarget.form ?? event.currentTarget);
   };
-  const placeholder = "id, model, policy, tag …";
+  const placeholder = "id, model, policy, tag, user, session …";
+  const hidden = (name) => (wanted[name] ? h("input", { type: "hidden", name, value: wanted[name] }) : null);
   return h("form", { class: "filters", onsubmit: change },
     teams.length ? choice("team", "All teams", teams, wanted.team, change) : null,
     models.length > 1 ? choice("model", "All models", models, wanted.model, change) : null,
     h("input", { type: "search", name: "text", value: wanted.text, placeholder, "aria-label": "Filter by a name" }),
+    hidden("user"), hidden("session"),
     h("button", null, "Filter"),
-    h("a", { href: "#/search" }, "Search in messages"));
+    Object.values(wanted).some(Boolean) ? h("a", { href: "#/conversations" }, "Clear") : null,
+    h("a", { href: "#/search" }, "Search in messages"),
+    exports("/conversations", { ...wanted, limit: 200 }));
 }
-
-export const choice = (name, all, names, chosen, change) =>
-  h("select", { name, "aria-label": name, onchange: change },
-    all && h("option", { value: "" }, all),
-    names.map((each) => h("option", { value: each, selected: each === chosen }, each)));
 
 const nothing = (filtered) => filtered
   ? empty("None of that kind",
@@ -56,14 +56,18 @@ const nothing = (filtered) => filtered
     h("p", null, "A conversation appears here once it is long enough to be looked at (",
       h("code", null, "clear_at_least"), " of its policy, 20,000 tokens as shipped). Shorter ones pass untouched."));
 
-const HEAD = ["Conversation", "Team", "Model, policy", figure("Requests"), "Tokens: sent → forwarded", figure("Cached"),
+// Agents that begin alike may share a conversation; their sessions are told apart where they name them.
+const address = (each) => `#/conversations/${encodeURIComponent(each.conversation)}`
+  + (each.session ? `?${new URLSearchParams({ session: each.session })}` : "");
+
+const HEAD = ["Conversation", "Team, user", "Model, policy", figure("Requests"), "Tokens: sent → forwarded", figure("Cached"),
   figure("Blocks"), figure("Spent"), figure("Saved"), "Last"];
 
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [
-  h("a", { class: "titled", href: `#/conversations/${encodeURIComponent(each.conversation)}` },
+  h("a", { class: "titled", href: address(each) },
     h("b", null, each.title || each.conversation),
-    h("small", null, each.conversation, each.tag && ` · ${each.tag}`)),
-  h("span", { class: "word" }, each.team || "–"),
+    h("small", null, each.conversation, each.tag && ` · ${each.tag}`, each.session && ` · session ${each.session}`)),
+  h("span", { class: "word" }, each.team || "–", h("small", null, each.user)),
   h("span", { class: "word" }, each.model, h("small", null, each.policy.split("@")[0])),
   figure(exact(each.requests)),
   tokens(each),

@@ -26,9 +26,9 @@ export function show(place, ...children) {
 // Where people look first when a page has nothing to show yet: what to do about it.
 export const empty = (title, ...advice) => h("div", { class: "empty" }, h("h2", null, title), advice);
 
-// `stacked`: on a phone each row becomes a card, its cells named.
+// `stacked`: on a phone each row becomes a card, its cells named; "compact": a few lines without names.
 export const table = (head, rows, caption, stacked) =>
-  h("div", { class: stacked ? "scroll stacked" : "scroll", tabindex: 0, role: "region", "aria-label": caption },
+  h("div", { class: `scroll ${stacked === "compact" ? "stacked compact" : stacked ? "stacked" : ""}`, tabindex: 0, role: "region", "aria-label": caption },
     h("table", null,
       h("thead", null, h("tr", null, head.map((each) => cell("th", each)))),
       h("tbody", null, rows.map((row) => h("tr", null, row.map((each, place) => cell("td", each, head[place]))))),

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { badge, h, note, part, show, table } from "./dom.js";
 import { ago, moment } from "./format.js";
+import { exports } from "./controls.js";
 import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
 
@@ -29,11 +30,11 @@ export async function events(place, _, query) {
           h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) =>
             h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
         found.length
-          ? table(HEAD, found.map(line), "Events", true)
+          ? [table(HEAD, found.map(line), "Events", true), h("p", null, exports("/events", { least, limit: 1000 }))]
           : h("p", { class: "good" }, "None.")),
-      part("Done by operators",
+      part("Audit log",
         acts.length
-          ? table(ACTS, acts.map(act), "Audit log", true)
+          ? [table(ACTS, acts.map(act), "Audit log", true), h("p", null, exports("/audit", { limit: 1000 }))]
           : note("Nothing yet."),
         note("This machine's audit log: audit.jsonl in the state folder.")));
   };

@@ -60,6 +60,28 @@ export function isRound(seconds, every, span) {
   return wall % step < every;
 }
 
+// The label of a moment of `every` so many seconds, and its tick where a round hour or day begins in it.
+export const axis = (at, every, span, words) => ({
+  label: `${span > 2 * 86400 ? `${clock(at, span)}, ` : ""}${clock(at, 0)}\n${words}`,
+  tick: isRound(at, every, span) ? clock(at, span) : null,
+});
+
+// How long a request took.
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0.01) return `${(1000 * value).toFixed(1)} ms`;
+  if (value < 1) return `${(1000 * value).toFixed(0)} ms`;
+  return value < 100 ? `${value.toPrecision(3).replace(/\.0+$/, "")} s` : `${(value / 60).toFixed(1)} min`;
+}
+
+// The time zone of all times on the pages: "Europe/Berlin (UTC+01:00)".
+export function zone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const two = (number) => String(Math.floor(number)).padStart(2, "0");
+  const offset = `${minutes < 0 ? "−" : "+"}${two(Math.abs(minutes) / 60)}:${two(Math.abs(minutes) % 60)}`;
+  return `${Intl.DateTimeFormat().resolvedOptions().timeZone} (UTC${offset})`;
+}
+
 // Some seconds, as a span that people name.
 export function lasting(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;

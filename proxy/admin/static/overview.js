@@ -1,21 +1,22 @@
 // How it goes: four figures, two pictures, and the tables behind them.
 
-import { get } from "./api.js";
+import { get, me } from "./api.js";
 import { bars, meter } from "./charts.js";
 import { empty, figure, h, note, part, show, table } from "./dom.js";
 import { ago, cents, clock, dollars, exact, isRound, lasting, less, many, percent } from "./format.js";
+import { options, SPANS } from "./controls.js";
 import { toConversation, toTeam } from "./links.js";
 import { account, event } from "./words.js";
 
-const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 d"], [744, "31 d"]];
 
 export async function overview(place, _, query) {
+  const limitedTo = await me;
   let hours = Number(query.get("hours")) || 24;
   const young = await get("/overview", { hours: 1 });
   const isYoung = young.hour.requests === young.all.requests;
   if (!query.get("hours") && isYoung) hours = 1;  // so that there is something to see
   const draw = async () => {
-    const [told, { events }] = await Promise.all([get("/overview", { hours }), get("/events", { limit: 5 })]);
+    const [told, { events }] = await Promise.all([get("/overview", { hours }), limitedTo.team ? { events: null } : get("/events", { limit: 5 })]);
     const focused = document.activeElement?.getAttribute("href");
     show(place, told.all.requests ? picture(told, hours, events) : welcome());
     if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
@@ -48,9 +49,10 @@ const picture = (told, hours, events) => [
     note("Cost of the same histories without the proxy, less what prompts and summaries did cost."),
     bars(rows(told, hours, (each) => [[each.saved < 0 ? "loss" : "gain", each.saved]], (each) => dollars(each.saved)),
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
-  part("Latest warnings", warnings(events)),
+  events ? part("Latest warnings", warnings(events)) : null,
   part("In figures", figures(told), meanings()),
-  Object.keys(told.teams).length ? part("By team, 24 h", teamsTable(told.teams)) : null,
+  Object.keys(told.teams).length ? part("By team, 24 h", teamsTable(told.teams),
+    h("p", null, h("a", { href: "#/usage?by=team" }, "Over time, and by model, policy or key"))) : null,
 ];
 
 const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
@@ -80,8 +82,7 @@ function tiles(day, open) {
 const tile = (name, value, words, drawn) => h("div", { class: "tile" },
   h("h3", null, name), h("p", { class: "value" }, value), drawn, note(words));
 
-const spans = (hours) => h("nav", { class: "spans", "aria-label": "Span" },
-  SPANS.map(([each, name]) => h("a", { href: `#/?hours=${each}`, "aria-current": each === hours && "true" }, name)));
+const spans = (hours) => options("Span", SPANS, hours, (each) => `#/?hours=${each}`);
 
 const rows = (told, hours, values, label, would) => told.moments.map((each) => ({
   values: values(each),

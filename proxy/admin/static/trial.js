@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { pair } from "./charts.js";
-import { choice } from "./conversations.js";
+import { choice } from "./controls.js";
 import { figure, h, note, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { counted, dollars, exact, many, percent } from "./format.js";

@@ -199,6 +199,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
         tools_at=0 if tools is None else tools[0],
         forced_tool=_find_forced_tool(source, places),
         user=_value(source, places, "safety_identifier", str, "") or _value(source, places, "user", str, ""),
+        session=_value(source, places, "prompt_cache_key", str, ""),
         max_output=_value(source, places, "max_completion_tokens", int, None)
         or _value(source, places, "max_tokens", int, None),
         stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place

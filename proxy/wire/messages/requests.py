@@ -102,6 +102,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesReque
     messages = number_body(messages)
     tools, choice = places.get("tools"), _value(source, places, "tool_choice")
     output, thinking = _value(source, places, "max_tokens"), _value(source, places, "thinking")
+    user, session = _account(_value(source, places, "metadata"))
     return MessagesRequest(
         source,
         tuple(messages),
@@ -110,7 +111,8 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesReque
         tools=None if tools is None else source[slice(*tools)],
         tools_at=0 if tools is None else tools[0],
         forced_tool=_text(choice.get("name")) if isinstance(choice, dict) else "",
-        user=_account(_value(source, places, "metadata")),
+        user=user,
+        session=session,
         max_output=output if type(output) is int else None,
         stream=_value(source, places, "stream") is True,
         binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
@@ -129,14 +131,16 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _account(metadata: object) -> str:
-    """The user that the client names, without the session: a resumed history is known again."""
+def _account(metadata: object) -> tuple[str, str]:
+    """The user that the client names without the session, and the session: a resumed history is known again."""
     user = _text(metadata.get("user_id")) if isinstance(metadata, dict) else ""
     try:
         named = json.loads(user)
     except (ValueError, RecursionError):
-        return user
-    return json.dumps({**named, "session_id": ""}, sort_keys=True) if isinstance(named, dict) else user
+        return user, ""
+    if not isinstance(named, dict):
+        return user, ""
+    return json.dumps({**named, "session_id": ""}, sort_keys=True), _text(named.get("session_id"))
 
 
 def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:

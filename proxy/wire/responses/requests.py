@@ -115,6 +115,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest
     messages = number_body(messages)
     tools, choice, bound = places.get("tools"), _value(source, places, "tool_choice"), _value(source, places, _BOUND)
     user = _value(source, places, "safety_identifier") or _value(source, places, "user")
+    session = _value(source, places, "prompt_cache_key")
     model = _value(source, places, "model")
     return PiecedRequest(
         source,
@@ -125,6 +126,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest
         tools_at=0 if tools is None else tools[0],
         forced_tool=str(choice.get("name") or "") if isinstance(choice, dict) else "",
         user=user if isinstance(user, str) else "",
+        session=session if isinstance(session, str) else "",
         max_output=bound if type(bound) is int else None,
         stream=_value(source, places, "stream") is True,
         list_at=(start, stop),

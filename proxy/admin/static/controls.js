@@ -1,0 +1,40 @@
+// What several pages have: choices beside each other, a form of filters, and downloads.
+
+import { h } from "./dom.js";
+
+export const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 d"], [744, "31 d"]];
+
+// Choices as links: [[value, words], …], and `link(value)` where each leads.
+export const options = (label, all, chosen, link) => h("nav", { class: "spans", "aria-label": label },
+  all.map(([value, words]) =>
+    h("a", { href: link(value), "aria-current": value === chosen && "true" }, words)));
+
+export const choice = (name, all, names, chosen, change) =>
+  h("select", { name, "aria-label": name, onchange: change },
+    all && h("option", { value: "" }, all),
+    names.map((each) => h("option", { value: each, selected: each === chosen }, each)));
+
+// The fields of a form that say something become the query of a page.
+export function goTo(page, form, fixed = {}) {
+  const said = [...new FormData(form)].filter(([, value]) => value);
+  const query = new URLSearchParams({ ...fixed, ...Object.fromEntries(said) });
+  location.hash = `#${page}${query.size ? `?${query}` : ""}`;
+}
+
+export function exports(path, query) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null);
+  const link = (format) => h("a", {
+    href: `/admin/api${path}?${new URLSearchParams({ ...Object.fromEntries(pairs), format })}`, download: "",
+  }, format.toUpperCase());
+  return h("span", { class: "exports" }, "Download ", link("csv"), " ", link("json"));
+}
+
+export function copying(text, words = "Copy") {
+  const button = h("button", { type: "button", class: "quiet", onclick: async () => {
+    // A browser gives no clipboard to a page without TLS.
+    const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    button.textContent = done ? "Copied" : "Select it, and copy it by hand";
+    setTimeout(() => { button.textContent = words; }, 2000);
+  } }, words);
+  return button;
+}

@@ -1,0 +1,115 @@
+// Spend, savings and tokens over time, by team, model, policy, key and more.
+
+import { get } from "./api.js";
+import { stacks } from "./charts.js";
+import { empty, figure, h, note, show, table } from "./dom.js";
+import { axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
+import { exports, options, SPANS } from "./controls.js";
+import { toPolicy } from "./links.js";
+
+const BY = ["team", "model", "policy", "key", "upstream", "tag", "user", "session"];
+const MEASURES = {
+  cost: { name: "Spend", of: (each) => each.cost, line: (each) => each.plain, written: dollars,
+    told: "Spend on prompts and summaries", lined: "the same histories without the proxy" },
+  saved: { name: "Savings", of: (each) => each.saved, written: dollars, told: "Saved, summaries paid" },
+  tokens: { name: "Tokens", of: (each) => each.tokens_forwarded, line: (each) => each.tokens_raw, written: many,
+    told: "Tokens forwarded", lined: "as clients sent them" },
+};
+const NAMELESS = { team: "(no team)", key: "(own key)", user: "(not named)", session: "(not named)", tag: "(none)" };
+const FILTER_OF = { team: "team", model: "model", user: "user", session: "session" };
+
+export async function usage(place, _, query) {
+  const at = {
+    hours: Number(query.get("hours")) || 24,
+    by: BY.includes(query.get("by")) ? query.get("by") : "team",
+    of: query.get("of") in MEASURES ? query.get("of") : "cost",
+    team: query.get("team") ?? "",
+  };
+  const draw = async () => {
+    const told = await get("/usage", { hours: at.hours, by: at.by, team: at.team });
+    const focused = document.activeElement?.getAttribute("href");
+    show(place, page(told, at));
+    if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  };
+  await draw();
+  return () => (place.querySelector("[role=region]:focus") ? null : draw());
+}
+
+function page(told, at) {
+  const link = (changed) => `#/usage?${new URLSearchParams({ ...at, ...changed })}`;
+  const measure = MEASURES[at.of];
+  return [
+    h("h1", null, "Usage", at.team ? ` of team ${at.team}` : ""),
+    h("div", { class: "controls" },
+      options("Measure", Object.entries(MEASURES).map(([of, { name }]) => [of, name]), at.of, (of) => link({ of })),
+      options("By", BY.map((by) => [by, by]), at.by, (by) => link({ by })),
+      options("Span", SPANS, at.hours, (hours) => link({ hours }))),
+    told.groups.length ? [
+      h("section", null,
+        h("div", { class: "row-head" }, h("h2", null, `${measure.name} by ${at.by}`), figures(told.total)),
+        legend(told, at, measure),
+        stacks(rows(told, at, measure), { told: `${measure.told}, over time, by ${at.by}`, written: measure.written }),
+        told.total.priced < told.total.requests && at.of !== "tokens"
+          ? note(`${exact(told.total.requests - told.total.priced)} of ${exact(told.total.requests)} requests have no `,
+            "price: their upstream reported no usage, or the prices of their model are not known.") : null),
+      h("section", null,
+        h("div", { class: "row-head" }, h("h2", null, "In figures"),
+          exports("/usage", { hours: at.hours, by: at.by, team: at.team })),
+        groups(told, at)),
+    ] : empty("No usage in this time", h("p", null,
+      "Requests appear here once their history is long enough to be looked at (", h("code", null, "clear_at_least"),
+      " of its policy). ", h("a", { href: "#/requests" }, "All requests"))),
+  ];
+}
+
+const figures = (total) => h("p", { class: "facts" },
+  h("span", null, h("b", null, dollars(total.cost)), " spent"),
+  h("span", null, h("b", null, dollars(total.saved)), " saved",
+    total.plain ? ` (${percent(total.saved / total.plain)})` : ""),
+  h("span", null, h("b", null, many(total.tokens_raw)), " tokens in, ",
+    h("b", null, many(total.tokens_forwarded)), " forwarded"));
+
+const named = (name, by) => name || (NAMELESS[by] ?? "(none)");
+
+const legend = (told, at, { lined }) => h("p", { class: "legend statuses" },
+  told.shown.map((name, place) => h("span", null, h("i", { class: `key g${place}` }), named(name, at.by))),
+  lined ? h("span", null, h("i", { class: "key would" }), lined) : null,
+  h("span", null, `each bar is ${lasting(told.every)}`));
+
+function rows(told, at, { of, line, written }) {
+  const groups = new Map(told.places.map((each) => [each, new Map()]));
+  for (const each of told.moments) groups.get(each.at)?.set(each.group, each);
+  return told.places.map((moment) => {
+    const found = groups.get(moment);
+    const parts = told.shown.map((name, place) => [`g${place}`, found.has(name) ? of(found.get(name)) : 0]);
+    const words = told.shown.filter((name) => found.has(name))
+      .map((name) => `${named(name, at.by)}: ${written(of(found.get(name)))}`);
+    const lined = line && found.size ? [...found.values()].reduce((sum, each) => sum + line(each), 0) : undefined;
+    if (lined !== undefined) words.push(`${MEASURES[at.of].lined}: ${written(lined)}`);
+    return { ...axis(moment, told.every, at.hours * 3600, words.join("\n") || "nothing"), parts, line: lined };
+  });
+}
+
+const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Blocks", "Spent", "Without proxy", "Saved", ""];
+
+function groups(told, at) {
+  const head = [at.by, ...HEAD.map(figure)];
+  const cells = (each) => [
+    exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
+    less(each.tokens_raw, each.tokens_forwarded), each.cached_share === null ? "–" : percent(each.cached_share),
+    exact(each.blocks), each.priced ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
+    each.priced ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
+  ].map(figure);
+  const first = ({ name }, place) => h("span", { class: "word" },
+    h("i", { class: `key g${Math.min(place, told.shown.length - 1)}` }), toGroup(name, at));
+  const all = told.groups.length > 1 ? [[h("b", null, "All"), ...cells(told.total)]] : [];
+  return table(head, [...told.groups.map((each, place) => [first(each, place), ...cells(each)]), ...all],
+    "Usage in figures", true);
+}
+
+function toGroup(name, { by }) {
+  const words = named(name, by);
+  if (by === "policy") return toPolicy(name, words);
+  if (!name || !(by in FILTER_OF)) return words;
+  return h("a", { href: `#/conversations?${new URLSearchParams({ [FILTER_OF[by]]: name })}` }, words);
+}

@@ -1,0 +1,203 @@
+"""Usage, requests, downloads and the rights of keys, on a proxy whose activity log holds a day of traffic."""
+
+import csv
+import io
+import json
+import time
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from proxy.admin.requests import KINDS
+from proxy.admin.usage import GROUPED_BY
+from proxy.store.activity_log import ActivityLog
+from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
+from tests.admin import demo_traffic
+from tests.support.admin_client import Desk, configured, team_key, until_open
+from tests.support.messages import call, chat, user
+from tests.support.proxy_client import ask
+from tests.support.running_proxy import QUIET, serving
+from tests.support.scripted_upstream import Upstream, says
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin-usage")]
+READER, LEADER = "cpa-Yw4bCsxwpEdNf3wdgctWy7mq1", "cpa-Zq8bCsxwpEdNf3wdgctWy7mq1"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def desk(tmp_path_factory):
+    place = tmp_path_factory.mktemp("usage")
+    (place / "state").mkdir(mode=0o700)
+    demo_traffic.fill(place / "state", time.time() - 60)
+    for name, key in (("reader", READER), ("leader", LEADER)):
+        (place / name).write_text(key)
+    users = {
+        "ann": {"key": f"file:{place / 'reader'}", "role": "read"},
+        "lea": {"key": f"file:{place / 'leader'}", "team": "search"},
+    }
+    async with Upstream(says("ok")) as up:
+        config = configured(up.url, admin={"users": users})
+        config["upstreams"][0] |= QUIET
+        config["teams"]["research"] = {}
+        config["policies"]["patient"] = {"clear_at_least": 2_000}
+        async with serving(None, place=place, config=config) as proxy:
+            yield Desk(proxy)
+
+
+@pytest.mark.parametrize("by", GROUPED_BY)
+async def test_groups_and_moments_add_up_to_the_same_total(desk, by):
+    told = await desk.told(f"/usage?by={by}&hours=48")
+    assert told["total"]["requests"] > 300
+    for name in ("requests", "tokens_raw", "tokens_forwarded", "cost", "saved", "spent"):
+        of_groups = sum(each[name] for each in told["groups"])
+        of_moments = sum(each[name] for each in told["moments"])
+        assert of_groups == pytest.approx(told["total"][name]), name
+        assert of_moments == pytest.approx(told["total"][name]), name
+    assert told["total"]["cost"] + told["total"]["saved"] == pytest.approx(told["total"]["plain"])
+    assert told["total"]["spent"] > 0
+    assert len(told["shown"]) <= 8
+
+
+async def test_usage_agrees_with_the_overview(desk):
+    day, told = (await desk.told("/overview"))["all"], (await desk.told("/usage?by=model&hours=48"))["total"]
+    assert told["tokens_forwarded"] == day["tokens_forwarded"]
+    assert told["saved"] == pytest.approx(day["saved"], rel=1e-3)
+
+
+async def test_each_request_is_of_exactly_one_kind(desk):
+    told = await desk.told("/traffic?hours=48")
+    kinds = ("ok", "refused", "upstream-errors", "failed", "client-left")
+    assert sum(told["total"][kind] for kind in kinds) == told["total"]["requests"] > 300
+    assert all(told["total"][kind] for kind in kinds)
+    assert sum(each["requests"] for each in told["moments"]) == told["total"]["requests"]
+    for kind in KINDS:
+        assert (await desk.told(f"/requests?hours=48&kind={kind}&limit=1"))["requests"], kind
+    assert (await desk.told("/requests?kind=nonsense"))["requests"] == []
+
+
+async def test_percentiles_are_those_of_the_rows(desk):
+    rows = (await desk.told("/requests?hours=48&team=search&limit=10000"))["requests"]
+    total = (await desk.told("/traffic?hours=48&team=search"))["total"]
+    durations = sorted(row["seconds"] for row in rows)
+    assert total["p50"] == durations[-(-len(durations) // 2) - 1]
+    assert total["p95"] == durations[-(-len(durations) * 95 // 100) - 1]
+
+
+async def test_a_list_of_requests_goes_on_at_both_ends(desk):
+    first = await desk.told("/requests?hours=48&limit=5&model=gpt-5.1")
+    assert {row["model"] for row in first["requests"]} == {"gpt-5.1"}
+    second = await desk.told(f"/requests?hours=48&limit=5&model=gpt-5.1&before={first['next']}")
+    ids = [row["id"] for row in first["requests"] + second["requests"]]
+    assert ids == sorted(ids, reverse=True)
+    assert len(set(ids)) == 10
+    newer = await desk.told(f"/requests?hours=48&model=gpt-5.1&after={ids[2]}")
+    assert [row["id"] for row in newer["requests"]] == ids[:2]
+
+
+async def test_a_request_is_found_by_its_id_with_what_it_cost(desk):
+    row = (await desk.told("/requests?hours=48&kind=compacted&limit=1"))["requests"][0]
+    told = await desk.told(f"/requests/{row['request_id']}")
+    assert told["conversation"] == row["conversation"]
+    assert told["turn"]["paid"] > 0
+    assert (await desk.told(f"/requests?hours=48&text={row['request_id']}"))["requests"] == [row]
+    assert await desk.refused(404, "GET", "/requests/cp-nowhere")
+
+
+async def test_a_list_is_downloaded_as_csv_and_json(desk):
+    answer = await desk.asks("GET", "/admin/api/requests?hours=48&limit=7&format=csv")
+    assert answer.head.first("content-type").startswith("text/csv")
+    assert answer.head.first("content-disposition") == 'attachment; filename="requests.csv"'
+    rows = list(csv.DictReader(io.StringIO(answer.body.data.decode())))
+    assert len(rows) == 7
+    assert rows[0]["at"].endswith("+00:00")
+    answer = await desk.asks("GET", "/admin/api/usage?hours=48&format=json")
+    assert json.loads(answer.body.data)["groups"]
+    assert (await desk.refused(422, "GET", "/requests?format=pdf"))["faults"][0]["path"] == "format"
+    assert await desk.refused(422, "GET", "/me?format=csv")
+
+
+# --- rights ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_may_only_read_changes_nothing(desk):
+    assert (await desk.told("/me", key=READER))["role"] == "read"
+    assert await desk.told("/overview", key=READER)
+    for method, path, body in (
+        ("PUT", "/switches", {"on": False}),
+        ("POST", "/keys", {"team": "search"}),
+        ("DELETE", "/keys/x", None),
+    ):
+        assert (await desk.refused(403, method, path, body=body, key=READER))["code"] == "only_for_reading"
+    assert (await desk.told("/what-if", method="POST", body={"seconds": 1}, key=READER))["conversations"] == 0
+
+
+async def test_the_key_of_a_team_opens_that_team_only(desk):
+    own = {row["team"] for row in (await desk.told("/requests?hours=48&limit=500", key=LEADER))["requests"]}
+    assert own == {"search"}
+    asked_for_another = await desk.told("/requests?hours=48&team=platform", key=LEADER)
+    assert {row["team"] for row in asked_for_another["requests"]} == {"search"}
+    assert [each["name"] for each in (await desk.told("/usage?hours=48", key=LEADER))["groups"]] == ["search"]
+    assert list((await desk.told("/overview", key=LEADER))["teams"]) in ([], ["search"])
+    assert [each["name"] for each in (await desk.told("/teams", key=LEADER))["teams"]] == ["search"]
+    other = (await desk.told("/requests?hours=48&team=platform&kind=compacted&limit=1"))["requests"][0]
+    assert await desk.refused(404, "GET", f"/requests/{other['request_id']}", key=LEADER)
+    assert await desk.refused(404, "GET", f"/conversations/{other['conversation']}", key=LEADER)
+    for path in ("/events", "/audit", "/configuration"):
+        assert (await desk.refused(403, "GET", path, key=LEADER))["code"] == "other_team"
+    for body in ({"on": True}, {"on": True, "team": "platform"}):
+        assert (await desk.refused(403, "PUT", "/switches", body=body, key=LEADER))["code"] == "other_team"
+    assert await desk.refused(403, "POST", "/keys", body={"team": "platform"}, key=LEADER)
+
+
+async def test_the_audit_log_names_who_did_it(desk):
+    made = await desk.told("/keys", method="POST", body={"team": "search"}, key=LEADER)
+    assert (await desk.told("/audit?limit=1"))["acts"][0]["who"] == "lea"
+    answer = await desk.asks("POST", "/admin/login", key="", raw=urlencode({"key": LEADER}).encode())
+    cookie = {"cookie": answer.head.first("set-cookie").partition(";")[0]}
+    assert (await desk.told("/me", key="", headers=cookie))["team"] == "search"
+    here = {**cookie, "origin": f"http://localhost:{desk.proxy.port}"}
+    await desk.told(f"/keys/{made['told']['id']}", method="DELETE", key="", headers=here)
+    act = (await desk.told("/audit?limit=1"))["acts"][0]
+    assert (act["who"], act["act"]) == ("lea (session)", "revoke key")
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+async def test_agents_that_begin_alike_are_told_apart_by_their_sessions(desk):
+    text = team_key(desk.proxy, "search")
+    await until_open(desk.proxy, text)
+    reads = [call("x", out="a line\n" * 900, path=f"{n}") for n in range(4)]
+    data = chat(user("Mend the test."), *reads, model="gpt-5.1", user="u-7")
+    for session in ("ses-one", "ses-two"):
+        headers = {"authorization": f"Bearer {text}", "x-session-id": session, "content-type": "application/json"}
+        assert (await ask(desk.proxy, data, headers=headers)).status == 200
+    listed = await desk.until(
+        "/conversations?text=ses-", lambda told: len(told["conversations"]) == 2 and told["conversations"]
+    )
+    assert {each["session"] for each in listed} == {"ses-one", "ses-two"}
+    assert {each["user"] for each in listed} == {"u-7"}
+    name = listed[0]["conversation"]
+    whole = await desk.told(f"/conversations/{name}")
+    assert [each["session"] for each in whole["sessions"]] == ["ses-two", "ses-one"]
+    one = await desk.told(f"/conversations/{name}?session=ses-one")
+    assert [turn["session"] for turn in one["turns"]] == ["ses-one"]
+    assert await desk.refused(404, "GET", f"/conversations/{name}?session=other")
+
+
+async def test_refusals_of_unknown_callers_do_not_push_out_other_requests(tmp_path):
+    log = ActivityLog(tmp_path)
+    listener = ActivityListener(log)
+    refused = demo_traffic.REQUEST.__class__(
+        **{name: getattr(demo_traffic.REQUEST, name) for name in demo_traffic.REQUEST.__struct_fields__}
+        | {"outcome": "refused", "status": 401}
+    )
+    for _ in range(3 * REFUSALS_PER_MINUTE):
+        listener(refused)
+    listener(demo_traffic.REQUEST)
+    log.close()
+    rows = log.query("select outcome, count(*) as many from requests group by outcome")
+    counts = {row["outcome"]: row["many"] for row in rows}
+    assert counts["completed"] == 1
+    assert REFUSALS_PER_MINUTE <= counts["refused"] <= 2 * REFUSALS_PER_MINUTE
+    assert log.query("select sum(many) as many from minute_counts where name = 'refused'")[0]["many"] == 180
