@@ -18,6 +18,7 @@ from proxy.access.records import Records
 from proxy.compaction.compactor import Compactor, OutgoingRequest, Session
 from proxy.compaction.context import PolicySelector
 from proxy.compaction.local_answers import LocalAnswer
+from proxy.compaction.recall import RecallLoop
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal
@@ -38,6 +39,7 @@ from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import Headers
 from proxy.wire.responses.answers import find_refusal, has_begun
+from proxy.wire.rounds import Rounds
 
 # --- request record ---------------------------------------------------------------------------------------------------
 
@@ -144,10 +146,34 @@ class ResponseTap:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamOfRounds:
+    """The streams of several rounds, to be read like one reply (see `wire.rounds`)."""
+
+    reply: Reply
+    """The first of them."""
+    read: Callable[[], AsyncGenerator[bytes]]
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    @property
+    def reason(self) -> str:
+        return self.reply.reason
+
+    @property
+    def headers(self) -> Headers:
+        return self.reply.headers
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        return self.read()
+
+
+@dataclass(frozen=True, slots=True)
 class RelayedAnswer:
     """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
 
-    reply: Reply | LocalAnswer
+    reply: Reply | LocalAnswer | StreamOfRounds
     notes: Headers
     watch: sse.StreamWatch | None
     tap: ResponseTap | None = None
@@ -159,7 +185,7 @@ class RelayedAnswer:
     def headers(self) -> Headers:
         told = self.reply.headers
         if self.shown is not None:  # the body may get longer or shorter
-            told = tuple(pair for pair in told if pair[0].lower() != "content-length")
+            told = _without_length(told)
         return (*told, *self.notes)
 
     def body(self) -> AsyncGenerator[bytes]:
@@ -369,8 +395,68 @@ class Gateway:
             tap = tap or ResponseTap(None, watch)
             tap.recording = recording
             calls.owned.callback(tap.end)
-        shown = _usage_rewriter_for(outgoing.usage_view, reply) if outgoing.usage_view is not None else None
-        return RelayedAnswer(reply, headers, watch, tap, shown)
+        answer: Reply | LocalAnswer | StreamOfRounds = reply
+        recall = outgoing.session.recall if outgoing.session is not None else None
+        if recall is not None and watch is not None:
+            answer = StreamOfRounds(reply, partial(self._stream_rounds, recall, reply, watch, calls, record))
+        elif recall is not None and not _is_encoded(reply):
+            answer = await self._gather_rounds(recall, reply, calls, record)
+        shown = _usage_rewriter_for(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
+        return RelayedAnswer(answer, headers, watch, tap, shown)
+
+    async def _stream_rounds(
+        self, recall: RecallLoop, reply: Reply, watch: sse.StreamWatch, calls: UpstreamCalls, record: RequestRecord
+    ) -> AsyncGenerator[bytes]:
+        """The streams of all rounds as the client gets them. Raises where one of them did not end well."""
+        rounds, is_read = recall.rounds, True
+        following: Reply | None = reply
+        while following is not None:
+            async with aclosing(following.chunks()) as chunks:
+                async for chunk in chunks:
+                    held = rounds.held
+                    told = await self._fail_open(_feed(rounds, chunk), None, record) if is_read else chunk
+                    if told is None:  # from the fault on as it comes: nothing may be lost of an answer
+                        is_read, told = False, held + chunk
+                    if told:
+                        yield told
+            try:
+                following = await self._go_on(recall, calls, record) if is_read else None
+            except ProxyError as fault:
+                raise UpstreamBroke(fault.message) from None
+            if following is not None and not following.is_good:
+                watch.error = sse.read_error(await following.peek(_too_long) or b"")
+                raise UpstreamBroke("the upstream refused to go on with its answer")
+        if is_read and (rest := rounds.close()):
+            yield rest
+
+    async def _gather_rounds(
+        self, recall: RecallLoop, reply: Reply, calls: UpstreamCalls, record: RequestRecord
+    ) -> Reply | LocalAnswer:
+        """The whole answers of all rounds as one; the refusal of a later one where it was refused."""
+        following: Reply | None = reply
+        while following is not None:
+            reply = following
+            body = await reply.peek(_is_too_large) if reply.is_good else None
+            if body is None or _is_too_large(body):
+                return reply
+            if await self._fail_open(_feed(recall.rounds, body), None, record) is None:
+                return reply
+            following = await self._go_on(recall, calls, record)
+        told = await self._fail_open(_close(recall.rounds), None, record)
+        return reply if told is None else LocalAnswer(_without_length(reply.headers), told)
+
+    async def _go_on(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
+        """Send the next round of a request. None: the model recalls nothing more."""
+        call = await self._fail_open(_end_round(recall), None, record)
+        if call is None:
+            return None
+        reply = await calls.send(call)
+        refusal = await _read_refusal(reply, call.path)
+        if refusal is not None and (again := recall.go_on_without_results()) is not None:
+            reply.close()
+            reply = await calls.send(again)
+            await _read_refusal(reply, call.path)
+        return reply
 
     async def _retry_refused(
         self, first: OutgoingRequest, session: Session, refused: Reply, calls: UpstreamCalls, record: RequestRecord
@@ -419,6 +505,33 @@ class Gateway:
 
     async def _note_turn(self, session: Session, record: RequestRecord, tap: ResponseTap) -> None:
         await self._fail_open((session.complete if tap.is_whole else session.abort)(tap.tail), None, record)
+
+
+# What may fail open is awaited.
+
+
+async def _feed(rounds: Rounds, chunk: bytes) -> bytes | None:
+    return rounds.feed(chunk)
+
+
+async def _end_round(recall: RecallLoop) -> Call | None:
+    return recall.go_on()
+
+
+async def _close(rounds: Rounds) -> bytes | None:
+    return rounds.close()
+
+
+def _without_length(headers: Headers) -> Headers:
+    return tuple(pair for pair in headers if pair[0].lower() != "content-length")
+
+
+def _is_encoded(reply: Reply) -> bool:
+    return bool(http.find(reply.headers, "content-encoding"))
+
+
+def _is_too_large(body: bytes) -> bool:
+    return len(body) > answers.ANSWER_MAX_BYTES
 
 
 async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
@@ -532,7 +645,9 @@ def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
     return sse.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)
 
 
-def _usage_rewriter_for(view: answers.UsageView, reply: Reply) -> answers.Rewriter | None:
+def _usage_rewriter_for(
+    view: answers.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
+) -> answers.Rewriter | None:
     """Only what can be read along can be told otherwise."""
     if http.find(reply.headers, "content-encoding"):
         return None

@@ -23,6 +23,7 @@ from proxy.cli.parser import add_command
 from proxy.config import Config
 from proxy.core.messages import Message, block_key
 from proxy.core.overlay import Block
+from proxy.core.recall import render_match
 from proxy.core.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable
 from proxy.store.transcripts.archive import (
@@ -241,13 +242,12 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         name = one.saved.short_name
         for at, role, seen, found in one.search(pattern):
             hits += 1
-            context = " ".join(found.string[max(0, found.start() - 40) : found.end() + 60].split())
             place = f"{at[:SHORT_CHARACTERS] or '-':16}  {seen[:SHORT_CHARACTERS]}"
             if args.json:
                 known = {"conversation": one.saved.name, "tenant": one.tenant, "message": at, "seen": seen}
-                options.print_json({**known, "role": role, "text": context})
+                options.print_json({**known, "role": role, "text": render_match(found)})
                 continue
-            print(f"{name}  {place}  {role:10} {context}")  # noqa: T201
+            print(f"{name}  {place}  {role:10} {render_match(found)}")  # noqa: T201
     return 0 if hits else 1
 
 

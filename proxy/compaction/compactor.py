@@ -30,6 +30,7 @@ from proxy.compaction.context import (
 from proxy.compaction.known_requests import WORTHWHILE_BYTES, KnownRequests
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.originals import Keeper, read_history
+from proxy.compaction.recall import RecallLoop, find_room
 from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, UsageRefusals, fetch_whole_answer
 from proxy.core import agents
 from proxy.core.conversation import (
@@ -61,7 +62,7 @@ from proxy.core.conversation import (
 from proxy.core.memory import Found, Identity, LookUp
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
-from proxy.core.planning import Question
+from proxy.core.planning import Question, Ready
 from proxy.core.recovery import Refusal
 from proxy.core.summaries import Summary
 from proxy.core.window import LEARNED_SECONDS, window_to_bytes
@@ -302,6 +303,8 @@ class Session:
 
     kept: SubmittedHistory | None = None
     """The history on its way to the transcripts."""
+    recall: RecallLoop | None = None
+    """The recalls of the request as it was last rendered."""
 
     def __init__(
         self,
@@ -360,7 +363,11 @@ class Session:
         mode = "observe" if observes else options.mode
         return Context(
             request=self._request,
-            rules=replace(self.policy.rules, redact=lambda raw: services.redaction.of_json(raw)[0]),
+            rules=replace(
+                self.policy.rules,
+                redact=lambda raw: services.redaction.of_json(raw)[0],
+                recall_tool=self._format.RECALL_TOOL if self._may_recall() else b"",
+            ),
             count=self._tokenizer.count,
             now=time.time(),
             mode=mode if mode != "bypass" else "auto",
@@ -384,6 +391,10 @@ class Session:
             summary_seconds=policy.summary.seconds,
             read_block=partial(services.blocks.read, self._scope[2]),
         )
+
+    def _may_recall(self) -> bool:
+        """True where the model is offered the tool that reads earlier messages again."""
+        return self.policy.policy.recall == "on" and self._format.may_recall(self._request)
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         decision = await self.run(self.exchange.prepare())
@@ -456,7 +467,10 @@ class Session:
 
     async def complete(self, tail: answers.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
-        answer = AnswerReport(answers.read(tail.usage()), answers.says_truncated(tail.end))
+        usage = answers.read(tail.usage())
+        first = None if self.recall is None else self.recall.rounds.first_usage
+        forwarded = usage if first is None else answers.read(first)
+        answer = AnswerReport(usage, answers.says_truncated(tail.end), forwarded.prompt)
         await self.run(self.exchange.complete(answer, time.time()))
 
     async def abort(self, tail: answers.Tail) -> None:
@@ -477,12 +491,23 @@ class Session:
         is_client_view = self.policy.policy.usage == "client_view"
         more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
         self._body = body
+        call = replace(outgoing.call, body=body)
+        self.recall = self._start_recall(call, found) if decision.rewrites else None
         return replace(
             outgoing,
-            call=replace(outgoing.call, body=body),
+            call=call,
             decision=decision,
             usage_view=UsageView(hides_usage=asking is not None, extra_tokens=more) if asking or more else None,
         )
+
+    def _start_recall(self, call: Call, plan: Ready) -> RecallLoop | None:
+        """The recalls that this request may bring; None where the tool is not offered."""
+        definition = self.exchange.rules.recall_tool
+        if not definition or definition not in (plan.tools or b""):
+            return None
+        room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.after)
+        body, stream = self._request.body, self._request.stream
+        return RecallLoop(body, call, self._format, stream=stream, room_bytes=room)
 
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""

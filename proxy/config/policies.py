@@ -200,6 +200,10 @@ class Policy(ConfigModel):
     characters of its JSON / 4, whatever the upstream reports."""
     headers: bool = True
     """Let clients change the mode for a request by the header x-compaction."""
+    recall: Literal["off", "on"] = "off"
+    """`on` offers the model a tool that returns earlier messages word for word, from the first request of a
+    conversation on that is shortened. The proxy answers its calls, and clients see nothing of it. With `off`, or in
+    requests without tools, the model calls its own tools again."""
     compact_tool: bool = False
     """Offer a tool named Compact, with a `focus`, beside the client's own tools. The history is compacted in the
     request after its call. Only for clients that answer a call of a tool they do not know with an error message."""

@@ -133,7 +133,7 @@ def without_pruned(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
 
 def tool_names(tools: bytes | None) -> list[str]:
     """The names of the tools on offer, function or custom or legacy."""
-    return [] if tools is None else [_tool_name(definition) for definition in json.loads(tools)]
+    return [] if tools is None else [_tool_name(definition) for definition in json.loads(tools) or ()]
 
 
 def _tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON

@@ -149,8 +149,16 @@ class AnswerReport:
     """Facts about the prompt that an answer reports."""
 
     usage: Usage = NOT_REPORTED
+    """What was paid for: where the model recalled something, all rounds together."""
     says_truncated: bool = False
     """It ended in a way that some servers end when they had to cut the prompt."""
+    forwarded_tokens: int | None = None
+    """Tokens of the request as it was forwarded, where that is not the prompt in `usage`."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the request as it was forwarded; 0: not reported."""
+        return self.usage.prompt if self.forwarded_tokens is None else self.forwarded_tokens
 
 
 # --- actions ----------------------------------------------------------------------------------------------------------
@@ -731,7 +739,7 @@ class Exchange:
             return
         identity, memory, found = self.identity, self.memory, self._plan
         counted = yield from self._count_forwarded(found)
-        reported = answer.usage.prompt
+        reported = answer.prompt_tokens
         if not reported and self.context.recounts and found.action == "created":
             reported = yield RecountByProbe()
         cut = is_silently_cut(counted, answer)
@@ -1003,7 +1011,7 @@ def is_silently_cut(counted: int, answer: AnswerReport) -> bool:
     if answer.says_truncated:
         return True
     # Some servers report only the uncached part as prompt tokens: that is no cut.
-    read = max(answer.usage.prompt, answer.usage.cached or 0)
+    read = max(answer.prompt_tokens, answer.usage.cached or 0)
     return bool(answer.usage.prompt) and counted >= SILENT_CUT_MIN_TOKENS and read < counted * SILENT_CUT_SHARE
 
 

@@ -14,6 +14,7 @@ from proxy.core.agents import matches_any
 from proxy.core.grouping import groups
 from proxy.core.messages import HEAD, NOTE, RESULTS, Message, literal
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.core.recall import render_handle
 
 EXEMPT_SHARE = 0.1
 """What calls of exempt tools may take of the goal of a fold."""
@@ -126,6 +127,8 @@ class Stretch:
     after: Message | None
     last: bool
     """Nothing of the middle goes after it."""
+    recalls: bool = False
+    """The model can read what goes again."""
 
     @property
     def start(self) -> int:
@@ -137,6 +140,8 @@ class Stretch:
 
     def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
         """Notes that say `text` in its place; with an `answer`, the assistant replies."""
+        if self.recalls:
+            text += f"\nFor the full text of these messages call {render_handle(self.start, self.stop)}."
         return notes(text, self.before, self.after, self.start, self.stop, answer=answer)
 
 
@@ -213,7 +218,8 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
         before = speaker(chain(reversed(middle), reversed(draft.before)))
         # Not a slice: of each of many stretches it would copy all that follows.
         following = (draft.middle[later] for later in range(place, len(draft.middle)))
-        stretch = Stretch(run, _origin(run, draft), before, speaker(chain(following, draft.after)), last=place == stop)
+        after = speaker(chain(following, draft.after))
+        stretch = Stretch(run, _origin(run, draft), before, after, last=place == stop, recalls=draft.recalls)
         middle += _leave_out(stretch) if draft.bare and not stretch.last else put(stretch, tell(stretch))
     return draft.with_middle(middle)
 

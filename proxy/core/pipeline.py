@@ -42,6 +42,8 @@ class Draft:
     """The tool that the request wants the model to call."""
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
+    recalls: bool = False
+    """The model can read what goes again, by the tool of `recall`."""
     count: Count = quarter
     calls: Sequence[ToolCall | None] | None = None
     """The call that each message of the middle answers, where that is known already."""

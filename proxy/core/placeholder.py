@@ -89,8 +89,8 @@ _WRAPPED_SHARE = 0.5
 _WRAPPED_CHARACTERS = 200
 
 
-def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt: str = "") -> str:
-    """The template with its fields filled in."""
+def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt: str = "", handle: str = "") -> str:
+    """The template with its fields filled in. `handle`: how the text is recalled, where it can be."""
     outcome = find_outcome(text, call)
     verdict = " ".join(outcome.render().split())
     values = {
@@ -101,7 +101,7 @@ def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt:
         "outcome": f", {verdict}" if verdict else "",
         "status": "error" if outcome.has_failed else "no verdict" if outcome.exit_code is None else "success",
         "first": first_line(text, _FIRST_LINE_CHARACTERS),
-        "way_back": _render_way_back(call, has_gaps=GAP in excerpt),
+        "way_back": _render_way_back(call, handle, has_gaps=GAP in excerpt),
         "excerpt": f"\n{excerpt}" if excerpt else "",
         **_FORMER_FIELDS,
     }
@@ -109,8 +109,10 @@ def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt:
     return _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
 
 
-def _render_way_back(call: ToolCall | None, *, has_gaps: bool) -> str:
+def _render_way_back(call: ToolCall | None, handle: str, *, has_gaps: bool) -> str:
     legend = f'"{GAP}" marks gaps. ' if has_gaps else ""
+    if handle:
+        return f"{legend}Call {handle} for the full text."
     if call is not None and meaning(call.name, call.named) in ("change", "patch"):
         return f"{legend}Read the file for its current text."
     return f"{legend}Call the tool again for the full text."

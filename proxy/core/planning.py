@@ -13,7 +13,6 @@ twice changes nothing. Read `state` first, then `ladder`.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import is_
 from typing import Literal
 
 from proxy.core import summaries, window
@@ -479,7 +478,7 @@ def _payback(state: ConversationState, rung: Rung) -> float:
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
     """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
-    untouched = all(map(is_, state.view, state.body)) and len(state.view) == len(state.body)
+    untouched = state.is_untouched
     opening = not state.has_block and not untouched
     promised = replace(state, has_block=True) if opening else state
     before = size + state.count_body() - state.count_view()

@@ -88,6 +88,8 @@ class Rules:
     asides: tuple[str, ...] = ASIDES
     """A last message in which one of these is found is about the conversation: no block is made for it."""
     pins: Pins = field(default_factory=Pins)
+    recall_tool: bytes = b""
+    """The definition of the tool that reads earlier messages again, as the API of the request has it; empty: none."""
     redact: Callable[[bytes], bytes] = bytes
     """Removes secrets from what is written into a block; by default it removes nothing."""
 

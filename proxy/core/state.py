@@ -12,7 +12,7 @@ from math import inf
 from operator import is_
 from typing import Literal
 
-from proxy.core import grouping
+from proxy.core import grouping, recall
 from proxy.core.agents import is_text_style, mark_observations, tool_names, without_pruned
 from proxy.core.fold import notes, speaker
 from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, repair, snap, turns
@@ -109,13 +109,14 @@ class ConversationState:
         The always-steps change a message by itself, or because of one before it. So where they leave the new messages
         as they are, they leave all the others as they were left the last time.
         """
-        body, covers = self.body, block.covers
+        body, covers, recalls = self.body, block.covers, self.recalls
 
         def run_steps(start: int) -> tuple[Message, ...]:
             tail = body[start:]
             fixed = frozenset(message.start for message in tail if not message.is_bulk)
             before = self.request.head + covered + body[covers:start]
-            return run(block.always, Draft(before, tail, fixed=fixed, window=block.window, count=self.count))[0].middle
+            draft = Draft(before, tail, fixed=fixed, window=block.window, count=self.count, recalls=recalls)
+            return run(block.always, draft)[0].middle
 
         if not self.has_plain_marks:
             return run_steps(covers)
@@ -125,7 +126,7 @@ class ConversationState:
             is_unchanged = new and all(map(is_, new, body[len(known) :]))
             return new if is_unchanged else (*body[:covers], *run_steps(covers))[len(known) :]
 
-        name = ("always", block.digest, covers, block.always, block.window)
+        name = ("always", block.digest, covers, block.always, block.window, recalls)
         return tuple(self.request.known.extend(name, len(body), forward_new)[covers:])
 
     @property
@@ -142,7 +143,21 @@ class ConversationState:
     def tools(self) -> bytes | None:
         """The tools that are forwarded."""
         forced = self.request.forced_tool
-        return without_pruned(self.request.tools, [name for name in self.block.pruned if name != forced])
+        left = without_pruned(self.request.tools, [name for name in self.block.pruned if name != forced])
+        # From the first block on, at the same place ever after: in an upstream's cache the tools stand before all else.
+        is_offered = self.rules.recall_tool and (self.has_block or not self.is_untouched)
+        return recall.offer_tool(left, self.rules.recall_tool) if is_offered else left
+
+    @property
+    def is_untouched(self) -> bool:
+        """True where the view is what the client sent."""
+        return len(self.view) == len(self.body) and all(map(is_, self.view, self.body))
+
+    @property
+    def recalls(self) -> bool:
+        """True where the tool is offered as soon as something is shortened."""
+        tools, definition = self.request.tools, self.rules.recall_tool
+        return definition != b"" and recall.offer_tool(tools, definition) is not tools
 
     @property
     def link(self) -> bytes:
@@ -347,6 +362,7 @@ class ConversationState:
             fixed=grouping.find_fixed(view, self.pinned_passages) | self._newest_user_message,
             origin=self.body,
             window=self.facts.usable_tokens,
+            recalls=self.recalls,
             count=self.count,
             calls=self._calls[first:cut],
         )

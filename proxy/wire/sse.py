@@ -133,10 +133,24 @@ def _as_error(said: object) -> ErrorObject:
     return {name: told.get(name) for name in ("message", "type", "param", "code")}
 
 
+def read_error(body: bytes) -> ErrorObject:
+    """The error of a server in the body of its refusal."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = body.decode("utf-8", "replace")
+    return _as_error(value.get("error", value) if isinstance(value, dict) else value)
+
+
 def error_frame(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
     """An error event that every client library raises on, on a line of its own."""
     lead = "\n" if at_boundary else "\n\n"
     if named:
-        told = {"type": "error", "error": {"type": "api_error", "message": error.get("message")}}
+        kind = error.get("type")
+        is_own = isinstance(kind, str) and kind.endswith("_error") and kind != "proxy_error"
+        told = {
+            "type": "error",
+            "error": {"type": kind if is_own else "api_error", "message": error.get("message")},
+        }
         return f"{lead}event: error\ndata: {json.dumps(told)}\n\n".encode()
     return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar
 
-from proxy.core import splice
+from proxy.core import recall, splice
 from proxy.core.agents import EXEMPT, matches_any, tool_names, without_pruned
 from proxy.core.fold import Stretch, fold_stretches, kept_words
 from proxy.core.grouping import callers, groups, turns
@@ -105,7 +105,7 @@ class PruneTools:
 
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}
-        used.add(draft.forced_tool)
+        used |= {draft.forced_tool, recall.TOOL}
         spare = [name for name in tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
         return replace(draft, tools=without_pruned(draft.tools, spare))
 

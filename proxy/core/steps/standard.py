@@ -17,6 +17,7 @@ from proxy.core.messages import Message, ToolCall, kind_of, literal, with_argume
 from proxy.core.outcome import cut_line, find_outcome, quoting_kind
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
+from proxy.core.recall import render_handle
 
 # --- clip output ------------------------------------------------------------------------------------------------------
 # Clip a huge result when it arrives: its head and its tail stay, the middle is named.
@@ -70,10 +71,16 @@ class ClipOutput:
         if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
         limit, text = self._limit(draft), message.text
-        shorter = placeholder.shorten_text(text, lambda inner: self._cut(inner, limit * len(inner) // len(text)))
+        way_back = (
+            f"{render_handle(message.start, message.stop)} returns it"
+            if draft.recalls
+            else "ask for a part to see more"
+        )
+        cut = partial(self._cut, way_back=way_back)
+        shorter = placeholder.shorten_text(text, lambda inner: cut(inner, limit * len(inner) // len(text)))
         return message if shorter == text else message.with_text(shorter, self.name)
 
-    def _cut(self, text: str, limit: int) -> str:
+    def _cut(self, text: str, limit: int, way_back: str) -> str:
         """The text without its middle, of which some lines stay."""
         head, end = self._ends_by_lines(text) if self.lines else self._ends_by_bytes(text, limit)
         middle = text[len(head) : len(text) - len(end)]
@@ -83,7 +90,7 @@ class ClipOutput:
         excerpts.keep((head, end))
         excerpt = excerpts.excerpt(middle)
         size = f"{placeholder.rows(middle)}, {len(middle):,} characters"
-        told = f"\n[… {size} left out here by the context proxy; ask for a part to see more"
+        told = f"\n[… {size} left out here by the context proxy; {way_back}"
         told += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
         return head + told + end
 
@@ -172,13 +179,14 @@ class ClearResults:
         excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
         excerpts.keep_rest(draft.view, gone)
 
-        def shorten(text: str, call: ToolCall | None) -> str:
+        def shorten(text: str, call: ToolCall | None, handle: str) -> str:
             excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
-            return placeholder.render_placeholder(self.template, text, call, excerpt)
+            return placeholder.render_placeholder(self.template, text, call, excerpt, handle)
 
         shorter = {}
         for message, call in reversed(chosen):
-            text = placeholder.shorten_text(message.text, partial(shorten, call=call))
+            handle = render_handle(message.start, message.stop) if draft.recalls else ""
+            text = placeholder.shorten_text(message.text, partial(shorten, call=call, handle=handle))
             shorter[id(message)] = message.with_text(text, made)
         return shorter
 

@@ -20,6 +20,7 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
+from proxy.core import recall
 from proxy.core.messages import read_message
 from proxy.store.transcripts.files import (
     CURRENT,
@@ -310,9 +311,8 @@ class Transcript:
 
     def search(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str, re.Match[str]]]:
         """Every text in which the pattern is found: at which link, by which role, when, and the match."""
-        for at, role, seen, text in self.texts():
-            if found := pattern.search(text):
-                yield at, role, seen, found
+        labelled = (((at, role, seen), text) for at, role, seen, text in self.texts())
+        yield from ((*label, found) for label, found in recall.search(labelled, pattern))
 
     def _times(self) -> Iterator[str]:
         for lines in (self.messages.values(), self.heads.values(), self.answers):
@@ -338,7 +338,6 @@ def role_and_text(raw: bytes) -> tuple[str, str]:
     """The role of a message, and its text with its calls. What cannot be read is shown as it stands."""
     try:
         message = read_message(json.loads(raw), raw)
-        calls = [f"{call.name}({call.arguments})" for call in message.calls]
-        return message.role, "\n".join(filter(None, [message.text, *calls]))
+        return message.role, recall.write_out(message)
     except (ValueError, RecursionError):
         return "?", raw.decode("utf-8", "replace")

@@ -3,12 +3,14 @@
 requests  bytes to a `Request` and back, and the weight of a message: what of it a model reads, what its media cost
 refusals  what an error means: too long, too much output, a rate limit
 answers   an answer put together from a stream, its usage read and rewritten, and answers of the proxy's own
+recall    the tool by which a model reads earlier messages again, and answers in several rounds
 
 A second wire format is a second folder with these parts. What is about HTTP, event streams, headers and compressed
 bodies stands beside this folder and knows no format, but for `sse`, which must see when a stream is finished.
 """
 
 from proxy.wire.chat.answers import read_body, read_event, render_answer, request_usage
+from proxy.wire.chat.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
 from proxy.wire.chat.requests import (
     Prefix,
     answer_within,
@@ -24,12 +26,15 @@ from proxy.wire.chat.requests import (
 )
 
 __all__ = [
+    "RECALL_TOOL",
     "Prefix",
     "answer_within",
+    "continue_request",
     "disable_streaming",
     "find_bounds",
     "find_first_message",
     "find_prefix",
+    "may_recall",
     "offer_compact",
     "parse",
     "question",
@@ -38,5 +43,6 @@ __all__ = [
     "render",
     "render_answer",
     "request_usage",
+    "start_rounds",
     "why_relayed",
 ]

@@ -2,9 +2,11 @@
 
 requests  bytes to a `Request` of chat messages and back, and requests for summaries
 answers   an answer read as a chat answer, and answers of the proxy's own
+recall    the tool by which a model reads earlier messages again, and answers in several rounds
 """
 
 from proxy.wire.messages.answers import read_body, read_event, render_answer
+from proxy.wire.messages.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
 from proxy.wire.messages.requests import (
     answer_within,
     disable_streaming,
@@ -18,9 +20,12 @@ from proxy.wire.messages.requests import (
 )
 
 __all__ = [
+    "RECALL_TOOL",
     "answer_within",
+    "continue_request",
     "disable_streaming",
     "find_bounds",
+    "may_recall",
     "offer_compact",
     "parse",
     "question",
@@ -29,5 +34,6 @@ __all__ = [
     "render",
     "render_answer",
     "request_usage",
+    "start_rounds",
     "why_relayed",
 ]

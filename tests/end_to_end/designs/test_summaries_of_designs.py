@@ -14,6 +14,7 @@ from tests.support.agent import Agent
 from tests.support.messages import call, history, says, tool, user
 from tests.support.proxy_client import log_of, until
 from tests.support.scripted_upstream import Upstream, answer, in_turn
+from tests.support.scripted_upstream import calls as called
 from tests.support.scripted_upstream import says as tells
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -366,17 +367,23 @@ async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_ca
     assert sent[1]["content"] in "".join(copied)
 
 
-async def test_row_15_what_was_folded_away_is_found_by_a_search(up, alone):
-    up.script = summarizer(GOOD)
-    async with alone(up, inherit="j-cli", **SMALL) as agent:
+async def test_row_15_what_was_folded_away_is_found_by_operators_and_by_the_model_alike(up, alone):
+    find = called("recall_earlier_output", search="Albatross")
+    up.script = summarizer(GOOD, in_turn(find, tells("It was there.")))
+    async with alone(up, inherit="j-cli", recall="on", **SMALL) as agent:
         sent = [*chatting(600)[:-1], *user("And then?")]
-        sent[9]["content"] += " albatross"
-        await agent.sends(sent)
+        for place in (9, 300):
+            sent[place]["content"] += f" albatross {place}"
+        await agent.sends(sent, tools=[tool("Read", path="string")])
         await until(lambda: log_of(agent.proxy, "original-saved"))
         found = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "transcripts", "search", "albatross", "--state", str(agent.proxy.state)),
+            *(sys.executable, "-m", "proxy", "transcripts", "search", "Albatross", "--state", str(agent.proxy.state)),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await asyncio.wait_for(found.communicate(), 30)
-    assert b"albatross" not in turns_of(up)[-1].body
-    assert b"albatross" in out
+    asked, again = (request.json for request in turns_of(up))
+    assert "albatross" not in json.dumps(asked["messages"])
+    by_model = again["messages"][-1]["content"].splitlines()
+    by_operator = [line.split(maxsplit=4)[3:] for line in out.decode().splitlines()]
+    assert [line.partition("]")[0] for line in by_model] == ["[9", "[300"]
+    assert sorted(line.partition(": ")[2] for line in by_model) == sorted(words for _, words in by_operator)

@@ -1,0 +1,84 @@
+"""Recall in one request: which rounds follow its first answer, and what they are asked with.
+
+The gateway sends the rounds and passes the answers through `rounds`. Everything comes from the request itself: no
+index is kept, and nothing is remembered of a recall once its request is over.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from proxy.core.messages import Message
+from proxy.core.recall import PENDING, TOOL, EarlierMessages
+from proxy.upstream import Call
+from proxy.wire.formats import WireFormat
+from proxy.wire.rounds import Round, Rounds
+
+ROUNDS_MAX = 8
+"""Rounds that may follow the first; in the last of them the tool is not offered."""
+RECALLED_MAX_BYTES = 256 * 1024
+"""What the recalls of one request may return in all."""
+RECALLED_BYTES_WITHOUT_WINDOW = 64 * 1024
+"""The same where the window of the model is not known."""
+ROOM_SHARE = 0.5
+"""The share of the free part of the window that recalls may fill: an answer has to follow them."""
+BYTES_PER_TOKEN = 3
+
+
+def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
+    """The bytes that recalls may return in a window with so many tokens taken."""
+    if usable_tokens is None:
+        return RECALLED_BYTES_WITHOUT_WINDOW
+    free = max(0, usable_tokens - taken_tokens)
+    return min(RECALLED_MAX_BYTES, int(free * ROOM_SHARE) * BYTES_PER_TOKEN)
+
+
+class RecallLoop:
+    """The rounds of one request, each asked with all that was said before it."""
+
+    def __init__(self, body: Sequence[Message], call: Call, wire: WireFormat, *, stream: bool, room_bytes: int) -> None:
+        self.rounds: Rounds = wire.start_rounds(stream=stream)
+        self._originals = EarlierMessages(body)
+        self._call = call
+        self._wire = wire
+        self._room_bytes = room_bytes
+        self._number = 0
+        self._before: tuple[bytes, Round] | None = None
+        """The body of the round before, and what was said to it."""
+
+    def go_on(self) -> Call | None:
+        """End a round. Result: the call for the next one; None where the answer is complete."""
+        said, body = self.rounds.end_round(), self._call.body
+        if said is None or not isinstance(body, bytes):
+            return None
+        self._before = body, said
+        self._number += 1
+        self.rounds.begin_round(is_last=self._is_last)
+        return self._continue([*self._answer(said)])
+
+    def go_on_without_results(self) -> Call | None:
+        """The same round once more, after it was refused for its size."""
+        if self._before is None:
+            return None
+        self._room_bytes = 0
+        return self._continue([*self._answer(self._before[1])])
+
+    @property
+    def _is_last(self) -> bool:
+        return self._number >= ROUNDS_MAX
+
+    def _continue(self, results: list[str]) -> Call | None:
+        if self._before is None:
+            return None
+        body, said = self._before
+        self._call = replace(self._call, body=self._wire.continue_request(body, said, results, is_last=self._is_last))
+        return self._call
+
+    def _answer(self, said: Round) -> Iterator[str]:
+        """The result of each call; one of the client's tools is told that its result is still to come."""
+        for call in said.calls:
+            if call.name != TOOL:
+                yield PENDING
+                continue
+            text = self._originals.answer(call.arguments, self._room_bytes)
+            self._room_bytes -= len(text.encode("utf-8", "surrogatepass"))
+            yield text

@@ -1,0 +1,194 @@
+"""Recall: the tool by which a model reads earlier messages again, word for word, and the search in a conversation.
+
+The client sends its whole history with every request, so what was shortened is still there: a call of the tool is
+answered from the request that it belongs to. Messages are numbered from 1, without the head, in placeholders, in notes
+and by `transcripts show` alike. Operators and models search by the same function.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from proxy.core.grouping import find_callers
+from proxy.core.messages import HEAD, Message, ToolCall
+
+# --- the tool ---------------------------------------------------------------------------------------------------------
+
+TOOL = "recall_earlier_output"
+DESCRIPTION = (
+    "Returns earlier messages of this conversation word for word. The context proxy has shortened some of them; its "
+    "placeholders and records say by which message numbers to recall what they stand for. Use it only where the full "
+    "text is needed."
+)
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "messages": {"type": "string", "description": 'The number of a message, "17", or a range, "12-48".'},
+        "lines": {"type": "string", "description": 'Only these lines of that message, "200-400".'},
+        "search": {"type": "string", "description": "Find this text, in these messages or in all of them."},
+    },
+}
+PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
+"""The result of a call of the client's own tools that stands beside a recall, within the rounds of one request."""
+_NAME = f'"{TOOL}"'.encode()
+
+
+def offer_tool(tools: bytes | None, definition: bytes) -> bytes | None:
+    """The tools with the one of this definition behind them; as they are where there are none, or one of its name."""
+    if tools is None or not definition or _NAME in tools:
+        return tools
+    end = tools.rfind(b"]")
+    if not tools[1 : max(end, 0)].strip():
+        return tools
+    return tools[:end] + b"," + definition + tools[end:]
+
+
+def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
+    """The tools as they were before this one was offered."""
+    before, _, after = tools.rpartition(b"," + definition)
+    return before + after
+
+
+def render_handle(start: int, stop: int) -> str:
+    """How the model calls the tool for `body[start:stop]`."""
+    numbers = f"{start + 1}" if stop <= start + 1 else f"{start + 1}-{stop}"
+    return f'{TOOL} with messages "{numbers}"'
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
+
+
+def write_out(message: Message) -> str:
+    """The text of a message with its calls: what is searched and recalled of it."""
+    return "\n".join(filter(None, [message.text, *(f"{call.name}({call.arguments})" for call in message.calls)]))
+
+
+def search(texts: Iterable[tuple[T, str]], pattern: re.Pattern[str]) -> Iterator[tuple[T, re.Match[str]]]:
+    """Each text in which the pattern is found, with its first match."""
+    for about, text in texts:
+        if found := pattern.search(text):
+            yield about, found
+
+
+def render_match(found: re.Match[str]) -> str:
+    """A match in one line, with the words around it."""
+    start = max(0, found.start() - CONTEXT_BEFORE_CHARACTERS)
+    return " ".join(found.string[start : found.end() + CONTEXT_AFTER_CHARACTERS].split())
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+_RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
+HITS_MAX = 100
+LEAST_BYTES = 200
+
+
+@dataclass(frozen=True)
+class EarlierMessages:
+    """The history as the client sent it, from which recalls are answered."""
+
+    body: Sequence[Message]
+
+    def answer(self, arguments: str, room_bytes: int) -> str:
+        """The answer to a call of the tool, of about so many bytes at most."""
+        values = _read_arguments(arguments)
+        asked, pattern = values.get("messages"), values.get("search")
+        numbers = (1, len(self.body)) if asked in (None, "") else _read_range(asked, len(self.body))
+        if numbers is None:
+            return f'There are no such messages: give a number or a range such as "12-48", from 1 to {len(self.body)}.'
+        if isinstance(pattern, str) and pattern.strip():
+            return _cut(self._search(pattern, numbers), room_bytes)
+        if asked in (None, ""):
+            return 'Nothing to recall: give `messages`, such as "17" or "12-48", or a text to `search` for.'
+        first, last = numbers
+        if first < last:
+            return _cut("\n\n".join(map(self._write, range(first, last + 1))), room_bytes)
+        return self._read_lines(first, values.get("lines"), room_bytes)
+
+    def _read_lines(self, number: int, asked: object, room_bytes: int) -> str:
+        """These lines of a message, or all of them."""
+        text = self.read(number)
+        if asked in (None, ""):
+            return _cut(text, room_bytes)
+        lines = text.split("\n")
+        found = _read_range(asked, len(lines))
+        if found is None:
+            return f"There are no such lines: message {number} has {len(lines):,}."
+        return _cut("\n".join(lines[found[0] - 1 : found[1]]), room_bytes, first_line=found[0])
+
+    def read(self, number: int) -> str:
+        """One message; of a result exactly its text."""
+        message = self.body[number - 1]
+        return message.text if message.is_result else write_out(message)
+
+    def _write(self, number: int) -> str:
+        return f"[{number}] {self._name(number)}:\n{self.read(number)}"
+
+    def _name(self, number: int) -> str:
+        """The speaker of a message."""
+        message = self.body[number - 1]
+        call = self._calls[number - 1]
+        if message.is_result:
+            return f"result of {call.name}" if call is not None else "result"
+        return "instruction" if message.role in HEAD else message.role
+
+    @cached_property
+    def _calls(self) -> Sequence[ToolCall | None]:
+        return [*find_callers(self.body)]
+
+    def _search(self, text: str, numbers: tuple[int, int]) -> str:
+        first, last = numbers
+        texts = ((number, write_out(self.body[number - 1])) for number in range(first, last + 1))
+        hits = list(search(texts, re.compile(re.escape(text), re.IGNORECASE)))
+        lines = [
+            f"[{number}] {self._name(number)}, line {found.string.count(chr(10), 0, found.start()) + 1}: "
+            + render_match(found)
+            for number, found in hits[:HITS_MAX]
+        ]
+        more = [f"{len(hits) - HITS_MAX:,} more messages hold it."] if len(hits) > HITS_MAX else []
+        return "\n".join([*lines, *more]) or "No message holds this text."
+
+
+def _read_arguments(arguments: str) -> dict[str, Any]:
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_range(asked: object, most: int) -> tuple[int, int] | None:
+    """The first and the last number of a range, within 1 and `most`; None where it names none of these."""
+    match asked:
+        case bool():
+            return None
+        case [first, *_, last] if isinstance(first, int) and isinstance(last, int):
+            asked = f"{first}-{last}"
+        case [only]:
+            asked = only
+    found = _RANGE.fullmatch(str(asked))
+    if found is None:
+        return None
+    first = int(found[1])
+    last = min(most, int(found[2] or first))
+    return (first, last) if 1 <= first <= last else None
+
+
+def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:
+    """The text, or as many of its first lines as there is room for, and how to get the rest."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) <= room_bytes:
+        return text
+    if room_bytes < LEAST_BYTES:
+        return "There is no room in the context for this text: ask for a few lines of one message, or search."
+    head = raw[:room_bytes].decode("utf-8", "ignore")
+    end = head.rfind("\n")
+    head = head[:end] if end > len(head) // 2 else head
+    line, last = first_line + head.count("\n"), first_line + text.count("\n")
+    return f"{head}\n[… cut here by the context proxy, in line {line:,} of {last:,}]"

@@ -1,0 +1,263 @@
+"""Recall on chat completions: the tool's definition, the rounds of an answer, and the request for the next one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.core import splice
+from proxy.core.messages import Request, read_message
+from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL, withdraw_tool
+from proxy.wire.chat.answers import Assembly
+from proxy.wire.chat.requests import find_values
+from proxy.wire.rounds import (
+    EventReader,
+    Round,
+    add_usage,
+    append_elements,
+    read_data,
+    read_object,
+    write_event,
+    write_object,
+)
+
+RECALL_TOOL = json.dumps(
+    {"type": "function", "function": {"name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS}}
+).encode()
+_CUT = frozenset({"length", "content_filter"})
+"""An answer that ended so was cut: its last call may be half a one."""
+_VOICES = ("content", "reasoning_content", "reasoning")
+"""Members of a message that hold text."""
+# Of later rounds it is left out: it is signed for a history that the client never sends.
+_SIGNED = "reasoning_details"
+PARTING = "\n\n"
+"""Stands between the words of two rounds, which would run into one another."""
+
+
+def may_recall(request: Request) -> bool:
+    """True where one answer is asked for: of several, each would need rounds of its own."""
+    places = find_values(request.source)
+    return "n" not in places or request.source[slice(*places["n"])] in (b"1", b"null")
+
+
+def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+    """The request for the next round. `is_last`: without the tool."""
+    pairs = zip(said.calls, results, strict=True)
+    answered = (
+        b'{"role":"tool","tool_call_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
+        for call, text in pairs
+    )
+    source = append_elements(source, find_values(source), "messages", (*said.said, *answered))
+    return remove_tool(source, RECALL_TOOL) if is_last else source
+
+
+def remove_tool(source: bytes, definition: bytes) -> bytes:
+    """The request without the tool that was offered."""
+    start, stop = find_values(source)["tools"]
+    return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], definition))
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A call of a stream whose pieces may still come."""
+
+    id: object
+    place: int | None
+    """The client's index; None for a recall."""
+
+
+def start_rounds(*, stream: bool) -> "ChatRounds":
+    """The rounds of a request that asks for a stream, or not."""
+    return ChatRounds(stream=stream)
+
+
+class ChatRounds:
+    """The rounds of one request; see `rounds.Rounds`."""
+
+    def __init__(self, *, stream: bool) -> None:
+        self._stream = stream
+        self._is_first = True
+        self._usage: dict[str, Any] | None = None
+        """Of the rounds that are over."""
+        self.first_usage: Mapping[str, Any] | None = None
+        self._about: dict[str, Any] = {}
+        """The id and time of the first answer, which all events carry."""
+        self._own_calls = 0
+        """How many calls of the client's tools it has got."""
+        self._spoken = dict[str, str]()
+        """The last letters of each voice in the rounds that are over."""
+        self._messages: list[dict[str, Any]] = []
+        """Of whole bodies: the messages of the rounds that are over."""
+        self._reset(is_last=False)
+
+    def _reset(self, *, is_last: bool) -> None:
+        self._is_last = is_last
+        self._events = EventReader()
+        self._assembly = Assembly("text/event-stream" if self._stream else "application/json")
+        self._body = b""
+        self._finish: str | None = None
+        self._round_usage: dict[str, Any] | None = None
+        self._calls: dict[int, _OpenCall] = {}
+        self._newest_call = -1
+        self._recalls = False
+        self._heard = dict[str, str]()
+        """The last letters of each voice in this round."""
+
+    @property
+    def held(self) -> bytes:
+        """Bytes that were read and not shown yet."""
+        return self._events.held
+
+    def feed(self, chunk: bytes) -> bytes:
+        self._assembly.feed(chunk)
+        if self._stream:
+            return b"".join([self._show(event) for event in self._events.feed(chunk)])
+        self._body += chunk
+        return b""
+
+    def end_round(self) -> Round | None:
+        answer = self._assembly.answer(ended=True)
+        if not self._stream:
+            self._round_usage = dict(answer.usage or {}) or None
+            self._finish = answer.choices[0].finish if answer.choices else None
+        self.first_usage = self._round_usage if self._is_first else self.first_usage
+        if not answer.choices or self._finish is None or self._finish in _CUT:
+            return None
+        raw = answer.choices[0].message
+        message = read_message(json.loads(raw), raw)
+        if self._is_last or all(call.name != TOOL for call in message.calls):
+            return None
+        return Round((raw,), message.calls)
+
+    def begin_round(self, *, is_last: bool) -> None:
+        self._usage = add_usage(self._usage, self._round_usage)
+        self._spoken |= self._heard
+        if not self._stream:
+            self._messages.append(self._read_message())
+        self._is_first = False
+        self._reset(is_last=is_last)
+
+    def close(self) -> bytes | None:
+        if self._stream:
+            return self._events.close()
+        return self._join_bodies()
+
+    # --- a stream ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _waits(self) -> bool:
+        """True where this answer has ended for a recall: the end for the client is still to come."""
+        return self._recalls and not self._is_last and self._finish is not None and self._finish not in _CUT
+
+    def _show(self, event: bytes) -> bytes:
+        """The event as the client gets it, or nothing."""
+        chunk = read_data(event)
+        if chunk is None or "error" in chunk:
+            return b"" if self._waits and b"[DONE]" in event else event
+        if self._is_first and not self._about:
+            self._about = {key: chunk[key] for key in ("id", "created") if key in chunk}
+        listed = chunk.get("choices")
+        choice = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else None
+        is_changed = choice is not None and self._change(choice)
+        if isinstance(usage := chunk.get("usage"), dict):
+            self._round_usage = usage
+            if self._waits:
+                del chunk["usage"]
+                is_changed = True
+            elif self._usage:
+                chunk["usage"] = add_usage(self._usage, usage)
+        if self._is_first and not is_changed:
+            return event
+        says_something = choice is not None and (choice.get("delta") or choice.get("finish_reason"))
+        return write_event(chunk | self._about) if says_something or isinstance(chunk.get("usage"), dict) else b""
+
+    def _change(self, choice: dict[str, Any]) -> bool:
+        """Take recalls out of a choice, and let it go on where the last round ended. True: this changed it."""
+        is_changed = False
+        delta = choice.get("delta")
+        if isinstance(delta, dict):
+            if isinstance(pieces := delta.get("tool_calls"), list):
+                shown = [piece for piece in pieces if isinstance(piece, dict) and self._show_call(piece)]
+                is_changed = self._recalls
+                delta["tool_calls"] = shown
+                if not shown:
+                    del delta["tool_calls"]
+            if not self._is_first:
+                delta.pop("role", None)
+                delta.pop(_SIGNED, None)
+            self._speak(delta)
+        if isinstance(finish := choice.get("finish_reason"), str):
+            self._finish = finish
+            choice["finish_reason"] = None if self._waits else self._name_finish(finish)
+            is_changed |= choice["finish_reason"] != finish
+        return is_changed
+
+    def _show_call(self, piece: dict[str, Any]) -> bool:
+        """Give a piece of a call the client's index. False: it belongs to a recall."""
+        function, id_, index = piece.get("function"), piece.get("id"), piece.get("index")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(index, int):
+            index = self._newest_call + bool(name)
+        call = self._calls.get(index)
+        if name and (call is None or (id_ and id_ != call.id)):  # some servers give all calls the same index
+            call = self._calls[index] = _OpenCall(id_, None if name == TOOL else self._own_calls)
+            self._own_calls += name != TOOL
+            self._recalls |= name == TOOL
+        self._newest_call = index
+        if call is None or call.place is None:
+            return call is None
+        if "index" in piece and (self._recalls or not self._is_first):
+            piece["index"] = call.place
+        return True
+
+    def _speak(self, delta: dict[str, Any]) -> None:
+        """Part the first words of a round from what was said before."""
+        for voice in _VOICES:
+            text = delta.get(voice)
+            if isinstance(text, str) and text:
+                if voice not in self._heard:
+                    delta[voice] = _part(self._spoken.get(voice, ""), text) + text
+                self._heard[voice] = text[-1:]
+
+    def _name_finish(self, finish: str) -> str:
+        if finish in _CUT:
+            return finish
+        if not self._own_calls:
+            return "stop" if finish == "tool_calls" else finish
+        return finish if self._is_first else "tool_calls"
+
+    # --- a body ------------------------------------------------------------------------------------------------------
+
+    def _read_message(self) -> dict[str, Any]:
+        answer = self._assembly.answer(ended=True)
+        message = json.loads(answer.choices[0].message)
+        own = [call for call in message.get("tool_calls") or () if call.get("function", {}).get("name") != TOOL]
+        self._own_calls += len(own)
+        return {**message, "tool_calls": own}
+
+    def _join_bodies(self) -> bytes | None:
+        """The last body with the words and calls of all rounds in its message; None: it has no recall."""
+        whole = read_object(self._body)
+        if whole is None or (self._is_first and f'"{TOOL}"'.encode() not in self._body):
+            return None
+        try:
+            message, choice = self._read_message(), whole["choices"][0]
+        except (LookupError, TypeError, ValueError):
+            return None
+        for earlier in reversed(self._messages):
+            for voice in _VOICES:
+                before, text = earlier.get(voice) or "", message.get(voice) or ""
+                if before and isinstance(before, str) and isinstance(text, str):
+                    message[voice] = before + (_part(before, text) if text else "") + text
+            message["tool_calls"] = earlier["tool_calls"] + message["tool_calls"]
+        if not message["tool_calls"]:
+            del message["tool_calls"]
+        if not self._is_first:
+            message.pop(_SIGNED, None)
+            whole["usage"] = add_usage(self._usage, whole.get("usage"))
+        choice |= {"message": message, "finish_reason": self._name_finish(str(choice.get("finish_reason")))}
+        return write_object(whole)
+
+
+def _part(before: str, text: str) -> str:
+    return PARTING if before and not (before[-1:].isspace() or text[:1].isspace()) else ""

@@ -1,0 +1,238 @@
+"""Recall on Anthropic Messages: the tool's definition, the rounds of an answer, and the request for the next one.
+
+Thinking goes back to the upstream unchanged within the rounds. Of the later ones the client does not get it: it is
+signed for a history with the recall in it, and the client's next request has another.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proxy.core import splice
+from proxy.core.messages import Request, ToolCall
+from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.wire.chat.recall import remove_tool
+from proxy.wire.chat.requests import find_values
+from proxy.wire.rounds import (
+    EventReader,
+    Round,
+    add_usage,
+    append_elements,
+    read_data,
+    read_object,
+    write_event,
+    write_object,
+)
+
+RECALL_TOOL = json.dumps({"name": TOOL, "description": DESCRIPTION, "input_schema": PARAMETERS}).encode()
+_CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+_USED = "tool_use"
+
+Block = dict[str, Any]
+
+
+def may_recall(_: Request) -> bool:
+    """True: every request of this API asks for one answer."""
+    return True
+
+
+def start_rounds(*, stream: bool) -> "MessagesRounds":
+    """The rounds of a request that asks for a stream, or not."""
+    return MessagesRounds(stream=stream)
+
+
+def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+    """The request for the next round. `is_last`: without the tool."""
+    pairs = zip(said.calls, results, strict=True)
+    answered = b",".join(
+        b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
+        for call, text in pairs
+    )
+    new = (*said.said, b'{"role":"user","content":[%b]}' % answered)
+    source = append_elements(source, find_values(source), "messages", new)
+    return remove_tool(source, RECALL_TOOL) if is_last else source
+
+
+def _is_recall(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == _USED and block.get("name") == TOOL
+
+
+class MessagesRounds:
+    """The rounds of one request; see `rounds.Rounds`."""
+
+    def __init__(self, *, stream: bool) -> None:
+        self._stream = stream
+        self._is_first = True
+        self._usage: dict[str, Any] | None = None
+        """Of the rounds that are over."""
+        self.first_usage: Mapping[str, Any] | None = None
+        self._shown: list[Block] = []
+        """The blocks of a whole body that the client gets of the rounds that are over."""
+        self._next_index = 0
+        self._own_calls = 0
+        """How many calls of the client's tools it has got."""
+        self._reset(is_last=False)
+
+    def _reset(self, *, is_last: bool) -> None:
+        self._is_last = is_last
+        self._events = EventReader()
+        self._body = b""
+        self._blocks: dict[int, Block] = {}
+        self._places: dict[int, int | None] = {}
+        """The client's index of each block; None where it does not get it."""
+        self._stop: str | None = None
+        self._round_usage: dict[str, Any] | None = None
+
+    @property
+    def held(self) -> bytes:
+        """Bytes that were read and not shown yet."""
+        return self._events.held
+
+    def feed(self, chunk: bytes) -> bytes:
+        if self._stream:
+            return b"".join([self._show(event) for event in self._events.feed(chunk)])
+        self._body += chunk
+        return b""
+
+    def end_round(self) -> Round | None:
+        if not self._stream:
+            self._read_body()
+        self.first_usage = self._round_usage if self._is_first else self.first_usage
+        if self._stop is None or not self._waits:
+            return None
+        blocks = [_close_block(block) for _, block in sorted(self._blocks.items())]
+        said = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
+        calls = tuple(
+            ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input")))
+            for block in said
+            if block.get("type") == _USED
+        )
+        return Round((b'{"role":"assistant","content":%b}' % write_object(said),), calls)
+
+    def begin_round(self, *, is_last: bool) -> None:
+        if not self._stream:
+            self._shown += self._choose_shown()
+        self._usage = add_usage(self._usage, self._round_usage)
+        self._is_first = False
+        self._reset(is_last=is_last)
+
+    def close(self) -> bytes | None:
+        return self._events.close() if self._stream else self._join_bodies()
+
+    @property
+    def _waits(self) -> bool:
+        """True where this answer ends for a recall: the end for the client is still to come."""
+        return not self._is_last and self._stop not in _CUT and any(map(_is_recall, self._blocks.values()))
+
+    # --- a stream ----------------------------------------------------------------------------------------------------
+
+    def _show(self, event: bytes) -> bytes:
+        """The event as the client gets it, or nothing."""
+        told = read_data(event) or {}
+        match told.get("type"):
+            case "message_start":
+                self._round_usage = _object(_object(told.get("message")).get("usage"))
+                return event if self._is_first else b""
+            case "content_block_start":
+                self._open_block(told)
+            case "content_block_delta":
+                _grow(self._blocks.get(_index_of(told), {}), _object(told.get("delta")))
+            case "content_block_stop":
+                pass
+            case "message_delta":
+                return self._show_end(event, told)
+            case "message_stop":
+                return b"" if self._waits else event
+            case _:
+                return event
+        place = self._places.get(_index_of(told))
+        if place is None:
+            return b""
+        return event if place == told["index"] else write_event({**told, "index": place}, named=True)
+
+    def _open_block(self, told: Mapping[str, Any]) -> None:
+        block, index = dict(_object(told.get("content_block"))), _index_of(told)
+        self._blocks[index] = block
+        self._places[index] = None
+        if self._is_shown(block):
+            self._places[index] = self._next_index
+            self._next_index += 1
+            self._own_calls += block.get("type") == _USED
+
+    def _is_shown(self, block: Block) -> bool:
+        return not _is_recall(block) and (self._is_first or block.get("type") not in _THINKING)
+
+    def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
+        delta, more = _object(told.get("delta")), _object(told.get("usage"))
+        # What an API says at the end counts from the beginning: it replaces what was said there.
+        self._round_usage = (self._round_usage or {}) | {
+            name: count for name, count in more.items() if count is not None
+        }
+        stop = delta.get("stop_reason")
+        self._stop = stop if isinstance(stop, str) else None
+        if self._waits:
+            return b""
+        named = self._name_stop(stop)
+        if self._is_first and named == stop:
+            return event
+        usage = add_usage(self._usage, self._round_usage)
+        return write_event({**told, "delta": {**delta, "stop_reason": named}, "usage": usage}, named=True)
+
+    def _name_stop(self, stop: object) -> object:
+        if stop in _CUT or stop is None:
+            return stop
+        if self._own_calls:
+            return stop if self._is_first else _USED
+        return "end_turn" if stop == _USED else stop
+
+    # --- a body ------------------------------------------------------------------------------------------------------
+
+    def _read_body(self) -> None:
+        whole = read_object(self._body) or {}
+        content = whole.get("content")
+        self._blocks = dict(enumerate(map(_object, content if isinstance(content, list) else ())))
+        self._round_usage, self._stop = _object(whole.get("usage")), whole.get("stop_reason")
+
+    def _choose_shown(self) -> list[Block]:
+        shown = [block for block in self._blocks.values() if self._is_shown(block)]
+        self._own_calls += sum(block.get("type") == _USED for block in shown)
+        return shown
+
+    def _join_bodies(self) -> bytes | None:
+        """The last body with the blocks of all rounds; None: it has no recall."""
+        if self._is_first and not any(map(_is_recall, self._blocks.values())):
+            return None
+        whole = read_object(self._body)
+        if whole is None or whole.get("type") != "message":
+            return None
+        content = [*self._shown, *self._choose_shown()]
+        usage = add_usage(self._usage, self._round_usage)
+        return write_object({**whole, "content": content, "stop_reason": self._name_stop(self._stop), "usage": usage})
+
+
+def _grow(block: Block, delta: Mapping[str, Any]) -> None:
+    kind = str(delta.get("type"))
+    if kind in _GROWING:
+        name = _GROWING[kind]
+        block[name] = str(block.get(name) or "") + str(delta.get(name) or "")
+    elif kind == "signature_delta":
+        block["signature"] = delta.get("signature")
+    elif kind == "citations_delta":
+        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+
+
+def _close_block(block: Block) -> Block:
+    """The block as it is sent back."""
+    partial = block.pop("partial_json", None)
+    return block if partial is None else {**block, "input": read_object(partial.encode()) or {}}
+
+
+def _index_of(told: Mapping[str, Any]) -> int:
+    index = told.get("index")
+    return index if isinstance(index, int) else -1
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""Recall by the model through the running proxy, on each API."""

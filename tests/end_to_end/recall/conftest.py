@@ -1,0 +1,28 @@
+"""One proxy that lets models recall, and clients of each API before it."""
+
+import pytest
+import pytest_asyncio
+
+from tests.support.compacting_proxy import WIDE, House, settings
+from tests.support.scripted_upstream import Upstream
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(serve):
+    """A proxy before a wide window; models whose names say so are before a small one, or recall nothing."""
+    async with Upstream() as up:
+        own = {"base_url": up.url, "retries": 0}
+        named = [
+            {"name": "off", "models": ["off"], "policy": "off-recall", "window": 1_000_000, **own},
+            {"name": "small", "models": ["small"], "window": 16_000, **own},
+        ]
+        config = settings(*named, default={"recall": "on"}, **{"off-recall": {"recall": "off"}})
+        config["upstreams"][-1] = {**WIDE, **own}
+        async with serve(None, config=config) as proxy:
+            yield House(up, proxy)
+
+
+@pytest.fixture
+def up(house):
+    house.up.forget()
+    return house.up

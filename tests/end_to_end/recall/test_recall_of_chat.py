@@ -1,0 +1,202 @@
+"""Recall by the model on chat completions: what an upstream gets, round by round, and what its client sees."""
+
+import json
+import re
+
+import pytest
+
+from proxy.compaction.recall import ROUNDS_MAX
+from tests.support.agent import Agent, reading, turns
+from tests.support.messages import says as assistant
+from tests.support.messages import tool, user
+from tests.support.proxy_client import data_of
+from tests.support.scripted_upstream import answer, calls, in_turn, overflow, says
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOOL = "recall_earlier_output"
+TOOLS = [tool("Read", path="string")]
+WORK = reading(24)
+HANDLE = re.compile(rf'{TOOL} with messages \\"([\d-]+)\\"')
+
+
+def recalls(**arguments):
+    return calls(TOOL, **arguments)
+
+
+@pytest.fixture
+def ask(house, up, request):
+    """Ask for an answer to a history: what came back, and the requests that the upstream got."""
+    agent = Agent(house.proxy, up, f"sk-{request.node.name}")
+
+    async def send(*turns, streams, messages=WORK, **more):
+        up.script, before = in_turn(*turns), len(up.requests)
+        if streams:
+            more = {"stream": True, "stream_options": {"include_usage": True}, **more}
+        step = await agent.sends(messages, **{"tools": TOOLS, **more})
+        return step, [request.json for request in up.requests[before:]]
+
+    return send
+
+
+def seen(answer):
+    """Text, calls, finish and usage, as a client puts them together."""
+    data = answer.body.data
+    assert TOOL.encode() not in data
+    assert answer.body.whole
+    if not data.startswith(b"data:"):
+        (choice,) = (whole := json.loads(data))["choices"]
+        told = [(call["id"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls", ())]
+        return choice["message"]["content"], told, choice["finish_reason"], whole["usage"]
+    events = data_of(data)
+    assert events.pop() == "[DONE]"
+    assert len({event["id"] for event in events}) == 1
+    text, made, finishes, usage = "", {}, [], None
+    for event in events:
+        usage = event.get("usage") or usage
+        for choice in event["choices"]:
+            text += choice["delta"].get("content") or ""
+            finishes += [choice["finish_reason"]] if choice["finish_reason"] else []
+            for piece in choice["delta"].get("tool_calls", ()):
+                made.setdefault(piece["index"], ["", ""])
+                made[piece["index"]][0] += piece.get("id") or ""
+                made[piece["index"]][1] += piece["function"].get("arguments") or ""
+    (ended,) = finishes
+    return text, [tuple(call) for call in made.values()], ended, usage
+
+
+each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+
+
+@each_way
+async def test_a_recall_is_answered_within_the_request_and_the_client_sees_one_message(ask, streams):
+    first = says("Let me look that up.") + recalls(messages="3")
+    step, (asked, again) = await ask(first.using(900, 10), says("It is there.").using(1000, 5), streams=streams)
+    assert [each["function"]["name"] for each in asked["tools"]] == ["Read", TOOL]
+    assert 'with messages \\"3\\"' in json.dumps(asked["messages"])
+    assert again["tools"] == asked["tools"]
+    assert again["messages"][: len(asked["messages"])] == asked["messages"]
+    said, result = again["messages"][len(asked["messages"]) :]
+    assert said["content"] == "Let me look that up."
+    assert result["tool_call_id"] == said["tool_calls"][0]["id"]
+    assert result["content"] == WORK[3]["content"]
+    text, made, ended, usage = seen(step.answer)
+    assert text == "Let me look that up.\n\nIt is there."
+    assert (made, ended) == ([], "stop")
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (1900, 15, 1915)
+
+
+@each_way
+async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
+    mixed = calls("Read", path="a.py") + recalls(messages="3") + calls("Read", path="b.py")
+    step, (asked, again) = await ask(mixed, says("And this.") + calls("Read", path="c.py"), streams=streams)
+    said, *results = again["messages"][len(asked["messages"]) :]
+    assert [call["id"] for call in said["tool_calls"]] == [result["tool_call_id"] for result in results]
+    assert results[1]["content"] == WORK[3]["content"]
+    assert results[0]["content"] == results[2]["content"]
+    assert "its result comes with the next message" in results[0]["content"]
+    text, made, ended, _ = seen(step.answer)
+    assert [json.loads(arguments)["path"] for _, arguments in made] == ["a.py", "b.py", "c.py"]
+    assert (text, ended) == ("And this.", "tool_calls")
+
+
+@each_way
+async def test_an_answer_without_a_recall_keeps_its_bytes(ask, streams):
+    turn = says("Let me look.") + calls("Read", path="a.py") + calls("Read", path="b.py")
+    step, (asked,) = await ask(turn, streams=streams)
+    assert TOOL in json.dumps(asked["tools"])
+    whole = json.dumps(turn.completion("gpt-4o"), separators=(",", ":"), ensure_ascii=False).encode()
+    expected = b"".join(turn.frames(usage=True, model="gpt-4o")) if streams else whole
+    assert step.answer.body.data.replace(b'": ', b'":').replace(b", ", b",") == expected.replace(b'": ', b'":').replace(
+        b", ", b","
+    )
+
+
+@each_way
+async def test_recalls_end_after_a_bounded_number_of_rounds(ask, streams):
+    step, asked = await ask(recalls(messages="3") + says("Again."), streams=streams)
+    assert len(asked) == 1 + ROUNDS_MAX
+    assert all(TOOL in json.dumps(request["tools"]) for request in asked[:-1])
+    assert [each["function"]["name"] for each in asked[-1]["tools"]] == ["Read"]
+    text, made, ended, usage = seen(step.answer)
+    assert (made, ended) == ([], "stop")
+    assert text.count("Again.") == len(asked)
+    assert usage["prompt_tokens"] == 100 * len(asked)
+
+
+@each_way
+async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask, streams):
+    refusal = answer({"error": {"message": "Slow down.", "type": "tokens", "code": "rate_limit_exceeded"}}, 429)
+    step, asked = await ask(says("Let me see.") + recalls(messages="3"), refusal, streams=streams)
+    assert len(asked) == 2
+    if streams:
+        (*_, last) = data_of(step.answer.body.data)
+        assert last["error"]["message"] == "Slow down."
+        assert b"[DONE]" not in step.answer.body.data
+    else:
+        assert step.answer.status == 429
+        assert json.loads(step.answer.body.data)["error"]["message"] == "Slow down."
+
+
+@each_way
+async def test_a_round_that_does_not_fit_is_asked_once_more_without_what_was_recalled(ask, streams):
+    step, asked = await ask(recalls(messages="3"), overflow("openai"), says("Then not."), streams=streams)
+    _, refused, again = asked
+    assert refused["messages"][-1]["content"] == WORK[3]["content"]
+    assert "no room in the context" in again["messages"][-1]["content"]
+    assert seen(step.answer)[0] == "Then not."
+
+
+async def test_what_is_recalled_leaves_room_in_the_window(ask):
+    everything = recalls(messages=f"1-{len(WORK) - 1}")
+    _, (asked, again) = await ask(everything, says("Too much."), streams=False, model="small")
+    recalled = again["messages"][-1]["content"]
+    assert "cut here by the context proxy" in recalled
+    assert len(json.dumps(again)) < 4 * 16_000
+    assert len(recalled) > 2_000
+    assert len(json.dumps(asked)) < len(json.dumps(WORK))
+
+
+async def test_the_tool_is_offered_from_the_first_block_on_and_what_was_forwarded_is_forwarded_again(ask):
+    before = None
+    offered = []
+    for messages in turns(WORK):
+        step, (asked, *_) = await ask(recalls(search="part_0_"), says("On."), streams=False, messages=messages)
+        offered.append(TOOL in json.dumps(asked["tools"]))
+        assert offered[-1] == (step.compaction in ("created", "applied"))
+        assert len(asked["messages"]) <= len(messages)
+        if before is not None and step.compaction != "created":
+            assert asked["tools"] == before["tools"]
+            assert asked["messages"][: len(before["messages"])] == before["messages"]
+        before = asked
+    assert offered == sorted(offered)
+    assert offered[-1]
+
+
+async def test_a_model_that_recalls_every_shortened_result_gets_each_byte_for_byte(ask, up):
+    _, (asked,) = await ask(says("On."), streams=False)
+    handles = HANDLE.findall(json.dumps(asked["messages"]))
+    assert len(handles) > 10
+    everything = recalls(messages=handles[0])
+    for handle in handles[1:]:
+        everything += recalls(messages=handle)
+    _, (_, again) = await ask(everything, says("I know it all."), streams=True)
+    results = [message["content"] for message in again["messages"][-len(handles) :]]
+    assert results == [WORK[int(handle)]["content"] for handle in handles]
+
+
+@pytest.mark.parametrize("more", [{"model": "off"}, {"tools": None}, {"n": 2}], ids=["off", "no tools", "two answers"])
+async def test_elsewhere_nothing_speaks_of_the_tool(ask, more):
+    step, (asked,) = await ask(says("On."), streams=False, **more)
+    assert step.compaction == "created"
+    assert TOOL not in json.dumps(asked)
+    assert "Call the tool again for the full text." in json.dumps(asked)
+
+
+async def test_sizes_go_by_what_the_first_round_took(ask):
+    """The sum of two rounds is no size of a history: another block would be made because of it."""
+    await ask(recalls(messages="3").using(9_000), says("On.").using(9_500), streams=False)
+    longer = [*WORK, *assistant("On."), *user("And now?")]
+    step, _ = await ask(says("Done."), streams=False, messages=longer)
+    assert step.compaction == "applied"
+    assert 9_000 <= step.tokens[1] < 9_500

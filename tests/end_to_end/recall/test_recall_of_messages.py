@@ -1,0 +1,172 @@
+"""Recall by the model on Anthropic Messages, streamed and not."""
+
+import json
+
+import pytest
+
+from tests.support.agent import reading
+from tests.support.messages_api import find_faults
+from tests.support.messages_api import request as as_request
+from tests.support.proxy_client import ask as post
+from tests.support.scripted_upstream import answer, in_turn, stream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOOL = "recall_earlier_output"
+TOOLS = [{"name": "Read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}]
+WORK = reading(24)
+each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def thinks(words):
+    return {"type": "thinking", "thinking": words, "signature": f"signed {words}"}
+
+
+def uses(name, number, **arguments):
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
+
+
+def says(*blocks, stop=None, fresh=10, cached=90, written=5):
+    """An answer of these blocks, whole or as events, as it is asked for."""
+    used = any(block["type"] == "tool_use" for block in blocks)
+    usage = {"input_tokens": fresh, "cache_read_input_tokens": cached, "output_tokens": written}
+    about = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None}
+    whole = {
+        **about,
+        "content": list(blocks),
+        "stop_reason": stop or ("tool_use" if used else "end_turn"),
+        "usage": usage,
+    }
+    return lambda asked: stream(*events_of(whole)) if asked.json.get("stream") else answer(whole)
+
+
+def events_of(whole):
+    start = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
+    events = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    for index, block in enumerate(whole["content"]):
+        deltas = []
+        match block["type"]:
+            case "text":
+                opened, deltas = text(""), [{"type": "text_delta", "text": word} for word in block["text"].split("|")]
+            case "thinking":
+                opened = {"type": "thinking", "thinking": "", "signature": ""}
+                deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}]
+                deltas += [{"type": "signature_delta", "signature": block["signature"]}]
+            case _:
+                opened, told = {**block, "input": {}}, json.dumps(block["input"])
+                deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (told[:4], told[4:])]
+        events.append({"type": "content_block_start", "index": index, "content_block": opened})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    events.append(
+        {"type": "message_delta", "delta": ended, "usage": {"output_tokens": whole["usage"]["output_tokens"]}}
+    )
+    events.append({"type": "message_stop"})
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+
+
+def put_together(told):
+    """The message that a client makes of an answer."""
+    data = told.body.data
+    assert TOOL.encode() not in data
+    if not data.startswith(b"event:"):
+        return json.loads(data)
+    message, open_block = None, None
+    for line in data.splitlines():
+        event = json.loads(line[5:]) if line.startswith(b"data:") else {}
+        match event.get("type"):
+            case "message_start":
+                assert message is None
+                message = event["message"]
+            case "content_block_start":
+                assert event["index"] == len(message["content"])
+                open_block = event["content_block"]
+                message["content"].append(open_block)
+            case "content_block_delta":
+                assert event["index"] == len(message["content"]) - 1
+                delta = event["delta"]
+                name = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}.get(
+                    delta["type"], "json"
+                )
+                open_block[name] = open_block.get(name, "") + delta.get(name, delta.get("partial_json", ""))
+            case "message_delta":
+                message |= {**event["delta"], "usage": message["usage"] | event["usage"]}
+    for block in message["content"]:
+        if "json" in block:
+            block["input"] = json.loads(block.pop("json"))
+    return message
+
+
+@pytest.fixture
+def ask(house, up, request):
+    key = {"x-api-key": f"sk-{request.node.name}", "anthropic-version": "2023-06-01"}
+
+    async def send(*scripts, streams, history=WORK, **more):
+        following = in_turn(*scripts)
+        up.script, before = lambda asked: told(asked) if callable(told := following(asked)) else told, len(up.requests)
+        body = as_request(history, **{"tools": TOOLS, "stream": streams, **more})
+        told = await post(house.proxy, body, "/messages", headers=key)
+        return told, [each.json for each in up.requests[before:]]
+
+    return send
+
+
+@each_way
+async def test_a_recall_is_answered_within_the_request_and_thinking_goes_back_unchanged(ask, streams):
+    thought = thinks("I should look.")
+    opening = says(thought, text("Let me look."), uses(TOOL, 1, messages="3"), fresh=20, written=7)
+    told, (asked, again) = await ask(opening, says(thinks("Now I know."), text("It is there.")), streams=streams)
+    assert [tool["name"] for tool in asked["tools"]] == ["Read", TOOL]
+    assert again["tools"] == asked["tools"]
+    assert again["messages"][:-2] == asked["messages"]
+    assert again["messages"][-2]["content"] == [thought, text("Let me look."), uses(TOOL, 1, messages="3")]
+    (result,) = again["messages"][-1]["content"]
+    assert (result["tool_use_id"], result["content"]) == ("toolu_1", WORK[3]["content"])
+    assert find_faults(json.dumps(again)) == []
+    message = put_together(told)
+    assert [block["type"] for block in message["content"]] == ["thinking", "text", "text"]
+    assert message["content"][0] == thought
+    assert message["stop_reason"] == "end_turn"
+    assert message["usage"] == {"input_tokens": 30, "cache_read_input_tokens": 180, "output_tokens": 12}
+
+
+@each_way
+async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
+    mixed = says(uses("Read", 1, path="a.py"), uses(TOOL, 2, messages="3"), uses("Read", 3, path="b.py"))
+    told, (_, again) = await ask(mixed, says(text("Yes."), uses("Read", 4, path="c.py")), streams=streams)
+    answered = again["messages"][-1]["content"]
+    assert [result["tool_use_id"] for result in answered] == ["toolu_1", "toolu_2", "toolu_3"]
+    assert "next message" in answered[0]["content"]
+    message = put_together(told)
+    assert [block.get("id", "text") for block in message["content"]] == ["toolu_1", "toolu_3", "text", "toolu_4"]
+    assert [block["input"] for block in message["content"] if "input" in block] == [
+        {"path": "a.py"},
+        {"path": "b.py"},
+        {"path": "c.py"},
+    ]
+    assert message["stop_reason"] == "tool_use"
+
+
+@each_way
+async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask, streams):
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    told, _ = await ask(says(uses(TOOL, 1, messages="3")), answer(error, 529), streams=streams)
+    if streams:
+        *_, name, data = told.body.data.strip().splitlines()
+        assert name == b"event: error"
+        assert json.loads(data[5:])["error"] == error["error"]
+    else:
+        assert (told.status, json.loads(told.body.data)) == (529, error)
+
+
+async def test_an_answer_without_a_recall_keeps_its_bytes(ask):
+    turn = says(thinks("Hm."), text("Let me look."), uses("Read", 1, path="a.py"))
+    whole, (asked,) = await ask(turn, streams=True)
+    assert TOOL in json.dumps(asked["tools"])
+    assert whole.body.data.count(b"message_start") == 2
+    assert put_together(whole)["content"][2] == uses("Read", 1, path="a.py")

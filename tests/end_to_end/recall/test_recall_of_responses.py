@@ -1,0 +1,147 @@
+"""Recall by the model on OpenAI Responses, streamed and not."""
+
+import json
+
+import pytest
+
+from tests.support.agent import reading
+from tests.support.proxy_client import ask as post
+from tests.support.responses_api import find_faults, render
+from tests.support.responses_api import request as as_request
+from tests.support.scripted_upstream import answer, in_turn, stream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOOL = "recall_earlier_output"
+TOOLS = [{"type": "function", "name": "Read", "parameters": {"type": "object", "properties": {}}}]
+WORK = reading(24)
+each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+
+
+def words(text, number=1):
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+
+
+def thinks(number):
+    return {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": f"sealed {number}"}
+
+
+def calls(name, number, **arguments):
+    about = {"id": f"fc_{number}", "type": "function_call", "status": "completed", "call_id": f"call_{number}"}
+    return {**about, "name": name, "arguments": json.dumps(arguments)}
+
+
+def says(*items, prompt=100):
+    def script(asked):
+        usage = {"input_tokens": prompt, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 5}
+        about = {"id": f"resp_{prompt}", "object": "response", "model": "gpt-5.1", "tools": asked.json.get("tools")}
+        whole = {**about, "status": "completed", "output": list(items), "usage": {**usage, "total_tokens": prompt + 5}}
+        return stream(*events_of(whole)) if asked.json.get("stream") else answer(whole)
+
+    return script
+
+
+def events_of(whole):
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    events = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
+    for index, item in enumerate(whole["output"]):
+        where = {"item_id": item["id"], "output_index": index}
+        events.append(
+            {"type": "response.output_item.added", "output_index": index, "item": {**item, "status": "in_progress"}}
+        )
+        match item["type"]:
+            case "message":
+                part = {**where, "content_index": 0}
+                told = item["content"][0]["text"].split(" ")
+                events += [{"type": "response.output_text.delta", **part, "delta": word} for word in told]
+            case "function_call":
+                events.append({"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]})
+            case "reasoning":
+                events.append({"type": "response.reasoning_summary_text.delta", **where, "delta": "Hm."})
+        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    events.append({"type": "response.completed", "response": whole})
+    return [render(event, number) for number, event in enumerate(events)]
+
+
+def put_together(told):
+    """The response that a client makes of an answer."""
+    data = told.body.data
+    assert TOOL.encode() not in data
+    if not data.startswith(b"event:"):
+        return json.loads(data)
+    events = [json.loads(line[5:]) for line in data.splitlines() if line.startswith(b"data:")]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [event["type"] for event in events if event["type"] in ("response.created", "response.completed")] == [
+        "response.created",
+        "response.completed",
+    ]
+    added = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
+    assert added == list(range(len(added)))
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == events[-1]["response"]["output"]
+    return events[-1]["response"]
+
+
+@pytest.fixture
+def ask(house, up, request):
+    key = {"authorization": f"Bearer sk-{request.node.name}"}
+
+    async def send(*scripts, streams, history=WORK, **more):
+        following = in_turn(*scripts)
+        up.script, before = lambda asked: told(asked) if callable(told := following(asked)) else told, len(up.requests)
+        body = as_request(history, **{"tools": TOOLS, "stream": streams, **more})
+        told = await post(house.proxy, body, "/responses", headers=key)
+        return told, [each.json for each in up.requests[before:]]
+
+    return send
+
+
+@each_way
+async def test_a_recall_is_answered_within_the_request_with_the_items_as_they_were(ask, streams):
+    opening = [thinks(1), words("Let me look."), thinks(2), calls(TOOL, 1, messages="3")]
+    told, (asked, again) = await ask(says(*opening), says(thinks(3), words("There.", 2), prompt=200), streams=streams)
+    assert [tool["name"] for tool in asked["tools"]] == ["Read", TOOL]
+    assert again["tools"] == asked["tools"]
+    assert again["input"][: len(asked["input"])] == asked["input"]
+    *said, result = again["input"][len(asked["input"]) :]
+    assert said == opening
+    assert result == {"type": "function_call_output", "call_id": "call_1", "output": WORK[3]["content"]}
+    assert find_faults(json.dumps(again)) == []
+    response = put_together(told)
+    assert [item["id"] for item in response["output"]] == ["rs_1", "msg_1", "rs_3", "msg_2"]
+    assert [tool["name"] for tool in response["tools"]] == ["Read"]
+    usage = response["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (300, 10, 310)
+    assert usage["input_tokens_details"] == {"cached_tokens": 20}
+
+
+@each_way
+async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
+    mixed = says(thinks(1), calls("Read", 1, path="a.py"), calls(TOOL, 2, messages="3"), calls("Read", 3, path="b.py"))
+    told, (asked, again) = await ask(mixed, says(calls("Read", 4, path="c.py")), streams=streams)
+    results = again["input"][len(asked["input"]) + 4 :]
+    assert [result["call_id"] for result in results] == ["call_1", "call_2", "call_3"]
+    assert results[1]["output"] == WORK[3]["content"]
+    assert "next message" in results[0]["output"]
+    output = put_together(told)["output"]
+    assert [item["id"] for item in output] == ["rs_1", "fc_1", "fc_3", "fc_4"]
+
+
+@each_way
+async def test_reasoning_that_nobody_keeps_is_not_sent_back(ask, streams):
+    open_reasoning = {**thinks(1), "encrypted_content": None}
+    _, (asked, again) = await ask(
+        says(open_reasoning, calls(TOOL, 1, messages="3")), says(words("So.")), streams=streams
+    )
+    call, _ = again["input"][len(asked["input"]) :]
+    assert call["type"] == "function_call"
+    assert "id" not in call
+
+
+@each_way
+async def test_an_answer_without_a_recall_differs_only_in_the_tools_that_it_repeats(ask, streams):
+    told, _ = await ask(says(thinks(1), words("Let me look."), calls("Read", 1, path="a.py")), streams=streams)
+    response = put_together(told)
+    assert [item["id"] for item in response["output"]] == ["rs_1", "msg_1", "fc_1"]
+    assert response["tools"] == TOOLS
