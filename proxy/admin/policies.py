@@ -105,6 +105,8 @@ class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The policy to compare with, as it is."""
     team: Annotated[str, Meta(max_length=200)] = ""
     """Whose conversations; empty: of all."""
+    conversation: Annotated[str, Meta(max_length=64)] = ""
+    """Only this conversation, of whatever day; empty: the newest of `days`."""
     days: Annotated[float, Meta(gt=0, le=366)] = 7.0
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
@@ -159,6 +161,8 @@ def _out_of_reach(values: Json) -> list[Flaw]:
 
 
 def _newest(archive: Archive, wanted: NewTrial) -> list[SavedConversation]:
+    if wanted.conversation:
+        return list(archive.find(wanted.conversation, Caller(wanted.team).tenant))[:1]
     since = time.time() - wanted.days * DAY_SECONDS
     return [one for one in archive.newest_first(Caller(wanted.team).tenant) if one.written >= since]
 

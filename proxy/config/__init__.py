@@ -2,7 +2,7 @@
 
 `settings.py`, `policies.py` and `attachments.py` define the settings, `values.py` the types that several of them have.
 `loading.py` reads them and says what is wrong, `warnings.py` what is probably a mistake; `defaults.py` writes the
-shipped file.
+shipped file, `editing.py` changes a policy in the text of a file.
 """
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice

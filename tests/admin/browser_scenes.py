@@ -186,6 +186,18 @@ def work(browser, url, key, _folder):
     page.click("button[role=switch] >> nth=0")
     page.wait_for_selector("#banner .warn", state="detached")
     eyes.go("#/policies/patient")
+    page.fill(".fields [name=clear_at_least]", "21000")
+    page.click(".editor button:text('Check, and')")
+    page.wait_for_selector(".editor .diff.new")
+    told["diff"] = page.inner_text(".editor .plain")
+    with page.expect_download() as download:
+        page.click(".editor button:text('Download')")
+    told["file"] = Path(download.value.path()).read_text()
+    page.fill(".fields [name=clear_at_least]", "-1")
+    page.click(".editor button:text('Check, and')")
+    page.wait_for_selector(".editor .fault")
+    told["invalid"] = page.get_attribute(".editor [aria-invalid]", "name")
+    page.click(".editor input[value=json]")
     page.fill(".editor textarea", '{"clear_at_least": -1}')
     page.click("button:text('What if?')")
     page.wait_for_selector(".editor .fault:has-text('clear_at_least')")
@@ -227,6 +239,53 @@ def trouble(browser, url, key, folder):
     page.wait_for_selector("main table", timeout=10_000)
     told["left"] = page.locator("main .gone").count()
     eyes.wrong = [each for each in eyes.wrong if "ERR_FAILED" not in each]
+    return {**told, **eyes.seen}
+
+
+def figures(browser, url, key, folder):
+    """Where the money goes, and a request that failed: from the chart to the row and to the request itself."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told = eyes.page, {}
+    eyes.log_in(key)
+    eyes.go("#/usage?by=model&of=cost")
+    told["groups"] = page.locator("section table tbody tr").count()
+    told["bars"] = page.locator(".chart rect.g0").count()
+    told["lines"] = page.locator(".chart line.would").count()
+    with page.expect_download() as download:
+        page.click("a:text-is('CSV')")
+    told["csv"] = Path(download.value.path()).read_text().splitlines()[0]
+    eyes.go("#/requests?hours=168")
+    page.select_option("select[name=kind]", "errors")
+    page.wait_for_function("location.hash.includes('kind=errors')")
+    page.wait_for_selector("tbody tr")
+    told["errors"] = page.locator("tbody .badge.warning, tbody .badge.error").count()
+    told["rows"] = page.locator("tbody tr").count()
+    page.click("tbody a >> nth=0")
+    page.wait_for_selector("h1 .badge")
+    told["request"] = page.inner_text("main")
+    told["foot"] = page.inner_text("#foot")
+    return {**told, **eyes.seen}
+
+
+def messages(browser, url, key, _folder):
+    """A shortened message: what was left out is marked, its address leads to it, and both views hold the same text."""
+    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
+    page, told = eyes.page, {}
+    eyes.log_in(key)
+    eyes.open_first()
+    page.click(".strip .block.cleared >> nth=0")
+    page.wait_for_selector(".beside .diff.new")
+    told["gone"] = page.locator(".beside .diff.gone").count()
+    told["original"] = page.inner_text(".beside > div >> nth=0")
+    told["heading"] = page.inner_text(".pane h3")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector(".pane h3")
+    told["again"] = page.inner_text(".pane h3")
+    page.click("input[value=changes]")
+    page.wait_for_selector(".said.whole .diff.new")
+    told["new"] = page.inner_text(".said.whole .diff.new >> nth=0")
     return {**told, **eyes.seen}
 
 
@@ -278,7 +337,10 @@ def empty(browser, url, key, folder):
     return {**told, **eyes.seen}
 
 
-SCENES = {scene.__name__: scene for scene in (tour, hostile, keyboard, work, trouble, finding, observed, empty)}
+SCENES = {
+    scene.__name__: scene
+    for scene in (tour, hostile, keyboard, work, trouble, figures, messages, finding, observed, empty)
+}
 
 
 def main(url, key, scene, folder=""):

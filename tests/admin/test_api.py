@@ -174,6 +174,9 @@ async def test_what_if_replays_what_is_kept_of_a_team_through_two_policies(desk,
     assert told["today"]["tokens_forwarded"] < told["today"]["tokens_sent"]
     assert told["tried"]["over_window"] > told["today"]["over_window"]
     assert (await desk.told("/what-if", method="POST", body={"team": "nobody"}))["conversations"] == 0
+    name = (await listed(desk, "platform"))["conversation"]
+    one = await desk.told("/what-if", method="POST", body={**wanted, "conversation": name})
+    assert (one["conversations"], one["left_out"]) == (1, 0)
 
 
 async def test_policies_are_told_with_who_wrote_them(desk):

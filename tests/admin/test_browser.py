@@ -1,9 +1,12 @@
 """The dashboard in a real Chromium: what it shows, what strangers' words do in it, and that it needs no mouse."""
 
+import time
+
 import pytest
 import pytest_asyncio
+import yaml
 
-from tests.admin import install
+from tests.admin import demo_traffic, install
 from tests.admin.browser import look_through
 from tests.support.admin_client import Desk, configured, team_key, until_open
 from tests.support.agent import Agent
@@ -43,6 +46,10 @@ async def test_operators_do_their_work_in_it(worked):
     seen = await look_through(worked, "work")
     assert seen["key"].startswith("cp-")
     assert "switched off for everybody" in seen["banner"]
+    assert "-    clear_at_least: 30000" in seen["diff"]
+    assert "+    clear_at_least: 21000" in seen["diff"]
+    assert yaml.safe_load(seen["file"])["policies"]["patient"]["clear_at_least"] == 21_000
+    assert seen["invalid"] == "clear_at_least"
     assert "clear_at_least" in seen["refused"]
     assert "patient, today\tthis draft" in seen["trial"]
     assert "Rewrites" in seen["trial"]
@@ -61,6 +68,26 @@ async def test_what_is_found_leads_to_the_message_that_says_it(worked):
     assert "Customers complain" in seen["found"]
     assert "HB-20417" in seen["opened"]
     assert seen["focused"] == "range"
+
+
+async def test_a_shortened_message_shows_what_was_left_out_and_has_an_address(worked):
+    seen = await look_through(worked, "messages")
+    assert seen["gone"] > 0
+    assert seen["heading"] == seen["again"]
+    assert "[Shortened by the context proxy" in seen["new"]
+
+
+async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
+    (tmp_path / "state").mkdir(mode=0o700)
+    demo_traffic.fill(tmp_path / "state", time.time() - 60)
+    async with serving(None, place=tmp_path, config=configured("http://127.0.0.1:9/v1")) as proxy:
+        seen = await look_through(Desk(proxy), "figures")
+    assert seen["groups"] == len(demo_traffic.PRICES) + 1
+    assert min(seen["bars"], seen["lines"]) > 10
+    assert seen["csv"].startswith("name,requests,")
+    assert seen["errors"] >= seen["rows"] > 3
+    assert "Of it added by the proxy" in seen["request"]
+    assert "Times in" in seen["foot"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

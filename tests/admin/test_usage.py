@@ -161,6 +161,47 @@ async def test_the_audit_log_names_who_did_it(desk):
     assert (act["who"], act["act"]) == ("lea (session)", "revoke key")
 
 
+# --- drafts of policies ----------------------------------------------------------------------------------------------
+
+
+async def test_a_draft_comes_back_as_a_change_of_the_file_and_changes_nothing(desk):
+    before = (desk.proxy.place / "proxy.yaml").read_text()
+    body = {"policy": "patient", "values": {"clear_at_least": 9_000, "summary": {"enabled": False}}}
+    told = await desk.told("/policy-drafts", method="POST", body=body)
+    assert "+    clear_at_least: 9000\n" in told["diff"]
+    assert "-    clear_at_least: 2000\n" in told["diff"]
+    assert (desk.proxy.place / "proxy.yaml").read_text() == before
+    (desk.proxy.place / "proxy.yaml").write_text(told["file"])
+    versions = {each["name"]: each["version"] for each in (await desk.told("/policies"))["policies"]}
+    assert await desk.until(
+        "/policies/patient", lambda now: now["version"] == told["version"] != versions["patient"] or None
+    )
+    (desk.proxy.place / "proxy.yaml").write_text(before)
+    assert await desk.until("/policies/patient", lambda now: now["version"] == versions["patient"] or None)
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [({"trigger": 2}, "trigger"), ({"nope": 1}, "nope"), ({"summary": {"prompt": "/etc/passwd"}}, "summary.prompt")],
+)
+async def test_a_draft_that_cannot_be_used_says_where(desk, values, path):
+    fault = await desk.refused(422, "POST", "/policy-drafts", body={"policy": "patient", "values": values})
+    assert [each["path"] for each in fault["faults"]] == [path]
+
+
+async def test_a_draft_shows_the_file_so_a_key_that_only_reads_is_refused(desk):
+    body = {"policy": "patient", "values": {}}
+    assert await desk.refused(403, "POST", "/policy-drafts", body=body, key=READER)
+    assert await desk.refused(403, "POST", "/policy-drafts", body=body, key=LEADER)
+
+
+async def test_every_setting_of_a_policy_has_a_field(desk):
+    settings = (await desk.told("/policy-settings"))["settings"]
+    values = (await desk.told("/policies/default"))["values"]
+    assert {each["path"] for each in values} <= {each["path"] for each in settings}
+    assert all(each["about"] for each in settings)
+
+
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 

@@ -3,54 +3,68 @@
 
 import { get } from "./api.js";
 import { bars } from "./charts.js";
+import { exports } from "./controls.js";
 import { badge, empty, h, note, part, show, table } from "./dom.js";
 import { complaint } from "./faults.js";
-import { dollars, exact, less, many, moment, percent } from "./format.js";
+import { counted, dollars, exact, less, many, moment, percent } from "./format.js";
 import { toPolicy } from "./links.js";
 import { said, strip } from "./strip.js";
 import { account, ACTIONS, event, STATUSES, reason } from "./words.js";
 
 const MOST_BARS = 120;
 const HAPPENED_ROWS = 8;
+const SESSIONS_MAX = 20;
 
 // `at`: the link of a request; `message`: of a message, to be opened. Without either the newest, as long as it is live.
 export async function conversation(place, [name], query) {
   const path = `/conversations/${encodeURIComponent(name)}`;
+  const session = query.get("session");
   let at = query.get("at");
-  let told = await get(path, { at });
+  let told = await get(path, { at, session });
+  // The address of what is shown: of the session, the request and the message that is open.
+  const note = (message) => {
+    const said = Object.entries({ session, at, message }).filter(([, value]) => value);
+    history.replaceState(null, "", `#${path}${said.length ? `?${new URLSearchParams(said)}` : ""}`);
+  };
+  const drawn = (message) => page(told, at, { path, choose, note, session, message });
   const choose = async (number) => {
     const sliding = document.activeElement?.type === "range";
     at = told.turns[number].link;
-    history.replaceState(null, "", `#${path}?at=${at}`);
+    note();
     try {
-      told = await get(path, { at });
-      show(place, page(told, at, path, choose));
+      told = await get(path, { at, session });
+      show(place, drawn());
       if (sliding) place.querySelector("input[type=range]").focus();
     } catch (fault) {
       place.prepend(complaint(fault));
     }
   };
-  show(place, page(told, at, path, choose, query.get("message")));
+  show(place, drawn(query.get("message")));
   place.querySelector("[aria-pressed=true]")?.scrollIntoView({ block: "center" });
   return async () => {
     const reading = place.querySelector("[aria-pressed=true]") || place.contains(document.activeElement);
     if (at || !told.open || reading) return;
-    told = await get(path);
-    show(place, page(told, at, path, choose));
+    told = await get(path, { session });
+    show(place, drawn());
   };
 }
 
-function page(told, at, path, choose, wanted) {
+function page(told, at, { path, choose, note, session, message }) {
   const asked = told.turns.findLastIndex((turn) => turn.link === at);
   const chosen = asked >= 0 ? asked : told.turns.length - 1;
   return [
     h("p", { class: "crumbs" },
       h("a", { href: "#/conversations" }, "Conversations"), " / ", h("code", null, told.conversation)),
     h("h1", null, told.title || told.conversation),
+    h("p", { class: "acts" }, h("a", { href: `#/requests?conversation=${encodeURIComponent(told.conversation)}&hours=744` },
+      "Its requests in the list"),
+      h("a", { href: `#/policies/${encodeURIComponent(told.turns.at(-1).policy.split("@")[0])}?conversation=${
+        encodeURIComponent(told.conversation)}` }, "Try another policy on it"), exports(path, { session })),
     facts(told),
+    sessions(told, path, session),
     requests(told, chosen, choose),
     turn(told.turns[chosen]),
-    part("What became of each message", messages(told, told.turns[chosen], path, wanted)),
+    part("Messages", messages(told, told.turns[chosen], { path, note, wanted: message })),
     told.summary ? part("The summary that is forwarded", origin(told, told.turns[chosen]), said(told.summary)) : null,
     part("Blocks and summaries", happened(told.happened)),
     told.head.length ? h("details", null,
@@ -69,6 +83,8 @@ function facts(told) {
   return h("p", { class: "facts" },
     told.open ? badge("live", "live") : null,
     told.team ? fact("team ", told.team) : null,
+    told.user ? fact("user ", told.user) : null,
+    told.key ? fact("key ", told.key) : null,
     fact("model ", told.model),
     fact("", exact(told.turns.length), told.turns.length === 1 ? " request" : " requests"),
     fact(`${many(raw)} tokens sent, `, many(sent), ` forwarded (${less(raw, sent)} less)`),
@@ -78,6 +94,19 @@ function facts(told) {
     priced ? fact("", dollars(sum((each) => each.paid) + told.spent), " spent",
       told.spent ? `, of it ${dollars(told.spent)} for summaries` : null) : null,
     h("span", null, moment(told.first), " – ", moment(told.last)));
+}
+
+// Agents that begin alike may share a conversation. Where clients name their sessions, each can be looked at alone.
+function sessions({ sessions: all }, path, chosen) {
+  if (all.length < 2 && chosen === null) return null;
+  const name = (each) => [each.session || "not named", each.user].filter(Boolean).join(", ");
+  const link = (each) => h("a", {
+    href: `#${path}?${new URLSearchParams({ session: each.session })}`, "aria-current": each.session === chosen && "true",
+  }, `${name(each)} (${counted(each.requests, "request")})`);
+  return h("div", { class: "controls" }, h("span", { class: "dim" }, "Session"),
+    h("nav", { class: "spans", "aria-label": "Session" },
+      h("a", { href: `#${path}`, "aria-current": chosen === null && "true" }, "all"),
+      all.filter((each) => each.session).slice(0, SESSIONS_MAX).map(link)));
 }
 
 function requests(told, chosen, choose) {
@@ -119,9 +148,9 @@ function turn(each) {
   const rows = [
     ["What was done", [badge(each.action, each.action), done]],
     ["Policy", toPolicy(each.policy.split("@")[0], h("code", null, each.policy))],
-    ["Tokens", `${exact(each.tokens_raw)} came, ${exact(each.tokens_forwarded)} went on`
+    ["Tokens", `${exact(each.tokens_raw)} in, ${exact(each.tokens_forwarded)} forwarded`
       + (observes(each) ? `, would be ${exact(each.tokens_would_be)}` : "")],
-    ["Upstream", each.tokens_read ? usage : "did not tell its usage"],
+    ["Upstream", each.tokens_read ? usage : "reported no usage"],
     ["Prompt", each.paid === null ? "its price is not known" : `${dollars(each.paid)}, saved ${dollars(each.saved)}`
       + (observes(each) ? `, would save ${dollars(each.would_save)}` : "")],
     ["When", moment(each.at)],
@@ -130,7 +159,7 @@ function turn(each) {
     rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
-function messages(told, asked, path, wanted) {
+function messages(told, asked, { path, note: remember, wanted }) {
   if (!told.pieces.length) {
     return empty("No messages to show", h("p", null, told.why_no_pieces || "This history holds no messages."));
   }
@@ -139,13 +168,14 @@ function messages(told, asked, path, wanted) {
     `${counts[name].length} ${STATUSES[name]}${name === "cleared" ? `: ${steps(counts[name])}` : ""} `);
   const found = told.pieces.findIndex((each) => each.link === wanted);
   return [
+    note("A block is as wide as its message was long, and filled as far as it is still sent; a dot marks what the ",
+      "user said. Open one to see the original beside what is forwarded."),
     h("p", { class: "legend statuses" }, Object.keys(STATUSES).filter((name) => counts[name]).map(status)),
     note(standing(told.block, asked)),
     wanted && found < 0
       ? note("The text that was searched for is in another branch of this conversation, or in its instructions.") : null,
-    strip(told.pieces, { covers: told.block?.covers ?? 0, path, at: told.at, opened: found < 0 ? undefined : found }),
-    note("A block is as wide as its message was long, and filled as far as it is still sent; a dot marks what the ",
-      "user said. Open one to see the original beside what is forwarded."),
+    strip(told.pieces, { covers: told.block?.covers ?? 0, path, at: told.at, opened: found < 0 ? undefined : found,
+      onOpen: (piece) => remember(piece.link) }),
   ];
 }
 

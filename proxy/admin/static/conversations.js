@@ -81,5 +81,5 @@ const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).
 function tokens({ tokens_raw: raw, tokens_forwarded: sent, tokens_would_be: would }) {
   const told = `${less(raw, sent)} less${would < sent ? `; would be ${many(would)}, ${less(raw, would)} less` : ""}`;
   return h("span", { class: "flow" }, h("span", null, `${many(raw)} → ${many(sent)}`, h("small", null, told)),
-    meter(`${many(raw)} tokens came, ${many(sent)} went on: ${told}`, [["raw", 1], ["sent", raw ? sent / raw : 0]]));
+    meter(`${many(raw)} tokens in, ${many(sent)} forwarded: ${told}`, [["raw", 1], ["sent", raw ? sent / raw : 0]]));
 }

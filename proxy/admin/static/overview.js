@@ -56,7 +56,7 @@ const picture = (told, hours, events) => [
 ];
 
 const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
-const tokens = (each) => `${many(each.tokens_raw)} tokens came, ${many(each.tokens_forwarded)} went on`
+const tokens = (each) => `${many(each.tokens_raw)} tokens in, ${many(each.tokens_forwarded)} forwarded`
   + (observes(each) ? `, ${many(each.tokens_would_be)} if no policy only observed` : "");
 
 function tiles(day, open) {
@@ -94,7 +94,7 @@ const rows = (told, hours, values, label, would) => told.moments.map((each) => (
 const COLUMNS = [
   ["Requests", (p) => exact(p.requests)],
   ["Failed", (p) => exact(p.failed)],
-  ["Looked at", (p) => exact(p.looked_at)],
+  ["Eligible", (p) => exact(p.looked_at)],
   ["Tokens in", (p) => many(p.tokens_raw)],
   ["Forwarded", (p) => many(p.tokens_forwarded)],
   ["Cached", (p) => (p.cached_share === null ? "–" : percent(p.cached_share))],
@@ -104,19 +104,19 @@ const COLUMNS = [
   ["Saved", (p) => (p.priced ? cents(p.saved) : "–")],
   ["Too long", (p) => (p.overflows ? `${p.overflows_helped} of ${p.overflows} helped` : "0")],
   ["Breakers", (p) => exact(p.breakers)],
-  ["Our faults", (p) => exact(p.faults)],
+  ["Internal errors", (p) => exact(p.faults)],
 ];
-const OF_ALL = ["Too long", "Breakers", "Our faults"];  // nobody's team
+const OF_ALL = ["Too long", "Breakers", "Internal errors"];  // of no team
 const OF_TEAMS = COLUMNS.filter(([name]) => !OF_ALL.includes(name));
 const MEANINGS = {
   Failed: "no upstream answered, or an answer broke off in the middle; errors that upstreams tell are passed on",
-  "Looked at": "long enough for its policy to care (clear_at_least); all others pass untouched",
+  "Eligible": "long enough for its policy to care (clear_at_least); all others pass untouched",
   Cached: "of the tokens that were forwarded, those that the upstream says it had in its cache",
   Blocks: "rewrites of a history: old results cleared, or a summary in their place",
   Spent: "for prompts and summaries, where prices and usage are known",
   "Too long": "refused by an upstream for its size; helped: sent once more, shorter, and accepted",
   Breakers: "conversations that blocks did not help, so that no more are made for them",
-  "Our faults": "the client's own bytes went on, or a store or a disk did not answer",
+  "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
 };
 
 const head = (first, columns) => [first, ...columns.map(([name]) => figure(name))];

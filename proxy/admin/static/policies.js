@@ -1,24 +1,29 @@
-// Policies: which are in force, where they apply, and a trial of other values.
+// Policies: which are in force, where they apply, and drafts of others.
 
 import { get } from "./api.js";
 import { complaint } from "./faults.js";
 import { badge, figure, h, note, part, show, table } from "./dom.js";
 import { toPolicy } from "./links.js";
-import { trial } from "./trial.js";
+import { editor } from "./editor.js";
 
-export async function policies(place, [name]) {
+export async function policies(place, [name], query) {
   const [told, { teams }] = await Promise.all([get("/policies"), get("/conversations", { limit: 1 })]);
   const names = told.policies.map((each) => each.name);
-  const context = { names, teams };
+  const context = { names, teams, conversation: query.get("conversation") ?? "" };
   show(place,
     h("h1", null, "Policies"),
-    h("div", { class: "cards" }, told.policies.map((each) => card(each, name))),
+    h("div", { class: "cards" }, told.policies.filter((each) => !isForComparison(each)).map((each) => card(each, name))),
+    h("details", { open: told.policies.some((each) => isForComparison(each) && each.name === name) },
+      h("summary", null, "Included for comparison: what other tools do"),
+      h("div", { class: "cards" }, told.policies.filter(isForComparison).map((each) => card(each, name)))),
     name
       ? await detail(name, context).catch((fault) => complaint(fault))
-      : note("Choose a policy to see its values and to try others on last week's traffic."),
+      : note("Choose a policy to see its values, to edit a draft of it, and to try that on recorded conversations."),
     part("Where they apply", attachments(told)),
-    told.doubts.length ? part("Allowed, but perhaps not what you want", list(told.doubts)) : null);
+    told.doubts.length ? part("Warnings", list(told.doubts)) : null);
 }
+
+const isForComparison = ({ kind, name }) => kind === "shipped" && !["observe", "off"].includes(name);
 
 const list = (flaws) => h("ul", null, flaws.map(flaw));
 const flaw = ({ path, message }) => h("li", null, h("code", null, path), " ", message);
@@ -43,39 +48,10 @@ async function detail(name, context) {
     h("div", { class: "row-head" }, h("h2", null, name, " ", badge(told.version)),
       h("label", { class: "check" }, h("input", { type: "checkbox", onchange: all }), "with all defaults")),
     body,
-    editor(name, told, context));
+    await editor(name, told, context));
 }
 
 const value = (said) => h("code", null, typeof said === "string" ? said || "none" : JSON.stringify(said));
-
-// A draft: it begins as what the policy itself sets, and can be tried as it stands there.
-function editor(name, told, context) {
-  const begun = JSON.stringify(own(name, told), null, 2);
-  const text = h("textarea", {
-    rows: 8, spellcheck: "false", "aria-label": `Values of ${name}`, placeholder: '{"clear_at_least": 30000}',
-  });
-  text.value = begun === "{}" ? "" : begun;
-  const draft = () => (text.value.trim() === begun ? null : parsed(text.value.trim() || "{}"));
-  return h("div", { class: "editor" },
-    h("h3", null, "Try other values"),
-    note("Values as in the configuration file, as JSON; what is not set is inherited. Nothing is changed: to apply ",
-      "them, put them into the configuration file."),
-    text,
-    trial(name, draft, context));
-}
-
-// What a policy says itself, and does not inherit.
-function own(name, { values, inherits }) {
-  const said = inherits?.length && inherits[0] !== "default" ? { inherit: inherits[0] } : {};
-  const itself = [`(policy ${name})`, `shipped policy ${name}`];
-  for (const each of values ?? []) {
-    if (!itself.some((origin) => each.origin.endsWith(origin))) continue;
-    const [block, setting] = each.path.split(".");
-    if (setting) said[block] = { ...said[block], [setting]: each.value };
-    else said[block] = each.value;
-  }
-  return said;
-}
 
 function attachments(told) {
   if (!told.attachments.length) return note("No attachments: every team has its own policy, or its upstream's.");
@@ -94,12 +70,4 @@ function attachments(told) {
 function origin({ unreachable_behind: behind }) {
   if (behind !== null) return badge("never reached", "warning");
   return badge("file");
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch (fault) {
-    throw new Error(`This is not JSON: ${fault.message}`);
-  }
 }

@@ -2,19 +2,22 @@
 // the colour of its status. One that is opened shows the original beside what is forwarded instead.
 
 import { get } from "./api.js";
+import { copying } from "./controls.js";
+import { compare, side, unified } from "./diff.js";
 import { badge, h, show } from "./dom.js";
 import { attempted } from "./faults.js";
 import { bytes } from "./format.js";
 import { STATUSES } from "./words.js";
 
 // One stop for the Tab key; arrows, Home and End go from message to message. `opened`: the place of one to begin with.
-export function strip(pieces, { covers, path, at, opened }) {
+export function strip(pieces, { covers, path, at, opened, onOpen }) {
   const pane = h("div", { class: "pane", "aria-live": "polite" });
   const blocks = pieces.map((piece) => block(piece, () => open(piece)));
   const open = (piece) => {
     blocks.forEach((each) => { each.tabIndex = -1; each.setAttribute("aria-pressed", "false"); });
     blocks[piece.place].tabIndex = 0;
     blocks[piece.place].setAttribute("aria-pressed", "true");
+    onOpen(piece);
     return attempted(pane, async () => beside(await get(`${path}/messages/${piece.place}`, { at }), piece));
   };
   const step = (event) => {
@@ -52,14 +55,33 @@ function block(piece, open) {
 function beside(opened, piece) {
   const status = `${STATUSES[opened.status]}${opened.step && opened.status === "cleared" ? ` (${opened.step})` : ""}`;
   const who = `Message ${opened.place + 1}: ${opened.role}${piece.tool ? `, ${piece.tool}` : ""} `;
+  const changes = opened.instead.length ? compare(opened.original, opened.instead.join("\n")) : null;
+  const shown = h("div");
+  const draw = (way) => show(shown, way === "changes" ? oneColumn(changes, opened, piece) : twoColumns(changes, opened, piece));
+  const ways = [["beside", "Side by side"], ["changes", "Changes"]].map(([way, words]) =>
+    h("label", { class: "check" },
+      h("input", { type: "radio", name: "way", value: way, checked: way === chosenWay(), onchange: () => draw(chosen = way) }),
+      words));
+  draw(changes ? chosenWay() : "beside");
   return [
-    h("h3", null, who, badge(status, opened.status)),
-    h("div", { class: "beside" },
-      h("div", null, h("h4", null, `As it was sent, ${bytes(piece.bytes)}`), said(opened.original || "(no text)")),
-      h("div", null, h("h4", null, heading(opened, piece)), instead(opened))),
+    h("div", { class: "row-head" }, h("h3", null, who, badge(status, opened.status)),
+      h("span", { class: "acts" }, changes ? ways : null, copying(opened.original, "Copy the original"),
+        copying(location.href, "Copy the link"))),
+    shown,
     h("details", null, h("summary", null, "As JSON"), said(opened.raw)),
   ];
 }
+
+let chosen = null;  // until it is chosen, by the width of the window
+const chosenWay = () => chosen ?? (innerWidth < 720 ? "changes" : "beside");
+
+const twoColumns = (changes, opened, piece) => h("div", { class: "beside" },
+  h("div", null, h("h4", null, `As it was sent, ${bytes(piece.bytes)}`),
+    changes ? side(changes, "gone") : said(opened.original || "(no text)")),
+  h("div", null, h("h4", null, heading(opened, piece)), changes ? side(changes, "new") : instead(opened)));
+
+const oneColumn = (changes, opened, piece) => h("div", { class: "beside" }, h("div", null,
+  h("h4", null, `From ${bytes(piece.bytes)} as sent to what is forwarded`), unified(changes)));
 
 export const said = (text) => h("pre", { class: "said", tabindex: 0 }, text);
 
@@ -70,8 +92,7 @@ function heading(opened, piece) {
     : `What is forwarded, ${bytes(piece.bytes_sent)}`;
 }
 
-function instead({ instead: told, status }) {
-  if (told.length) return told.map(said);
+function instead({ status }) {
   const same = status === "kept" || status === "pinned";
   return h("p", { class: "note" },
     same ? "The same, byte for byte." : "Nothing: the notes around it stand for this message.");

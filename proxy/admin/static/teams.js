@@ -1,12 +1,13 @@
 // Teams, their keys, and the switches.
 
-import { get, post, put, remove } from "./api.js";
+import { get, me, post, put, remove } from "./api.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
 import { ago, moment } from "./format.js";
 import { toPolicy, toTeam } from "./links.js";
 
 export async function teams(place) {
+  const limits = await me;
   const [{ teams: all }, { keys }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
   const again = () => teams(place);
   const off = new Set(switches.filter((each) => !each.on).map((each) => each.team));
@@ -14,7 +15,7 @@ export async function teams(place) {
     h("h1", null, "Teams"),
     part("Switches",
       note("Off: no new blocks, within a second, on every machine. Existing blocks stay, so nothing overflows."),
-      toggle("", "Everybody", !off.has(""), again),
+      limits.team ? null : toggle("", "Everybody", !off.has(""), again),
       all.length ? teamsTable(all, off, again) : null),
     all.length
       ? part("Keys", creating(all, again), keysTable(keys, again))
@@ -43,7 +44,7 @@ function toggle(team, name, on, again, allOff) {
   return h("div", { class: "toggle" },
     h("button", {
       type: "button", role: "switch", "aria-checked": String(on), "aria-label": `Compaction for ${name}`,
-      "data-team": team, onclick: change,
+      "data-team": team, onclick: change, disabled: document.body.classList.contains("reads"),
     }, h("i")),
     h("span", null, h("b", null, name), ` ${state}`), said);
 }
@@ -66,7 +67,7 @@ function creating(all, again) {
     const wanted = { team: form.get("team"), days: Number(form.get("days") || 0), label: form.get("label") };
     await attempted(said, async () => fresh(await post("/keys", wanted), again));
   };
-  return [h("form", { class: "filters", onsubmit: make },
+  return [h("form", { class: "filters writes", onsubmit: make },
     h("select", { name: "team", "aria-label": "Team" }, all.map((each) => h("option", null, each.name))),
     h("input", { name: "label", placeholder: "what it is for", "aria-label": "Label", maxlength: 200 }),
     h("input", {
@@ -92,12 +93,13 @@ function fresh(made, again) {
 
 function keysTable(keys, again) {
   if (!keys.length) return note("No keys yet: no client is admitted.");
-  return table(["Id", "Team", "Label", "State", "Made", "Ends", ""], keys.map((each) => [
+  return table(["Id", "Team", "Label", "State", "Created", "Last used", "Ends", ""], keys.map((each) => [
     h("code", null, each.id), each.team, each.label,
     badge(each.state, each.state === "open" ? "live" : ""),
     h("span", { title: moment(each.created) }, ago(each.created)),
+    each.last_used ? h("span", { title: moment(each.last_used) }, ago(each.last_used)) : "–",
     each.revoked ? moment(each.revoked) : each.expires ? moment(each.expires) : "never",
-    each.state === "open" ? revoking(each, again) : null,
+    each.state === "open" ? h("span", { class: "writes" }, revoking(each, again)) : null,
   ]), "Keys", true);
 }
 

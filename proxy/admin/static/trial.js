@@ -10,7 +10,7 @@ import { counted, dollars, exact, many, percent } from "./format.js";
 const DAYS = [[1, "day"], [7, "7 days"], [30, "30 days"]];
 
 // `draft` gives the values to be tried under the policy's name; null: the policy as it is.
-export function trial(name, draft, { names, teams }) {
+export function trial(name, draft, { names, teams, conversation }) {
   const said = h("div", { "aria-live": "polite" });
   const begin = (event) => {
     event.preventDefault();
@@ -21,7 +21,7 @@ export function trial(name, draft, { names, teams }) {
     attempted(said, async () => {
       const values = draft();
       const against = form.get("against");
-      const traffic = { team: form.get("team") ?? "", days: Number(form.get("days")) };
+      const traffic = { team: form.get("team") ?? "", days: Number(form.get("days")), conversation: form.get("conversation") };
       const told = await post("/what-if", { policy: name, values, against, ...traffic });
       return outcome(told, values ? "this draft" : name, against);
     }).then(() => { button.disabled = false; });
@@ -31,8 +31,12 @@ export function trial(name, draft, { names, teams }) {
   const whose = teams.length ? choice("team", "all teams", teams, "") : "everybody";
   return h("form", { class: "trial", onsubmit: begin },
     h("p", null, h("b", null, "What if "), "the conversations of ", whose, " of the last ", days,
-      " had gone through it, beside ", choice("against", null, names, "default"), " as it is today? ",
+      " had gone through it, compared with ", choice("against", null, names, "default"), " as it is today? ",
       h("button", null, "What if?")),
+    h("p", null, h("input", {
+      name: "conversation", value: conversation, "aria-label": "conversation",
+      placeholder: "or one conversation, by its id", size: 30,
+    })),
     note("Replays what is kept, turn by turn. Nothing is sent anywhere."),
     said);
 }

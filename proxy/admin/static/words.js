@@ -20,7 +20,7 @@ export const ACTIONS = {
   observed: "observed only: forwarded as sent",
   off: "no new blocks were allowed",
   bypassed: "the client asked for no compaction",
-  "failed-open": "a fault of the proxy: forwarded as sent",
+  "failed-open": "a internal error: forwarded as sent",
 };
 
 // Why a block was made, or none.
@@ -47,8 +47,8 @@ const EVENTS = {
   "breaker-opened": "breaker open",
   "refused-for-size": "too long",
   "prompt-cut-silently": "prompt cut",
-  "failed-open": "fault of the proxy",
-  "our-fault": "fault of the proxy",
+  "failed-open": "internal error",
+  "our-fault": "internal error",
   "store-failed": "store fails",
   "store-back": "store is back",
   "config-refused": "configuration refused",

@@ -1,0 +1,205 @@
+// A draft of a policy: a form with a field for each setting, or its JSON; what it changes in the file; and a trial.
+// The configuration file is the only place where policies are set: the page shows the text to put there.
+
+import { get, post } from "./api.js";
+import { copying } from "./controls.js";
+import { badge, h, note, show } from "./dom.js";
+import { attempted, complaint } from "./faults.js";
+import { trial } from "./trial.js";
+
+const BASIC = ["inherit", "mode", "clear_at_least", "trigger", "target", "keep.tokens", "summary.enabled", "summary.model"];
+
+export async function editor(name, told, context) {
+  const { settings } = await get("/policy-settings");
+  const begun = own(name, told);
+  const effective = new Map(told.values.map((each) => [each.path, each.value]));
+  let values = begun, mode = "form";
+  const title = h("input", { name: "policy", value: name, "aria-label": "Name of the policy", pattern: "[A-Za-z0-9_.-]+" });
+  const place = h("div"), said = h("div", { "aria-live": "polite" });
+  let read = () => values;
+  const draw = () => {
+    const made = mode === "form" ? form(settings, values, effective) : json(values, name);
+    ({ read } = made);
+    show(place, made.element);
+  };
+  const turn = (to) => {
+    try {
+      values = read();
+      mode = to;
+      draw();
+      show(said);
+    } catch (fault) {
+      show(said, complaint(fault));
+      place.parentElement.querySelectorAll("[name=mode]").forEach((each) => { each.checked = each.value === mode; });
+    }
+  };
+  const modes = [["form", "Form"], ["json", "JSON"]].map(([value, words]) => h("label", { class: "check" },
+    h("input", { type: "radio", name: "mode", value, checked: value === mode, onchange: () => turn(value) }), words));
+  const check = () => attempted(said, async () => {
+    place.querySelectorAll("[aria-invalid]").forEach((each) => each.removeAttribute("aria-invalid"));
+    try {
+      return outcome(await post("/policy-drafts", { policy: title.value, values: read() }));
+    } catch (fault) {
+      for (const { path } of fault.faults ?? []) {
+        place.querySelector(`[name="${CSS.escape(path)}"]`)?.setAttribute("aria-invalid", "true");
+      }
+      throw fault;
+    }
+  });
+  draw();
+  const draft = () => {
+    const now = read();
+    return JSON.stringify(now) === JSON.stringify(begun) ? null : now;
+  };
+  return h("div", { class: "editor" },
+    h("div", { class: "row-head" }, h("h3", null, "Edit a draft"), h("span", { class: "acts" }, modes)),
+    note("Fields that are empty inherit. Nothing is changed here: check the draft, try it, and put the text into the ",
+      "configuration file, which is read again at once."),
+    place,
+    h("div", { class: "acts writes" }, h("label", null, "Name ", title),
+      h("button", { type: "button", class: "primary", onclick: check }, "Check, and show the change")),
+    said,
+    trial(name, draft, context));
+}
+
+// --- the form --------------------------------------------------------------------------------------------------------
+
+function form(settings, values, effective) {
+  const search = h("input", { type: "search", placeholder: "find a setting", "aria-label": "Find a setting" });
+  const all = h("input", { type: "checkbox" });
+  const fields = settings.map((each) => field(each, pick(values, each.path), effective.get(each.path)));
+  const filter = () => {
+    const words = search.value.toLowerCase();
+    for (const each of fields) {
+      const { path, about } = each.setting;
+      const isWanted = words ? `${path} ${about}`.toLowerCase().includes(words)
+        : all.checked || BASIC.includes(path) || each.isSet();
+      each.row.toggleAttribute("hidden", !isWanted);
+    }
+  };
+  search.oninput = filter;
+  all.onchange = filter;
+  filter();
+  const read = () => {
+    const found = {};
+    for (const each of fields) {
+      const value = each.read();
+      if (value !== undefined) put(found, each.setting.path, value);
+    }
+    return found;
+  };
+  const element = h("div", null,
+    h("div", { class: "filters" }, search, h("label", { class: "check" }, all, `all ${settings.length} settings`)),
+    h("div", { class: "fields" }, fields.map((each) => each.row)));
+  return { element, read };
+}
+
+function field(setting, value, inherited) {
+  const { path, kind, about } = setting;
+  const written = (each) => (typeof each === "string" ? each : JSON.stringify(each));
+  const now = inherited === undefined ? "" : written(inherited);
+  const input = control(setting, value, now);
+  input.id = `field-${path}`;
+  const read = () => {
+    const text = input.value.trim();
+    if (!text) return undefined;
+    if (kind === "text" || kind === "choice") return text;
+    if (kind === "boolean") return text === "true";
+    try {
+      return JSON.parse(text);
+    } catch (fault) {
+      throw Object.assign(new Error(`${path} is not ${kind === "json" ? "JSON" : "a number"}: ${fault.message}`), {
+        faults: [{ path, message: "cannot be read" }],
+      });
+    }
+  };
+  const row = h("div", { class: kind === "json" ? "field wide" : "field" },
+    h("label", { for: input.id }, h("code", null, path), value === undefined ? null : [" ", badge("set here")]),
+    input, h("small", null, about.replaceAll("\n", " ")));
+  return { setting, row, read, isSet: () => input.value.trim() !== "" };
+}
+
+function control({ path, kind, choices, minimum, maximum }, value, now) {
+  const said = value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value);
+  if (kind === "choice" || kind === "boolean") {
+    const names = kind === "boolean" ? ["true", "false"] : choices;
+    return h("select", { name: path },
+      h("option", { value: "" }, `inherited: ${now}`),
+      names.map((each) => h("option", { value: each, selected: each === said }, each)));
+  }
+  const placeholder = now.length > 80 ? `${now.slice(0, 80)} …` : now;
+  if (kind === "json") {
+    const text = h("textarea", { name: path, rows: said ? 4 : 2, spellcheck: "false", placeholder });
+    text.value = said;
+    return text;
+  }
+  const type = kind === "text" ? "text" : "number";
+  return h("input", { name: path, type, min: minimum, max: maximum, step: kind === "integer" ? 1 : "any", value: said, placeholder });
+}
+
+const pick = (values, path) => path.split(".").reduce((at, step) => at?.[step], values);
+
+function put(values, path, value) {
+  const [block, setting] = path.split(".");
+  if (setting) values[block] = { ...values[block], [setting]: value };
+  else values[block] = value;
+}
+
+// --- as JSON ---------------------------------------------------------------------------------------------------------
+
+function json(values, name) {
+  const element = h("textarea", {
+    rows: 10, spellcheck: "false", class: "json", "aria-label": `Values of ${name}`, placeholder: '{"clear_at_least": 30000}',
+  });
+  const text = JSON.stringify(values, null, 2);
+  element.value = text === "{}" ? "" : text;
+  return { element, read: () => parsed(element.value.trim() || "{}") };
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (fault) {
+    throw new Error(`This is not JSON: ${fault.message}`);
+  }
+}
+
+// What a policy says itself, and does not inherit.
+function own(name, { values, inherits }) {
+  const said = inherits?.length && inherits[0] !== "default" ? { inherit: inherits[0] } : {};
+  const itself = [`(policy ${name})`, `shipped policy ${name}`];
+  for (const each of values ?? []) {
+    if (itself.some((origin) => each.origin.endsWith(origin))) put(said, each.path, each.value);
+  }
+  return said;
+}
+
+// --- what it changes -------------------------------------------------------------------------------------------------
+
+function outcome({ entry, file, name, diff, version, doubts }) {
+  const kind = (text) => (text.startsWith("+") ? "new" : text.startsWith("-") ? "gone" : "same");
+  const lines = diff.split("\n").slice(2).filter((each) => each && !each.startsWith("\\"));
+  return [
+    h("p", { class: "good" }, `The draft is valid. Its version would be ${version}.`),
+    doubts.length ? h("div", { class: "fault soft" }, h("p", null, "Valid, but probably a mistake:"),
+      h("ul", null, doubts.map(({ path, message }) => h("li", null, h("code", null, path), " ", message)))) : null,
+    file === null ? note("The file has a form that is not edited here: put this text into it by hand.")
+      : lines.length ? [
+        h("h4", null, `What changes in ${name}`),
+        h("pre", { class: "said plain", tabindex: 0 }, lines.map((each) =>
+          h("span", { class: each.startsWith("@@") ? "diff dim" : `diff ${kind(each)}` }, each, "\n"))),
+      ] : note(`${name} says this already.`),
+    h("div", { class: "acts" }, copying(entry, "Copy the policy"),
+      file === null ? null : [copying(file, "Copy the whole file"), saving(file, name)]),
+    file === null ? h("pre", null, entry) : null,
+  ];
+}
+
+function saving(text, name) {
+  const save = () => {
+    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "text/yaml" })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  };
+  return h("button", { type: "button", class: "quiet", onclick: save }, `Download ${name}`);
+}
