@@ -109,7 +109,12 @@ def read_history(
 
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
-    origin, *steps = [link.hex() for link in links]
+    origin, *rest = links
+
+    def write_links(known: Sequence[str]) -> list[str]:
+        return [link.hex() for link in rest[len(known) :]]
+
+    steps = request.known.extend(("links as text", origin), len(rest), write_links)
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
-    return History(tenant, steps[0], steps, messages, head, origin, policy)
+    return History(tenant, steps[0], steps, messages, head, origin.hex(), policy)

@@ -70,6 +70,8 @@ LASTING_REQUESTS = 5
 SILENT_CUT_MIN_TOKENS = 2_000
 """Below, markup drowns the difference between our count and the upstream's."""
 SILENT_CUT_SHARE = 0.5
+AHEAD_STRIDE_SHARE = 1 / 16
+"""Of the limit: each time a history near its limit has grown by this, the next summary is thought of."""
 SUMMARY_PENDING = "summary-pending"
 SWITCHED_OFF = "switched-off"
 WINDOW_UNKNOWN = "window-unknown"
@@ -770,6 +772,8 @@ class Exchange:
         facts = self._facts(can_summarize=can_summarize)
         if not planning.is_near_limit(size or self._plan.after, self.rules, facts):
             return
+        if self._was_looked_at(last.anchor, facts):
+            return
         keys = self.identified.summary_keys()
         found: Found | None = yield LookUp(facts=keys)
         candidate = None if found is None else read_candidate(found[1], keys)
@@ -779,11 +783,24 @@ class Exchange:
             anchor=last.anchor if self.rules.trusts_usage else None,
             useless_blocks=last.useless_blocks,
         )
+        yield Rewrite()
         question = planning.plan_next_summary(
             self._state(facts, self._choose_calibration(last.calibration), self.rules)
         )
         if question is not None:
             yield StartSummary(question)
+
+    def _was_looked_at(self, anchor: Anchor, facts: Facts) -> bool:
+        """True where an earlier answer, at about the same size, was the occasion to plan the next summary.
+
+        That goes over the whole history, so it is not done again for every few tokens more.
+        """
+        before = None if self.memory.last is None else self.memory.last.anchor
+        if before is None or before.view_id != anchor.view_id or not (before.tokens and anchor.tokens):
+            return False
+        stride = max(1, int(self.rules.limits(facts)[0][0] * AHEAD_STRIDE_SHARE))
+        is_same = before.tokens // stride == anchor.tokens // stride
+        return is_same and planning.is_near_limit(before.tokens, self.rules, facts)
 
     def _rate_block(self, size: int) -> tuple[int, int]:
         """The number of blocks in a row that did not help, and how many requests ago the last one was made.

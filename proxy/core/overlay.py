@@ -150,11 +150,13 @@ class Block:
         """True where it may be used under this head: a summary may repeat what its own head says."""
         return self.head in ("", head)
 
-    def fits(self, body: Sequence[Message]) -> bool:
-        """True where it may be used for this body: after a rewind it may have folded the user's last words."""
-        if self.covers > len(body):
+    def fits(self, length: int, last: int | None) -> bool:
+        """True where it may be used for a body of this length: after a rewind it may have folded the user's last words.
+
+        `last`: the place of the newest message of a real user.
+        """
+        if self.covers > length:
             return False
-        last = next((place for place in reversed(range(len(body))) if body[place].is_user), None)
         if last is None or last >= self.covers:
             return True
         return any(part.start <= last < part.stop and not part.literal for part in self.parts)

@@ -15,7 +15,7 @@ from typing import Literal
 from proxy.core import grouping, recall
 from proxy.core.agents import is_text_style, mark_observations, tool_names, without_pruned
 from proxy.core.fold import notes, speaker
-from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, repair, snap, turns
+from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, last_user, repair, snap, turns
 from proxy.core.messages import Message, Request, ToolCall, literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, quarter, run, worth_of
@@ -77,7 +77,7 @@ class ConversationState:
         )
         for block in blocks:
             as_made = bare._with_marks_of(block)
-            if block.fits(as_made.body) and as_made.needs_block(block):
+            if block.fits(len(as_made.body), as_made.find_last_user()) and as_made.needs_block(block):
                 return as_made.with_block(block, has_block=True)
         return bare.without_block()
 
@@ -128,6 +128,20 @@ class ConversationState:
 
         name = ("always", block.digest, covers, block.always, block.window, recalls)
         return tuple(self.request.known.extend(name, len(body), forward_new)[covers:])
+
+    def find_last_user(self) -> int | None:
+        """The place of the newest message of a real user."""
+        body = self.body
+        if not self.has_plain_marks:
+            return last_user(body)
+
+        def find_on(known: Sequence[int | None]) -> Iterator[int | None]:
+            last = known[-1] if known else None
+            for place in range(len(known), len(body)):
+                last = place if body[place].is_user else last
+                yield last
+
+        return self.request.known.extend(last_user, len(body), find_on)[len(body) - 1] if body else None
 
     @property
     def has_plain_marks(self) -> bool:

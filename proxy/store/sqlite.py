@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,8 +29,8 @@ STORE_TIMEOUT_SECONDS = 2.0
 """A request waits so long for the store, then goes on without it."""
 BUSY_TIMEOUT_SECONDS = 1.0
 """A write waits so long for another process's write."""
-KEYS_PER_QUERY = 500
-"""Newest first: the answer nearly always lies in the first batch."""
+KEYS_PER_QUERY = (16, 128, 500)
+"""Newest first: the answer nearly always lies in the first batch. The last figure is that of all further ones."""
 SWEEPS_PER_FILLING = 32
 """The limits are enforced each time a 32nd of the smaller one has been written, not at every write."""
 
@@ -169,8 +170,8 @@ class SqliteStore:
 
 
 def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> Row | None:
-    for start in range(0, len(keys), KEYS_PER_QUERY):
-        batch = keys[start : start + KEYS_PER_QUERY]
+    left, lengths = iter(keys), chain(KEYS_PER_QUERY, repeat(KEYS_PER_QUERY[-1]))
+    while batch := [*islice(left, next(lengths))]:
         rows: dict[str, Row] = {row[0]: row for row in db.execute(_FIND.format(*table), [since, json.dumps(batch)])}
         for key in batch:
             if key in rows:

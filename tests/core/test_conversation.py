@@ -210,6 +210,24 @@ def write(covers):
     return Summary(covers, TEXT)
 
 
+def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer():
+    """Each time goes over the whole history: between four fifths of the limit and all of it, that is three times."""
+    lengths = range(60, 74)
+    sizes = [quarter(body(reading(length))) for length in lengths]
+    rules = replace(FOLDING, trigger_tokens=sizes[-1] + 50)
+    stored, times = {}, []
+    for length, size in zip(lengths, sizes, strict=True):
+        driver = Driver(stored)
+        made = exchange(reading(length), rules)
+        run(made.prepare(), driver)
+        run(made.accept(), driver)
+        assert driver.of(Rewrite) == []
+        run(made.complete(AnswerReport(Usage(size)), NOW), driver)
+        times.append(len(driver.of(Rewrite)))
+    assert times[-1] == 0
+    assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
+
+
 def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
     driver = Driver(summary=write)
     made = exchange(LONGER, FOLDING, mode="force", wait_seconds=7.0)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from proxy.core.agents import tool_names, without_pruned
+from proxy.core.grouping import last_user
 from proxy.core.messages import chain, literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.rules import Rules
@@ -57,13 +58,17 @@ def test_blocks_are_told_apart_by_what_they_forward():
     assert one.digest == Block.from_bytes(one.to_bytes()).digest
 
 
+def fits(block, body):
+    return block.fits(len(body), last_user(body))
+
+
 def test_a_block_fits_only_where_the_last_words_of_the_user_still_stand():
     folded = Block(5, (Part(0, 3), Part(3, 5, NOTE.raw, "note")))
-    assert folded.fits(request(user("a"), call("Read", out="b"), says("c"), user("d"), user("newer")).body)
-    assert not folded.fits(BODY)
-    assert Block(5, close(BODY[:5])).fits(BODY)
-    assert not Block(7, close(BODY)).fits(BODY)
-    assert Block(1, (Part(0, 1),)).fits(request(says("nobody asked")).body)
+    assert fits(folded, request(user("a"), call("Read", out="b"), says("c"), user("d"), user("newer")).body)
+    assert not fits(folded, BODY)
+    assert fits(Block(5, close(BODY[:5])), BODY)
+    assert not fits(Block(7, close(BODY)), BODY)
+    assert fits(Block(1, (Part(0, 1),)), request(says("nobody asked")).body)
 
 
 def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():

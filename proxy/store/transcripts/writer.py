@@ -225,15 +225,24 @@ class Recording:
 
     def end(self, *, ended: bool) -> Future[bool]:
         """No more will come; `ended`: because the upstream has said it all."""
-        self._hand_over()
+        data, write = self._take(), partial(self._originals.write_answer, self._kept, self._assembly, ended=ended)
+
+        def feed_and_write() -> bool:
+            self._assembly.feed(data)
+            return write()
+
+        def lose_and_write() -> bool:
+            self._assembly.lose()
+            return write()
+
         done: Future[bool] = Future()
-        write = partial(self._originals.write_answer, self._kept, self._assembly, ended=ended)
-        self._originals.hand_over(0, write, done)
+        if not self._originals.hand_over(len(data), feed_and_write, done):
+            done = Future()
+            self._originals.hand_over(0, lose_and_write, done)
         return done
 
     def _hand_over(self) -> None:
-        data = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
+        data = self._take()
 
         def feed() -> bool:
             self._assembly.feed(data)
@@ -241,3 +250,8 @@ class Recording:
 
         if not self._originals.hand_over(len(data), feed, Future()):
             self._originals.hand_over(0, self._assembly.lose, Future())
+
+    def _take(self) -> bytes:
+        data = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        return data

@@ -12,7 +12,9 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 from math import ceil
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -128,11 +130,12 @@ def _splice(request: Request, view: Sequence[Message]) -> bytes:
     comma = source[request.find_end(1) : offsets[1]] if count > 1 else b","
     pieces: list[bytes] = []
     while number < len(view):
-        first = place = head + view[number].start if view[number].stop else number
-        while place < count and number < len(view) and view[number] is messages[place]:
-            place, number = place + 1, number + 1
-        if place > first:
-            pieces.append(source[offsets[first] : request.find_end(place)])
+        first = head + view[number].start if view[number].stop else number
+        pairs = map(is_, islice(view, number, None), islice(messages, first, None))
+        length = sum(takewhile(bool, pairs))
+        if length:
+            pieces.append(source[offsets[first] : request.find_end(first + length)])
+            number += length
         else:
             pieces.append(view[number].raw)
             number += 1
