@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.core.fold import OPENING
 from proxy.core.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay import sample
@@ -26,6 +27,8 @@ from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import Conversation
 
 WINDOW = 128_000
+FOLDED_WINDOW = 32_000
+"""A window before which the sample conversations are folded."""
 SHORTENED = ("clear_results", "clear_observations", "clip_output", "tool_hints", "dedup_arrivals")
 
 
@@ -45,13 +48,16 @@ class LateBody:
         return sum(len(message.raw.decode("utf-8", "replace")) for message in self.view)
 
 
-def forward(conversations: Iterable[Conversation], policy: str) -> Iterator[LateBody]:
+def forward(
+    conversations: Iterable[Conversation], policy: str, window: int = WINDOW, *, summaries: bool = True
+) -> Iterator[LateBody]:
     rules = resolve_policy(policy, shipped_policies()).rules(policy)
     prices = PRICES[".1/1.25"]
     for conversation in conversations:
         history = ReplayHistory(conversation)
         turns = list(history.turns())
-        simulation = Simulation(Trial(policy, rules, WINDOW, prices, StandIn()), history, prices)
+        summarizer = StandIn() if summaries else None
+        simulation = Simulation(Trial(policy, rules, window, prices, summarizer), history, prices)
         views = [simulation.forward(turn).view for turn in turns]
         if views:
             yield LateBody(f"{conversation.source} {conversation.name}", views[-1])
@@ -98,6 +104,11 @@ A placeholder begins with one line in brackets: who wrote it, the call, the size
   signatures, lines with names found nowhere else in the history, and names for which no line had room.
 - JSON stays JSON, with fewer items. A text within JSON is shortened in its place.
 - Text and calls of the assistant, and all words of the user, stay as they were.
+
+Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
+user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
+said, under the beginning of the user's message it follows; files with what was done to them; commands, failures last
+to go; lines of the newest results, each under its call.
 """
 PAGE_KINDS = (
     ("A file that was read", "Read"),
@@ -107,8 +118,8 @@ PAGE_KINDS = (
 )
 
 
-def render_page(bodies: Sequence[LateBody]) -> str:
-    """The page with one placeholder of each kind, of middle length."""
+def render_page(bodies: Sequence[LateBody], folded: Sequence[LateBody]) -> str:
+    """The page with one placeholder of each kind, of middle length, and one note of a fold."""
     told = [text for body in bodies for text in body.placeholders]
     parts = [PAGE]
     for title, tool in PAGE_KINDS:
@@ -123,6 +134,9 @@ def render_page(bodies: Sequence[LateBody]) -> str:
     repeats = [text for text in told if text.startswith("[Left out")]
     if repeats:
         parts.append(f"## A repeated result\n\n```text\n{repeats[0]}\n```\n")
+    notes = [message.text for body in folded for message in body.view if message.text.startswith(OPENING)]
+    if notes:
+        parts.append(f"## A fold\n\n```text\n{min(notes, key=len)}\n```\n")
     return "\n".join(parts)
 
 
@@ -137,7 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [each for file in args.files for each in sessions.read_conversations(file)] or sample.conversations()
     bodies = list(forward(found[:: max(1, len(found) // args.limit) if args.limit else 1], args.policy))
     if args.page:
-        args.page.write_text(render_page(bodies), encoding="utf-8")
+        folded = list(forward(found, args.policy, FOLDED_WINDOW, summaries=False))
+        args.page.write_text(render_page(bodies, folded), encoding="utf-8")
     elif not args.figures:
         for body in bodies:
             print_body(body)

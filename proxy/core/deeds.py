@@ -321,6 +321,13 @@ _STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
 _STATUS = re.compile(r"<status>(\w+)</status>")
 _NOTICE = "<task-notification>"
+_CHANGES = {
+    "deleted": ("delete", "remove"),
+    "moved": ("move", "rename"),
+    "written": ("write", "create", "save"),
+    "added to": ("append", "insert"),
+}
+"""What is done to a file, by a word in the name of a tool."""
 _NOTICED = re.compile(r"<task-id>([\w-]+)</task-id>")
 
 
@@ -361,9 +368,15 @@ def _find_file_deeds(act: Act, section: Section) -> Iterator[Deed]:
     value = find_value(act.values, agents.PATHS)
     named = [each.get("path") if isinstance(each, dict) else each for each in _as_list(value)]
     paths = [path for path in named if isinstance(path, str)] or _find_open_file(act.result)
-    return _tell_failure(
-        act, [Deed(section, path, lines=agents.requested_lines(act.values) or WHOLE) for path in paths]
-    )
+    how = _name_change(act.call.name, act.values) if section is CHANGED else ""
+    lines = agents.requested_lines(act.values) or WHOLE
+    return _tell_failure(act, [Deed(section, path, how=how, lines=lines) for path in paths])
+
+
+def _name_change(tool: str, values: Mapping[str, Any]) -> str:
+    """The change that a call makes to its file, by the name of the tool or by the command of an editor."""
+    name = f"{agents.name_without_server(tool)} {render_value(values.get('command') or '')[:20]}".lower()
+    return next((how for how, words in _CHANGES.items() if any(word in name for word in words)), "edited")
 
 
 def _find_patch_deeds(act: Act) -> Iterator[Deed]:

@@ -18,6 +18,8 @@ from proxy.core.recall import render_handle
 
 EXEMPT_SHARE = 0.1
 """What calls of exempt tools may take of the goal of a fold."""
+ANSWERS_SHARE = 0.1
+"""What answers to the user may take of it."""
 
 # --- notes ------------------------------------------------------------------------------------------------------------
 # Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
@@ -112,6 +114,7 @@ def note(role: str, text: str, start: int, stop: int) -> Message:
 
 HEADING = "Summary of the conversation so far, written by a model:"
 TOLD_BELOW = "What was done here is told in the summary further down."
+"""A note of earlier versions, which stored blocks may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class Stretch:
     """Nothing of the middle goes after it."""
     recalls: bool = False
     """The model can read what goes again."""
+    first: int = 0
+    """Where what a note here tells of begins: one note may tell of earlier stretches too."""
 
     @property
     def start(self) -> int:
@@ -141,7 +146,7 @@ class Stretch:
     def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
         """Notes that say `text` in its place; with an `answer`, the assistant replies."""
         if self.recalls:
-            text += f"\nFor the full text of these messages call {render_handle(self.start, self.stop)}."
+            text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
         return notes(text, self.before, self.after, self.start, self.stop, answer=answer)
 
 
@@ -152,13 +157,20 @@ Put = Callable[[Stretch, str], tuple[Message, ...]]
 
 
 def kept_words(
-    draft: Draft, tokens: int, *, told_anew: bool = False, exempt: tuple[str, ...] = (), exempt_tokens: int = 0
+    draft: Draft,
+    tokens: int,
+    *,
+    told_anew: bool = False,
+    exempt: tuple[str, ...] = (),
+    exempt_tokens: int = 0,
+    answer_tokens: int = 0,
 ) -> set[int]:
     """The ids of messages that stay in the middle: fixed ones with their groups, and the user's words within the
     budget, first the oldest (the task), then the newest.
 
     A summary of what went before stays as well, unless it is `told_anew`; and so do the newest calls of `exempt` tools
-    (globs) within a budget of their own, as far as the goal has room for them.
+    (globs) and the newest answers with which the model ended a turn, within budgets of their own, as far as the goal
+    has room for them.
     """
     kept = set[int]() if told_anew else {id(message) for message in draft.middle if is_of_summary(message)}
     for group in groups(draft.middle):
@@ -171,7 +183,7 @@ def kept_words(
         if size <= tokens:  # one that is too long leaves the room to the others
             kept.add(id(message))
             tokens -= size
-    return kept | _keep_exempt(draft, exempt, exempt_tokens)
+    return kept | _keep_exempt(draft, exempt, exempt_tokens) | _keep_answers(draft, answer_tokens)
 
 
 def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
@@ -189,6 +201,24 @@ def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]
     return kept
 
 
+def _keep_answers(draft: Draft, tokens: int) -> set[int]:
+    """The ids of the newest answers to the user, within so many tokens. Besides what they tell, they keep the order of
+    speakers where nothing else is left between two messages of the user.
+    """
+    kept = set[int]()
+    room = 0 if draft.bare else draft.bytes_within(ANSWERS_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    after = speaker(draft.after)
+    for message in reversed(draft.middle if room else ()):
+        is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")
+        if is_answer and not message.signed and message.text.strip() and after is not None and after.is_user:
+            size = draft.count(message.raw)
+            if size <= room:
+                kept.add(id(message))
+                room -= size
+        after = message
+    return kept
+
+
 def is_of_summary(message: Message) -> bool:
     """True where a message is a note that holds a summary, or points to one."""
     # The first line is the opening, of this version or an earlier one.
@@ -201,13 +231,15 @@ def place_notes(stretch: Stretch, text: str) -> tuple[Message, ...]:
     return made if weight(made) < weight(stretch.gone) else stretch.gone
 
 
-def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_notes) -> Draft:
+def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_notes, *, once: bool = False) -> Draft:
     """The draft with notes in the place of each stretch of the middle that is not kept.
 
-    Bare, with a note for the last one only: the frames of many notes would fill the smallest windows by themselves.
+    `once` or bare, with a note for the last one only: the frames of many notes say the same again and again, and would
+    fill the smallest windows by themselves.
     """
     middle: list[Message] = []
     place = 0
+    gone = [message for message in draft.middle if id(message) not in kept][:1]
     stop = max((place for place, message in enumerate(draft.middle, 1) if id(message) not in kept), default=0)
     for stays, group in groupby(draft.middle, lambda message: id(message) in kept):
         run = tuple(group)
@@ -219,12 +251,17 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
         # Not a slice: of each of many stretches it would copy all that follows.
         following = (draft.middle[later] for later in range(place, len(draft.middle)))
         after = speaker(chain(following, draft.after))
-        stretch = Stretch(run, _origin(run, draft), before, after, last=place == stop, recalls=draft.recalls)
-        middle += _leave_out(stretch) if draft.bare and not stretch.last else put(stretch, tell(stretch))
+        is_one = once or draft.bare
+        first = min(message.start for message in (gone if is_one else run))
+        stretch = Stretch(
+            run, _origin(run, draft), before, after, last=place == stop, recalls=draft.recalls, first=first
+        )
+        is_left_out = is_one and not stretch.last
+        middle += leave_out(stretch) if is_left_out else put(stretch, tell(stretch))
     return draft.with_middle(middle)
 
 
-def _leave_out(stretch: Stretch) -> tuple[Message, ...]:
+def leave_out(stretch: Stretch) -> tuple[Message, ...]:
     """A separator or nothing in place of a stretch; or the stretch as it is, where that would not be shorter."""
     made = separators(stretch.before, stretch.after, stretch.start, stretch.stop)
     return made if weight(made) < weight(stretch.gone) else stretch.gone

@@ -41,7 +41,8 @@ class Book:
         if deed.clears_section:
             page.clear()
         earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
-        page[deed.key] = replace(deed, what=deed.what or (earlier.what if earlier else deed.key))
+        how = _join_ways(earlier.how, deed.how) if earlier and deed.section is CHANGED else deed.how
+        page[deed.key] = replace(deed, what=deed.what or (earlier.what if earlier else deed.key), how=how)
         self.spans.setdefault((deed.section, deed.key), []).append(deed.lines)
         if deed.section is not ERRORS:
             self.pages[ERRORS].pop(deed.key, None)
@@ -85,6 +86,11 @@ class Book:
         what, how = excerpt(deed.what, _ENTRY_CHARACTERS), excerpt(deed.how, _ENTRY_CHARACTERS)
         lines = _render_spans(self.spans[deed.section, deed.key])
         return f"{what}{lines}{deed.section.ended.format(how) if how else ''}"
+
+
+def _join_ways(earlier: str, newer: str) -> str:
+    """The changes made to a file, each once: `written, edited`; of a file that is gone, no more than that."""
+    return newer if newer == "deleted" else ", ".join(dict.fromkeys(filter(None, (*earlier.split(", "), newer))))
 
 
 def _need(entries: Sequence[Deed]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from proxy.core.fold import HEADING, TOLD_BELOW, Stretch, fold_stretches, kept_words, place_notes, weight
+from proxy.core.fold import HEADING, Stretch, fold_stretches, kept_words, weight
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -286,8 +286,9 @@ class Summarize:
         return fold_stretches(
             draft,
             kept,
-            lambda stretch: self._account(draft, said=said) if stretch.last else TOLD_BELOW,
-            lambda stretch, text: self._place(stretch, text) if stretch.last else place_notes(stretch, text),
+            lambda _: self._account(draft, said=said),
+            self._place,
+            once=True,
         )
 
     def _account(self, draft: Draft, *, said: bool) -> str:
@@ -298,7 +299,7 @@ class Summarize:
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
     def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
-        """Messages that hold the account, even where it is longer than the last stretch: other notes point to it."""
+        """Messages that hold the account, even where it is longer than the last stretch: it tells of the others too."""
         return stretch.notes(text, NOTED if self.rules.shape == "pair" else "")
 
 

@@ -12,11 +12,12 @@ import what_the_model_reads as bench
 from proxy.lab.replay import sample
 
 BODIES = list(bench.forward(sample.conversations(), "default"))
+FOLDED = list(bench.forward(sample.conversations(), "default", bench.FOLDED_WINDOW, summaries=False))
 
 
 def test_the_page_shows_what_the_code_makes():
     page = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")
-    assert page == bench.render_page(BODIES), "write the page anew with `make what-the-model-reads`"
+    assert page == bench.render_page(BODIES, FOLDED), "write the page anew with `make what-the-model-reads`"
 
 
 def test_placeholders_are_a_third_of_a_late_body_at_most_and_most_are_short():

@@ -109,7 +109,7 @@ def test_a_name_alone_makes_no_file():
 
 
 def test_a_file_that_was_changed_is_not_told_as_read_too():
-    assert told(call("Read", path="a.py"), call("Edit", path="a.py")) == "Files changed:\n- a.py"
+    assert told(call("Read", path="a.py"), call("Edit", path="a.py")) == "Files changed:\n- a.py (edited)"
 
 
 def test_lines_that_meet_are_told_as_one_stretch_and_the_whole_file_covers_them():

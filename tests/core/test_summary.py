@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.fold import CLOSING, GO_ON, OPENING
+from proxy.core.fold import GO_ON, OPENING
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries import HEADING, NOTED, TOLD_BELOW, Summaries, Summarize, Summary
+from proxy.core.summaries import HEADING, NOTED, Summaries, Summarize, Summary
 from tests.support.compaction_worker import Worker
 from tests.support.messages import call, calls, history, request, says, user
 
@@ -39,12 +39,11 @@ def said(messages):
 # --- its shapes ------------------------------------------------------------------------------------------------------
 
 
-def test_the_users_words_stay_with_notes_between_them_and_the_account_in_the_last():
+def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
     on = ("assistant", GO_ON)
-    task, *first, word, again, last = said(told(WORK, ledger=300))
+    task, first, word, again, last = said(told(WORK, ledger=300))
     assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
-    assert first == [on, ("user", f"{OPENING}\n{TOLD_BELOW}\n{CLOSING}"), on]
-    assert again == on
+    assert first == again == on
     assert last[0] == "user"
     assert last[1].startswith(f"{OPENING}\n{HEADING}\n{TEXT}\n")
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any, meaning
-from proxy.core.fold import Stretch, fold_stretches, kept_words
+from proxy.core.fold import fold_stretches, kept_words, weight
 from proxy.core.grouping import callers
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
@@ -594,30 +594,43 @@ class StripReasoning:
 # Drop everything between the beginning and what is kept: the last resort that needs no model.
 #
 # The user's own words stay verbatim (they are a few per cent of any history), the first and then the newest up to a
-# budget; each stretch between them becomes a note with the ledger of what was done there.
+# budget, and so do the newest answers to them. One note at the end tells of all that went: what the assistant said,
+# turn by turn, and the ledger of what was done.
 
 LEAST_LEDGER_BYTES = 400
 # What a note may take of the goal. In windows of 16,000 tokens and more the settings are the lower bound.
 LEDGER_SHARE = 0.25
-OUTLINE_SHARE = 0.2
+CONCLUSIONS_SHARE = 0.1
+OUTLINE_SHARE = 0.1
 # What is quoted of one result.
 QUOTED_SHARE = 0.3
 QUOTED_CHARACTERS = 800
 LEAST_QUOTED_BYTES = 200
 TOKENS_PER_LISTED_NAME = 100
+# What is told of one answer, and of what the assistant said beside a call.
+ANSWER_CHARACTERS = 320
+REMARK_CHARACTERS = 160
+LEAST_REMARK_CHARACTERS = 40
+"""A remark that is shorter ("Now the tests.") tells nothing."""
+_ASKED_CHARACTERS = 70
+CONCLUSIONS = "What the assistant said, in part:"
 
 
 @dataclass(frozen=True, slots=True)
 class DropMiddle:
-    """Replace the middle by the user's own words and a ledger of what was done."""
+    """Replace the middle by the user's own words and one note of what was said and done."""
 
     name: ClassVar[str] = "drop_middle"
 
     user_tokens: int = 20_000
     """How many tokens of the user's messages stay verbatim: the first message, then the newest."""
+    answer_tokens: int = 2_000
+    """How many tokens of the assistant's newest answers to the user stay verbatim."""
+    conclusions: int = 3_000
+    """Bytes of what the assistant said besides, a line each, turn by turn."""
     ledger: int = 6_000
     """Bytes of ledger in all."""
-    outline: int = 6_000
+    outline: int = 3_000
     """Bytes of excerpts of dropped results, the newest first."""
     names: int = 60
     """How many names are listed for which no line had room."""
@@ -630,32 +643,88 @@ class DropMiddle:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        kept = kept_words(draft, self.user_tokens, exempt=self.exempt, exempt_tokens=self.exempt_tokens)
-        gone = {id(message) for message in draft.middle} - kept
-        excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
-        excerpts.keep_rest(draft.view, gone)
-        return fold_stretches(
-            draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / len(gone), draft, excerpts)
+        kept = kept_words(
+            draft,
+            self.user_tokens,
+            exempt=self.exempt,
+            exempt_tokens=self.exempt_tokens,
+            answer_tokens=self.answer_tokens,
         )
+        gone = [message for message in draft.middle if id(message) not in kept]
+        if not gone:
+            return draft
+        text = self._tell(draft, kept, gone)
+        folded = fold_stretches(draft, kept, lambda _: text, lambda stretch, text: stretch.notes(text), once=True)
+        return folded if weight(folded.middle) < weight(draft.middle) else draft
 
-    def _render(self, stretch: Stretch, share: float, draft: Draft, excerpts: Excerpts) -> str:
-        """The ledger of a stretch and excerpts of its newest results, within its share of the budgets of the fold."""
+    def _tell(self, draft: Draft, kept: Collection[int], gone: Sequence[Message]) -> str:
+        """The text of the note on all that goes, from the client's own messages."""
+        start, stop = min(message.start for message in gone), max(message.stop for message in gone)
+        stays = {message.start for message in draft.middle if id(message) in kept and not message.literal}
+        origin = draft.origin[start:stop]
+        lost = [message for message in origin if message.start not in stays]
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
-        facts = ledger(stretch.origin, max(min(LEAST_LEDGER_BYTES, ledger_bytes), int(ledger_bytes * share)))
-        excerpts.keep((facts,), mentioned=True)
+        facts = ledger(lost, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes))
         if draft.bare:
             return facts
-        quoted = _quote_results(stretch, int(draft.bytes_within(OUTLINE_SHARE, self.outline) * share), excerpts)
+        excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
+        excerpts.keep_rest(draft.view, {id(message) for message in gone})
+        said = render_conclusions(origin, stays, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
+        excerpts.keep((facts, said), mentioned=True)
+        quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts)
         names = self.names if draft.goal is None else min(self.names, draft.goal // TOKENS_PER_LISTED_NAME)
-        texts = (text for message in reversed(stretch.origin) for text in placeholder.texts_of(message))
-        listed = excerpts.list_names(texts, int(names * share))
-        return "\n".join((facts, *quoted, *((f"Names in what was left out: {', '.join(listed)}",) if listed else ())))
+        texts = (text for message in reversed(lost) for text in placeholder.texts_of(message))
+        listed = excerpts.list_names(texts, names)
+        named = f"Names in what was left out: {', '.join(listed)}" if listed else ""
+        return "\n".join(filter(None, (said, facts, *quoted, named)))
 
 
-def _quote_results(stretch: Stretch, room: int, excerpts: Excerpts) -> list[str]:
+def render_conclusions(messages: Sequence[Message], stays: Collection[int], room: int) -> str:
+    """Lines of the assistant's texts, under the beginning of the user's message that they follow; empty where there is
+    no room. Answers come before remarks beside calls, and newer ones before older ones.
+    """
+    asked, lines = "", list[tuple[bool, str, str]]()
+    for message in messages:
+        text = " ".join(message.text[: 4 * ANSWER_CHARACTERS].split()) if message.text else ""
+        if message.is_user and text:
+            asked = cut_line(text, _ASKED_CHARACTERS)
+        elif message.role == "assistant" and message.start not in stays:
+            least, most = (LEAST_REMARK_CHARACTERS, REMARK_CHARACTERS) if message.calls else (1, ANSWER_CHARACTERS)
+            if len(text) >= least:
+                lines.append((not message.calls, asked, f"- {cut_line(text, most)}"))
+    told: dict[int, str] = {}
+    room -= len(CONCLUSIONS) + 1
+    headings, known = set[str](), set[str]()
+    for place in sorted(range(len(lines)), key=lambda place: (lines[place][0], place), reverse=True):
+        _, asked, line = lines[place]
+        if line in known:
+            continue
+        size = len(line.encode("utf-8", "replace")) + 1
+        size += len(_head(asked).encode("utf-8", "replace")) + 1 if asked not in headings else 0
+        if size > room:
+            break
+        room -= size
+        headings.add(asked)
+        known.add(line)
+        told[place] = line
+    rendered = list[str]()
+    before: str | None = None
+    for place in sorted(told):
+        asked = lines[place][1]
+        rendered += [_head(asked)] if asked and asked != before else []
+        rendered.append(told[place])
+        before = asked
+    return "\n".join((CONCLUSIONS, *rendered)) if rendered else ""
+
+
+def _head(asked: str) -> str:
+    return f'After "{asked}"'
+
+
+def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts) -> list[str]:
     """Excerpts of the newest results, in their order, of at most so many bytes in all."""
     quoted: list[str] = []
-    for message, call in zip(reversed(stretch.origin), reversed(callers(stretch.origin)), strict=True):
+    for message, call in zip(reversed(messages), reversed(callers(messages)), strict=True):
         if not message.is_bulk or room < LEAST_QUOTED_BYTES:
             continue
         # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.

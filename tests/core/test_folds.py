@@ -1,0 +1,94 @@
+"""One note for a fold: what the user said and the newest answers stay, the note tells of the rest, turn by turn."""
+
+from itertools import pairwise
+
+import pytest
+
+from proxy.core.fold import CLOSING, GO_ON, OPENING
+from proxy.core.grouping import flaws
+from proxy.core.pipeline import Draft, run
+from proxy.core.steps.standard import CONCLUSIONS, DropMiddle
+from tests.support.messages import call, request, says, user
+
+CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
+FAILED = "Exit code: 1\n--- FAIL: TestSkew (0.01s)\n    skew_test.go:41: expected 2, got 3"
+WORK = (
+    user("Mend the tests."),
+    call("Read", path="session.py", out=CODE, says="I read the session first, it holds the clock."),
+    call("Bash", command="go test ./...", out=FAILED),
+    call("Edit", path="session.py", out="edited " + CODE),
+    says("The clock was read twice; it is read once now. " + "More of this. " * 200),
+    user("Do not touch b.py."),
+    call("Bash", command="cat b.py", out=CODE),
+    says("Understood: b.py stays as it is."),
+    user("And the docs?"),
+    call("Write", path="docs.md", content="# Docs", out="written " + CODE),
+)
+
+
+def fold(*pieces, goal=None, **settings):
+    body = request(*pieces, user("Go on."), says("I will.")).body
+    draft = Draft((), body[:-2], body[-2:], origin=body, goal=goal)
+    left, (report,) = run([DropMiddle(answer_tokens=100, **settings)], draft)
+    assert not report.refused
+    return left.middle
+
+
+def test_one_note_tells_of_all_that_went():
+    middle = fold(*WORK)
+    notes = [message for message in middle if message.text.startswith(OPENING)]
+    assert [message.role for message in notes] == ["user"]
+    text = notes[0].text
+    assert text.count(OPENING) == text.count(CLOSING) == 1
+    assert "go test ./... => exit code 1: --- FAIL: TestSkew" in text
+    assert "- session.py (edited)" in text
+    assert "- docs.md (written)" in text
+
+
+def test_the_users_words_and_a_short_answer_stay_as_they_were():
+    middle = fold(*WORK)
+    said = [(message.role, message.text) for message in middle if not message.literal]
+    assert said == [
+        ("user", "Mend the tests."),
+        ("user", "Do not touch b.py."),
+        ("assistant", "Understood: b.py stays as it is."),
+        ("user", "And the docs?"),
+    ]
+
+
+def test_what_the_assistant_said_besides_is_told_under_the_message_that_it_follows():
+    (note,) = (message for message in fold(*WORK) if message.text.startswith(OPENING))
+    told = note.text.split("\n")
+    place = told.index(CONCLUSIONS)
+    assert told[place + 1 : place + 3][0] == "- I read the session first, it holds the clock."
+    assert told[place + 2].startswith("- The clock was read twice; it is read once now. More of this.")
+    assert told[place + 2].endswith("…")
+    assert "Understood: b.py" not in note.text  # it stands
+
+
+def test_the_newest_answers_are_told_where_there_is_little_room():
+    talk = [piece for number in range(20) for piece in (user(f"Point {number}?"), says(f"Answer {number}. " * 40))]
+    (note,) = (message for message in fold(*talk, conclusions=900) if message.text.startswith(OPENING))
+    assert "Answer 19." in note.text
+    assert "Answer 2." not in note.text
+    assert 'After "Point 19?"' in note.text
+
+
+@pytest.mark.parametrize("goal", [None, 500, 2_000, 20_000])
+def test_speakers_alternate_as_before(goal):
+    middle = fold(*WORK, goal=goal)
+    assert not flaws(middle).worse_than(flaws(()))
+    roles = [message.role for message in middle]
+    assert all(one != other for one, other in pairwise(roles))
+    assert GO_ON in [message.text for message in middle]
+
+
+def test_an_earlier_note_is_not_told_again():
+    body = request(*WORK, user("Go on."), says("I will.")).body
+    half = Draft((), body[:6], body[6:], origin=body)
+    first, _ = run([DropMiddle()], half)
+    again = Draft((), first.middle + body[6:-2], body[-2:], origin=body)
+    second, _ = run([DropMiddle()], again)
+    (note,) = (message for message in second.middle if message.text.startswith(OPENING))
+    assert note.text.count("go test ./...") <= 2
+    assert note.text.count(OPENING) == 1
