@@ -374,8 +374,8 @@ class Gateway:
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
-        if outgoing.session is not None:
-            outgoing, reply = await self._retry_refused(outgoing, outgoing.session, reply, calls, record)
+        if outgoing.session is not None or _is_bypassed(outgoing.decision):
+            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
         _note(outgoing, record)
         headers, watch = render_decision(outgoing.decision, record.request_id), _watch_for(outgoing.call, reply)
         if not reply.is_good and outgoing.session is not None:
@@ -459,7 +459,12 @@ class Gateway:
         return reply
 
     async def _retry_refused(
-        self, first: OutgoingRequest, session: Session, refused: Reply, calls: UpstreamCalls, record: RequestRecord
+        self,
+        first: OutgoingRequest,
+        session: Session | None,
+        refused: Reply,
+        calls: UpstreamCalls,
+        record: RequestRecord,
     ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
         refusal = await _read_refusal(refused, first.call.path)
@@ -467,7 +472,7 @@ class Gateway:
             return first, refused
         again, reply = None, None
         with suppress(ProxyError):
-            again = await self._fail_open(session.recover(first, refusal), None, record)
+            again = await self._fail_open(self._recover(first, refusal), None, record)
             reply = await _send_again(calls, again.call) if again is not None else None
         helped = reply is not None
         upstream = calls.route.client.settings.name
@@ -476,11 +481,18 @@ class Gateway:
         elif helped:
             self._emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
         if again is None or reply is None:
-            session.withdraw()
+            if first.session is not None:
+                first.session.withdraw()
             return first, refused
         record.headers_at = perf_counter()
         refused.close()  # its connection is of no more use, and the answer may take minutes
         return again, reply
+
+    async def _recover(self, first: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
+        again = await first.session.recover(first, refusal) if first.session is not None else None
+        if again is None and refusal.kind == "signature":
+            return await self._compactor.remove_reasoning(first)
+        return again
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
@@ -620,6 +632,10 @@ def _note(outgoing: OutgoingRequest, record: RequestRecord) -> None:
     if decision.plan is not None:
         record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
         record.tokens_would_be = decision.tokens_would_be
+
+
+def _is_bypassed(decision: Decision | None) -> bool:
+    return decision is not None and decision.outcome == "bypassed"
 
 
 def _is_compacted(method: str, path: str) -> bool:

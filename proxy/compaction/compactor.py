@@ -63,7 +63,7 @@ from proxy.core.memory import Found, Identity, LookUp
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.planning import Question, Ready
-from proxy.core.recovery import Refusal
+from proxy.core.recovery import REASONING_REMOVED, Refusal, strip_signed
 from proxy.core.summaries import Summary
 from proxy.core.window import LEARNED_SECONDS, window_to_bytes
 from proxy.errors import Overloaded, ProxyError
@@ -829,6 +829,24 @@ class Compactor:
             decision=decision,
             answer=local_answers.describe_compaction(decision, history, options.focus, FORMATS[outgoing.call.path]),
         )
+
+    async def remove_reasoning(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
+        """The same request without signed reasoning, where that was refused; None where it has none.
+
+        It was written behind a shortened history, and is bound to that. So a bypass, or blocks that were lost while no
+        new ones may be made, leave it behind a history that it was not written under. Nothing of this is remembered.
+        """
+        call, decision = outgoing.call, outgoing.decision
+        if not isinstance(call.body, bytes) or decision is None or decision.outcome == "observed":
+            return None
+        request, _ = await self._read(call, call.body)
+        if request is None:
+            return None
+        render = partial(FORMATS[call.path].render, request, strip_signed(request.messages))
+        body = await run_apart(estimate_work(call.body), render)
+        if body == call.body:
+            return None
+        return replace(outgoing, call=replace(call, body=body), decision=replace(decision, reason=REASONING_REMOVED))
 
     # After the upstream has answered
 

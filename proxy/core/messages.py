@@ -28,7 +28,7 @@ _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
-_SIGNED = (b'signature"', b'"encrypted', b'encrypted"')
+_SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
 
 

@@ -6,12 +6,12 @@ history is left alone. Reasoning whose signature is refused goes whole. Where no
 and the client hears what the upstream said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from proxy.core import planning
-from proxy.core.messages import Request
+from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, run
 from proxy.core.planning import Ready
 from proxy.core.rules import Rules
@@ -20,9 +20,11 @@ from proxy.core.steps.standard import StripReasoning
 from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, learned_limit
 
 REASON = "overflow_retry"
+REASONING_REMOVED = "reasoning-removed"
 FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
 GUESSED_SHARE = 0.5  # of what was refused, where the refusal does not say what would fit
 LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
+_ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever was said
 
@@ -168,7 +170,7 @@ def _without_reasoning(state: ConversationState) -> Ready | None:
     head, view = state.request.head, state.view
     unsigned = frozenset(message.start for message in view if not message.signed)
     draft = Draft(head, view, tools=state.tools, fixed=unsigned, origin=state.body, count=state.count)
-    bare, reports = run((StripReasoning(with_calls=True, signed=True),), draft)
+    bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
     new, size = state.with_draft(bare, "signature"), state.size()
@@ -176,7 +178,7 @@ def _without_reasoning(state: ConversationState) -> Ready | None:
         view=head + new.view,
         tools=new.tools,
         action="created",
-        reason=REASON,
+        reason=REASONING_REMOVED,
         before=size,
         after=max(0, size - sum(report.saved for report in reports)),
         block=new.block,
@@ -184,4 +186,12 @@ def _without_reasoning(state: ConversationState) -> Ready | None:
         view_id=new.view_id,
         reports=reports,
         standing=size,
+    )
+
+
+def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages without any signed reasoning, for a history that is forwarded as the client sent it."""
+    return tuple(
+        _ALL_REASONING.strip(message) if message.role == "assistant" and message.signed else message
+        for message in messages
     )

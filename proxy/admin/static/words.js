@@ -32,6 +32,7 @@ const REASONS = {
   cliff: "a higher price tier was near",
   forced: "the client asked for it",
   overflow_retry: "the upstream had refused it as too long",
+  "reasoning-removed": "the upstream had refused its signed reasoning",
   floor: "nothing more can be removed",
   "switched-off": "compaction is switched off for it",
   "breaker-open": "blocks did not help: none are made until it changes",

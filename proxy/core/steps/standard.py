@@ -543,9 +543,9 @@ class StripReasoning:
 
     name: ClassVar[str] = "strip_reasoning"
 
-    members: tuple[str, ...] = ("reasoning_content", "reasoning", "reasoning_details")
+    members: tuple[str, ...] = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
     """Keys of a message that hold its reasoning."""
-    parts: tuple[str, ...] = ("thinking", "reasoning")
+    parts: tuple[str, ...] = ("thinking", "redacted_thinking", "reasoning")
     """Types of content parts that hold it."""
     with_calls: bool = False
     """Also from messages with tool calls; some upstreams demand these back."""

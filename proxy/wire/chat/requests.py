@@ -46,6 +46,7 @@ _ASKS_FOR_MORE = frozenset(
     }
 )
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
+_BINDING_MODEL, _SIGNATURE = "claude", b'"signature"'
 # What another upstream than the request's own is told beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
@@ -192,12 +193,12 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
     messages, offsets = _history(source, start, stop, before)
     if not (before or messages):
         return None
-    tools = places.get("tools")
+    tools, model = places.get("tools"), _value(source, places, "model", str, "")
     return Request(
         source,
         messages,
         offsets,
-        model=_value(source, places, "model", str, ""),
+        model=model,
         tools=None if tools is None else source[slice(*tools)],
         tools_at=0 if tools is None else tools[0],
         forced_tool=_find_forced_tool(source, places),
@@ -206,6 +207,8 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
         max_output=_value(source, places, "max_completion_tokens", int, None)
         or _value(source, places, "max_tokens", int, None),
         stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
+        # Gateways pass the reasoning of these models on to Anthropic's API, which binds it to its history.
+        binds_reasoning=_BINDING_MODEL in model and _SIGNATURE in source,
     )
 
 
@@ -352,6 +355,7 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
         messages=known.messages[:count] + found.messages,
         offsets=before + tuple(at + cut for at in found.offsets),
         tools_at=found.tools_at + cut if found.tools_at > start else found.tools_at,
+        binds_reasoning=known.binds_reasoning or found.binds_reasoning,
     )
     request.known.follow(known.known, count - known.head_size)
     return request
