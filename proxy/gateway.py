@@ -459,12 +459,7 @@ class Gateway:
         return reply
 
     async def _retry_refused(
-        self,
-        first: OutgoingRequest,
-        session: Session | None,
-        refused: Reply,
-        calls: UpstreamCalls,
-        record: RequestRecord,
+        self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
     ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
         refusal = await _read_refusal(refused, first.call.path)

@@ -226,7 +226,8 @@ class Policy(ConfigModel):
     where answers do not tell."""
     clear_at_least: int = Field(_R.clear_at_least, ge=1)
     """Clear old tool results once this many tokens can be freed. Shorter histories are never changed. Lower it to save
-    more, at the price of more cache writes."""
+    more, at the price of more cache writes. For models whose cached tokens cost over a tenth of others, fewer are
+    enough."""
     clear_cold_at_least: int = Field(_R.clear_cold_at_least, ge=1)
     """The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it below
     clear_at_least."""

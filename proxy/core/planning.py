@@ -359,8 +359,11 @@ def _is_cold(state: ConversationState) -> bool:
 
 
 def _least_tokens(state: ConversationState) -> int:
-    """The tokens that must go for a stride to be made."""
-    return state.rules.clear_cold_at_least if _is_cold(state) else state.rules.clear_at_least
+    """The tokens that must go for a stride to be made: fewer where rewriting costs little or waiting much."""
+    least, cold_least = state.rules.clear_at_least, state.rules.clear_cold_at_least
+    if _is_cold(state):
+        return cold_least
+    return max(min(least, cold_least), round(least * window.share_worth_clearing(state.facts.prices)))
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Ready | NeedSummary:

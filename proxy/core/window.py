@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import sqrt
 from typing import Literal
 
 from proxy.core.messages import Message
@@ -31,6 +32,10 @@ class Prices:
     """Input sizes above which every token of a request costs more."""
 
 
+USUAL_PRICE_RATIO = 9.0
+"""What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
+
+
 def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
     """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
     shared = 0
@@ -44,6 +49,18 @@ def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices
     if saved <= 0:
         return 0.0 if freed > 0 else float("inf")
     return rest * max(0.0, prices.write - prices.read) / saved
+
+
+def share_worth_clearing(prices: Prices) -> float:
+    """The share of the usual amount at which a clearing is worth its rewrite: 1, or less where cached tokens are dear.
+
+    Rewriting costs the same whatever is cleared, and waiting costs the reads of what could have gone: the best amount
+    grows with the root of their ratio. It does not grow over 1: where reads are cheaper, waiting for more saved nothing
+    on recorded conversations, which end before that.
+    """
+    if prices.read <= 0:
+        return 1.0
+    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
 
 
 def cold(idle: float | None, prices: Prices) -> bool:

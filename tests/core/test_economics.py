@@ -1,7 +1,9 @@
 """A rewrite is weighed by what it saves on the requests that follow."""
 
+import pytest
+
 from proxy.core.pipeline import quarter
-from proxy.core.window import Prices, cold, payback
+from proxy.core.window import Prices, cold, payback, share_worth_clearing
 from tests.support.messages import call, request, user
 
 OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4_000)).body
@@ -27,3 +29,15 @@ def test_a_cache_is_cold_when_it_was_left_alone_for_longer_than_it_lives():
     assert cold(301, Prices(lifetime=300))
     assert not cold(299, Prices(lifetime=300))
     assert not cold(None, Prices())
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "share"),
+    [(0.1, 1.25, 1.0), (0.1, 1.0, 1.0), (0.1, 2.0, 1.0), (0.05, 1.25, 1.0), (0.5, 1.0, 0.333), (1.0, 1.0, 0.0)],
+)
+def test_the_dearer_cached_tokens_are_the_less_must_go_for_a_rewrite_to_be_worth_it(read, write, share):
+    assert share_worth_clearing(Prices(read=read, write=write)) == pytest.approx(share, abs=0.001)
+
+
+def test_a_free_cache_asks_for_no_other_amount():
+    assert share_worth_clearing(Prices(read=0.0, write=1.0)) == 1.0

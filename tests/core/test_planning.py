@@ -54,6 +54,20 @@ def test_little_is_left_as_it_came():
     assert sent.plan.before == sent.plan.after
 
 
+def test_where_cached_tokens_are_dear_less_must_go():
+    dear = replace(WINDOW, prices=Prices(read=0.5, write=1.0))
+    plan = Worker(RULES, dear).send(work(6)).plan
+    assert (plan.action, plan.reason) == ("created", "stride")
+    assert RULES.clear_cold_at_least <= plan.before - plan.after < RULES.clear_at_least
+    assert done(work(6)) == ("none", "")
+
+
+def test_where_they_are_nearly_free_a_rewrite_that_never_pays_waits_for_the_window():
+    nearly_free = replace(WINDOW, prices=Prices(read=0.002, write=1.25))
+    assert done(work(10), facts=nearly_free) == ("none", "")
+    assert done(work(16), facts=nearly_free) == ("created", "window")
+
+
 def test_when_enough_can_go_it_goes_in_one_stride():
     plan = Worker(RULES, WINDOW).send(work(10)).plan
     assert (plan.action, plan.reason) == ("created", "stride")

@@ -9,6 +9,7 @@ import pytest
 from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
+from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.scorecard import COLUMNS, NONE
 from proxy.lab.replay.validity import find_breaches
 from proxy.lab.replay.values import Estimate, Recall, RecallCount, Result, Scores, Tokens
@@ -127,6 +128,6 @@ def test_the_readme_has_the_bill_of_models_with_cheap_cached_input(capsys):
 
 def test_the_page_defines_every_column():
     marked = {name.strip() for mark in re.findall(r"\*+([^*\n]+)\*+", PAGE.lower()) for name in mark.split(",")}
-    prices = {".1/1.25", ".05/1.25", ".025/1", ".02/1", ".5/1", "none"}
-    assert [column.name for column in COLUMNS if column.name not in marked | prices] == []
+    assert [column.name for column in COLUMNS if column.name not in marked | PRICES.keys()] == []
+    assert [name for name in PRICES if name not in PAGE.partition("Price models:")[2][:200]] == []
     assert all(name in PAGE for name in PUBLISHED_POLICIES)

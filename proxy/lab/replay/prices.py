@@ -1,4 +1,4 @@
-"""Prices of tokens: six price models in parts of the plain input price, and dollars where a model's prices are known.
+"""Prices of tokens: eight price models in parts of the plain input price, and dollars where a model's prices are known.
 
 The agent's own answers cost the same whoever stands in between, so they are left out. Summaries are not: what is
 written for one costs five times the plain input price.
@@ -10,14 +10,16 @@ from proxy.core.window import Prices, Window
 from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
 
 PRICES: Mapping[str, Prices] = {
+    ".1/1": Prices(0.1, 1.0),
     ".1/1.25": Prices(0.1, 1.25),
+    ".1/2": Prices(0.1, 2.0),
     ".05/1.25": Prices(0.05, 1.25),
     ".025/1": Prices(0.025, 1.0),
     ".02/1": Prices(0.02, 1.0),
     ".5/1": Prices(0.5, 1.0),
     "none": Prices(1.0, 1.0),
 }
-"""By name: what a cached token costs, and one that is not, the storing included."""
+"""By name: what a cached token costs, and one that is not, the storing included. In shares, .02/1 is .025/1.25."""
 WRITTEN_PRICE_RATIO = 5.0
 _PICO_A_TOKEN = PICO_PER_DOLLAR // 1_000_000
 
