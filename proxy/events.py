@@ -179,6 +179,16 @@ class SizeRefused(Event, frozen=True):
     helped: bool
 
 
+class RecallAnswered(Event, frozen=True):
+    """Calls of one answer that read earlier messages again. `number`: of the round that they led to, from 1 on."""
+
+    request_id: str
+    conversation: str
+    number: int
+    calls: int
+    returned_bytes: int
+
+
 class PromptTruncated(Event, frozen=True):
     """A good answer to a prompt that the upstream had not read whole. `is_repeated`: reported before."""
 

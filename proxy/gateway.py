@@ -41,6 +41,9 @@ from proxy.wire.http import Headers
 from proxy.wire.responses.answers import find_refusal, has_begun
 from proxy.wire.rounds import Rounds
 
+TOO_LONG_KINDS = ("input", "tpm-hard")
+"""Refusals after which a round is asked again without what was recalled."""
+
 # --- request record ---------------------------------------------------------------------------------------------------
 
 
@@ -450,9 +453,13 @@ class Gateway:
         call = await self._fail_open(_end_round(recall), None, record)
         if call is None:
             return None
+        facts = recall.number, recall.answered_calls, recall.returned_bytes
+        self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
         reply = await calls.send(call)
         refusal = await _read_refusal(reply, call.path)
-        if refusal is not None and (again := recall.go_on_without_results()) is not None:
+        is_too_long = refusal is not None and refusal.kind in TOO_LONG_KINDS
+        again = await self._fail_open(_shorten_round(recall), None, record) if is_too_long else None
+        if again is not None:
             reply.close()
             reply = await calls.send(again)
             await _read_refusal(reply, call.path)
@@ -523,6 +530,10 @@ async def _feed(rounds: Rounds, chunk: bytes) -> bytes | None:
 
 async def _end_round(recall: RecallLoop) -> Call | None:
     return recall.go_on()
+
+
+async def _shorten_round(recall: RecallLoop) -> Call | None:
+    return recall.go_on_without_results()
 
 
 async def _close(rounds: Rounds) -> bytes | None:

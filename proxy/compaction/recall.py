@@ -41,7 +41,10 @@ class RecallLoop:
         self._call = call
         self._wire = wire
         self._room_bytes = room_bytes
-        self._number = 0
+        self.number = 0
+        """Of the round that is under way; the first is 0."""
+        self.answered_calls = self.returned_bytes = 0
+        """Of this round: the recalls that led to it, and what they returned."""
         self._before: tuple[bytes, Round] | None = None
         """The body of the round before, and what was said to it."""
 
@@ -51,7 +54,7 @@ class RecallLoop:
         if said is None or not isinstance(body, bytes):
             return None
         self._before = body, said
-        self._number += 1
+        self.number += 1
         self.rounds.begin_round(is_last=self._is_last)
         return self._continue([*self._answer(said)])
 
@@ -64,7 +67,7 @@ class RecallLoop:
 
     @property
     def _is_last(self) -> bool:
-        return self._number >= ROUNDS_MAX
+        return self.number >= ROUNDS_MAX
 
     def _continue(self, results: list[str]) -> Call | None:
         if self._before is None:
@@ -74,11 +77,14 @@ class RecallLoop:
         return self._call
 
     def _answer(self, said: Round) -> Iterator[str]:
-        """The result of each call; one of the client's tools is told that its result is still to come."""
+        """The result of each call; one of the client's own tools gets a note that its result is still to come."""
+        self.answered_calls = self.returned_bytes = 0
         for call in said.calls:
             if call.name != TOOL:
                 yield PENDING
                 continue
             text = self._originals.answer(call.arguments, self._room_bytes)
-            self._room_bytes -= len(text.encode("utf-8", "surrogatepass"))
+            size = len(text.encode("utf-8", "surrogatepass"))
+            self._room_bytes -= size
+            self.answered_calls, self.returned_bytes = self.answered_calls + 1, self.returned_bytes + size
             yield text

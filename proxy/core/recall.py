@@ -33,12 +33,14 @@ PARAMETERS: dict[str, Any] = {
 }
 PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
 """The result of a call of the client's own tools that stands beside a recall, within the rounds of one request."""
+TOOLS_MAX = 128
+"""OpenAI refuses more tools than this."""
 _NAME = f'"{TOOL}"'.encode()
 
 
 def offer_tool(tools: bytes | None, definition: bytes) -> bytes | None:
-    """The tools with the one of this definition behind them; as they are where there are none, or one of its name."""
-    if tools is None or not definition or _NAME in tools:
+    """The tools with this one behind them; as they are where there are none, too many, or one of its name."""
+    if tools is None or not definition or _NAME in tools or tools.count(b'"name"') >= TOOLS_MAX:
         return tools
     end = tools.rfind(b"]")
     if not tools[1 : max(end, 0)].strip():

@@ -109,6 +109,9 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         "warning", "breaker-opened", "conversation", "policy",
         effect="no more blocks are made while the conversation fits; start a new one or shorten its instructions",
     ),
+    events.RecallAnswered: _plain(
+        "info", "recall-answered", "request_id", "conversation", "number", "calls", "returned_bytes"
+    ),
     events.SizeRefused: _size_refusal,
     events.PromptTruncated: _truncation,
     events.AdminActed: _admin_act,

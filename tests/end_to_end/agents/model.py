@@ -43,18 +43,23 @@ def model(habits: Habits, window: int | None = None) -> Callable[[Request], Repl
             return _too_long(request, window)
         body = body_of(request)
         turn = next_turn(body, habits).using(prompt=tokens_of(request))
-        calls = _calls(turn, step_of(body, habits))
-        if request.path == MESSAGES:
-            return _answer_messages(turn, calls, body)
-        if request.path == RESPONSES:
-            return _answer_responses(turn, calls, body)
-        if body.get("stream"):
-            return stream(*_frames(turn, calls, body))
-        completion = turn.completion(body["model"])
-        completion["choices"][0]["message"] |= {"tool_calls": calls} if calls else {}
-        return answer(completion)
+        return render(request, turn, _calls(turn, step_of(body, habits)))
 
     return script
+
+
+def render(request: Request, turn: Turn, calls: list[dict[str, Any]]) -> Reply:
+    """The turn in the API that was asked, streamed or whole; `calls` are its calls with their ids."""
+    body = body_of(request)
+    if request.path == MESSAGES:
+        return _answer_messages(turn, calls, body)
+    if request.path == RESPONSES:
+        return _answer_responses(turn, calls, body)
+    if body.get("stream"):
+        return stream(*_frames(turn, calls, body))
+    completion = turn.completion(body["model"])
+    completion["choices"][0]["message"] |= {"tool_calls": calls} if calls else {}
+    return answer(completion)
 
 
 def next_turn(body: dict[str, Any], habits: Habits) -> Turn:

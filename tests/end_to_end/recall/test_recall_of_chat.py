@@ -9,7 +9,7 @@ from proxy.compaction.recall import ROUNDS_MAX
 from tests.support.agent import Agent, reading, turns
 from tests.support.messages import says as assistant
 from tests.support.messages import tool, user
-from tests.support.proxy_client import data_of
+from tests.support.proxy_client import data_of, log_of, until
 from tests.support.scripted_upstream import answer, calls, in_turn, overflow, says
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,6 +110,14 @@ async def test_an_answer_without_a_recall_keeps_its_bytes(ask, streams):
     assert step.answer.body.data.replace(b'": ', b'":').replace(b", ", b",") == expected.replace(b'": ', b'":').replace(
         b", ", b","
     )
+
+
+async def test_the_log_says_what_was_recalled(ask, house):
+    step, _ = await ask(recalls(messages="3") + recalls(search="part_0_"), says("So."), streams=False)
+    await until(lambda: log_of(house.proxy, "recall-answered", conversation=step.says("x-compaction-conversation")))
+    (line,) = log_of(house.proxy, "recall-answered", conversation=step.says("x-compaction-conversation"))
+    assert (line["number"], line["calls"]) == (1, 2)
+    assert line["returned_bytes"] > len(WORK[3]["content"])
 
 
 @each_way
