@@ -9,7 +9,6 @@ below `.venv/`, where version control and the test collector do not look. What i
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -17,6 +16,8 @@ PINS = HERE / "pins"
 ENVIRONMENTS = HERE / ".venv"
 # Together installed within a minute and run within two: what every push can afford.
 LIGHT = ("openai-python", "openai-node", "ai-sdk", "smolagents", "claude-code", "codex")
+# Those that need a later Python than this project; where there is none, they stay out.
+PYTHONS = {"mistral-vibe": "python3.12"}
 # Left behind by an install that went through: the pins it was made of.
 INSTALLED = "installed.txt"
 
@@ -45,7 +46,10 @@ def main(wanted: list[str]) -> int:
         print(f"no npm here: {', '.join(without)} stays out")
         return 1
     for agent in missing:
-        install(agent)
+        if agent in PYTHONS and not answers(PYTHONS[agent]):
+            print(f"no {PYTHONS[agent]} here: {agent} stays out")
+        else:
+            install(agent)
     return 0
 
 
@@ -66,9 +70,14 @@ def install(agent: str) -> None:
         shutil.copy(pins, place / "package.json")
         run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent", cwd=place)
     else:
-        venv.create(place, with_pip=True)
+        run(PYTHONS.get(agent, sys.executable), "-m", "venv", str(place), cwd=HERE)
         run("bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(pins), cwd=place)
     (place / INSTALLED).write_text(pins.read_text())
+
+
+def answers(python: str) -> bool:
+    """True where this Python can be run: some version managers put a name on the path that stands for none."""
+    return shutil.which(python) is not None and subprocess.run([python, "-c", ""], check=False).returncode == 0
 
 
 def run(*command: str, cwd: Path) -> None:

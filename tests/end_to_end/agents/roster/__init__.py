@@ -17,6 +17,7 @@ from tests.end_to_end.agents.roster import (
     litellm,
     llm,
     mini_swe_agent,
+    mistral_vibe,
     openai_agents,
     openai_node,
     openai_python,
@@ -48,4 +49,5 @@ AGENTS: tuple[Agent, ...] = (
     aider.AGENT,
     mini_swe_agent.AGENT,
     gptme.AGENT,
+    mistral_vibe.AGENT,
 )
