@@ -400,10 +400,13 @@ class Gateway:
             calls.owned.callback(tap.end)
         answer: Reply | LocalAnswer | StreamOfRounds = reply
         recall = outgoing.session.recall if outgoing.session is not None else None
+        if recall is not None:
+            recall.start(stream=watch is not None)
         if recall is not None and watch is not None:
             answer = StreamOfRounds(reply, partial(self._stream_rounds, recall, reply, watch, calls, record))
         elif recall is not None and not _is_encoded(reply):
             answer = await self._gather_rounds(recall, reply, calls, record)
+            record.headers_at = perf_counter()  # of the last round: what came before is no overhead of the proxy
         shown = _usage_rewriter_for(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
         return RelayedAnswer(answer, headers, watch, tap, shown)
 

@@ -468,8 +468,9 @@ class Session:
     async def complete(self, tail: answers.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
         usage = answers.read(tail.usage())
-        first = None if self.recall is None else self.recall.rounds.first_usage
-        forwarded = usage if first is None else answers.read(first)
+        forwarded = usage
+        if self.recall is not None and self.recall.number:
+            forwarded = answers.read(self.recall.rounds.first_usage)  # the sum of the rounds is no size of a request
         answer = AnswerReport(usage, answers.says_truncated(tail.end), forwarded.prompt)
         await self.run(self.exchange.complete(answer, time.time()))
 
@@ -506,8 +507,7 @@ class Session:
         if not definition or definition not in (plan.tools or b""):
             return None
         room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.after)
-        body, stream = self._request.body, self._request.stream
-        return RecallLoop(body, call, self._format, stream=stream, room_bytes=room)
+        return RecallLoop(self._request.body, call, self._format, room)
 
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""

@@ -35,8 +35,8 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 class RecallLoop:
     """The rounds of one request, each asked with all that was said before it."""
 
-    def __init__(self, body: Sequence[Message], call: Call, wire: WireFormat, *, stream: bool, room_bytes: int) -> None:
-        self.rounds: Rounds = wire.start_rounds(stream=stream)
+    def __init__(self, body: Sequence[Message], call: Call, wire: WireFormat, room_bytes: int) -> None:
+        self.rounds: Rounds = wire.start_rounds(stream=False)
         self._originals = EarlierMessages(body)
         self._call = call
         self._wire = wire
@@ -47,6 +47,10 @@ class RecallLoop:
         """Of this round: the recalls that led to it, and what they returned."""
         self._before: tuple[bytes, Round] | None = None
         """The body of the round before, and what was said to it."""
+
+    def start(self, *, stream: bool) -> None:
+        """Begin to read answers: streams, or whole bodies, which some servers send instead."""
+        self.rounds = self._wire.start_rounds(stream=stream)
 
     def go_on(self) -> Call | None:
         """End a round. Result: the call for the next one; None where the answer is complete."""

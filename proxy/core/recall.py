@@ -172,8 +172,10 @@ def _read_range(asked: object, most: int) -> tuple[int, int] | None:
             return None
         case [first, *_, last] if isinstance(first, int) and isinstance(last, int):
             asked = f"{first}-{last}"
-        case [only]:
+        case [str(only)] | [int(only)]:
             asked = only
+    if not isinstance(asked, str | int):
+        return None
     found = _RANGE.fullmatch(str(asked))
     if found is None:
         return None

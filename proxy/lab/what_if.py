@@ -21,7 +21,7 @@ from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.prices import PRICES, share
 from proxy.lab.replay.run import Job, replay_job
 from proxy.lab.replay.scoring import UpstreamModel, sum_scores
-from proxy.lab.replay.simulation import Trial
+from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import PICO_PER_DOLLAR, Conversation, Scores
 from proxy.lab.sessions import transcripts
@@ -101,7 +101,7 @@ def _score(each: Conversation, policies: list[tuple[str, Policy]], window: int |
 
 
 def _trial(place: int, name: str, policy: Policy, window: int) -> Trial:
-    rules = policy.rules(name)
+    rules = build_rules(policy, name)
     return Trial(
         name=f"{place} {name}",  # the same policy may be held against itself
         rules=rules,

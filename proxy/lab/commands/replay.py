@@ -26,7 +26,7 @@ from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.run import ResultFile, replay_all
 from proxy.lab.replay.scoring import UpstreamModel
-from proxy.lab.replay.simulation import Trial
+from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summaries import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Conversation, Result, Scores
@@ -176,7 +176,7 @@ def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
     policy = config.policy(name) if name in config.all_policies else None
     if policy is None and name not in DESIGNS:
         raise UnknownPolicy(f"unknown policy {name!r} (known: {', '.join((*config.all_policies, *DESIGNS))})")
-    rules = DESIGNS[name] if policy is None else policy.rules(name)
+    rules = DESIGNS[name] if policy is None else build_rules(policy, name)
     return Trial(
         name=name,
         rules=rules,

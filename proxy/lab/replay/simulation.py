@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from proxy.config import Policy
 from proxy.core.conversation import (
     Action,
     AnswerReport,
@@ -32,6 +33,7 @@ from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, Prices, Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
+from proxy.wire.chat import RECALL_TOOL
 
 WAIT_SECONDS = 8.0
 """How long a request that may not fit waits for its summary: the default of policies."""
@@ -108,6 +110,12 @@ class SimulatedSummary:
     ready_at: float
     text: str
     failures: int
+
+
+def build_rules(policy: Policy, name: str) -> Rules:
+    """The rules of a policy, with the tool for recalls where it offers one; conversations are replayed as chats."""
+    rules = policy.rules(name)
+    return replace(rules, recall_tool=RECALL_TOOL) if policy.recall == "on" else rules
 
 
 class Simulation:

@@ -1,5 +1,6 @@
 """Recall by the model on chat completions: what an upstream gets, round by round, and what its client sees."""
 
+import asyncio
 import json
 import re
 
@@ -10,7 +11,7 @@ from tests.support.agent import Agent, reading, turns
 from tests.support.messages import says as assistant
 from tests.support.messages import tool, user
 from tests.support.proxy_client import data_of, log_of, until
-from tests.support.scripted_upstream import answer, calls, in_turn, overflow, says
+from tests.support.scripted_upstream import answer, calls, cut, delta, hang, in_turn, overflow, says, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -144,6 +145,33 @@ async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask
     else:
         assert step.answer.status == 429
         assert json.loads(step.answer.body.data)["error"]["message"] == "Slow down."
+
+
+async def test_a_later_round_that_breaks_off_is_not_taken_for_an_end(ask):
+    broken = stream(delta(role="assistant", content=""), delta(content="So"), cut())
+    step, _ = await ask(says("Let me see.") + recalls(messages="3"), broken, streams=True)
+    (*_, before, last) = data_of(step.answer.body.data)
+    assert before["choices"][0]["delta"]["content"] == "\n\nSo"
+    assert "closed the connection" in last["error"]["message"]
+
+
+async def test_a_client_that_leaves_in_a_later_round_stops_the_upstream(ask, up):
+    asking = asyncio.ensure_future(ask(recalls(messages="3"), hang(), streams=True))
+    request = await up.received(2)
+    asking.cancel()
+    await request.end()
+    await asyncio.wait([asking])
+    assert request.departure is not None
+
+
+async def test_a_server_that_answers_a_stream_with_one_body_is_understood(ask):
+    first = json.dumps((says("Hm.") + recalls(messages="3")).completion(), indent=1).replace("{", "{\n\n", 1)
+    last = json.dumps(says("So.").completion(), indent=1)
+    json_type = [("content-type", "application/json")]
+    replies = [answer(text.encode(), headers=json_type) for text in (first, last)]
+    step, asked = await ask(*replies, streams=True)
+    assert len(asked) == 2
+    assert seen(step.answer)[0] == "Hm.\n\nSo."
 
 
 @each_way

@@ -1,0 +1,112 @@
+"""Recall: what comes back for a number, a range, some lines or a text, and when the tool is offered."""
+
+import json
+import re
+
+import pytest
+
+from proxy.core import recall
+from proxy.core.fold import Stretch
+from proxy.core.pipeline import Draft
+from proxy.core.recall import TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
+from proxy.core.steps.standard import ClearResults, ClipOutput
+from tests.support.messages import call, says, system, tool, user
+from tests.support.messages import request as chat
+
+LONG = "\n".join(f"line {number} of the file" for number in range(1, 101))
+HISTORY = chat(
+    system("Be brief."), user("What is it?"), call("Read", out=LONG, path="a.py"), says("A file, «é»."), user("And?")
+)
+DEFINITION = b'{"type":"function","function":{"name":"recall_earlier_output"}}'
+LARGE = 10_000
+
+
+def ask(room=LARGE, **arguments):
+    return EarlierMessages(HISTORY.body).answer(json.dumps(arguments), room)
+
+
+@pytest.mark.parametrize("number", ["3", 3, "message 3", "#3", ["3"], [3], "3-3", [3, 3]])
+def test_a_single_result_is_exactly_its_text(number):
+    assert ask(messages=number) == LONG
+
+
+def test_the_call_of_a_message_comes_with_its_words():
+    assert ask(messages="2") == 'Read({"path": "a.py"})'
+    assert ask(messages="4") == "A file, «é»."
+
+
+@pytest.mark.parametrize("numbers", ["4-5", "4 - 5", "4..5", "4 to 5", "4–9", [4, 5]])  # noqa: RUF001 - as models write it
+def test_a_range_names_each_message(numbers):
+    assert ask(messages=numbers) == "[4] assistant:\nA file, «é».\n\n[5] user:\nAnd?"
+
+
+def test_some_lines_of_a_message():
+    assert ask(messages="3", lines="2-3") == "line 2 of the file\nline 3 of the file"
+    assert ask(messages="3", lines="100") == "line 100 of the file"
+    assert "has 100" in ask(messages="3", lines="200-300")
+
+
+def test_a_search_gives_each_message_once_with_the_words_around():
+    assert ask(search="FILE") == (
+        "[3] result of Read, line 1: line 1 of the file line 2 of the file line 3 of the file line 4 of the file li"
+        "\n[4] assistant, line 1: A file, «é»."
+    )
+    assert ask(search="file", messages="4-5") == "[4] assistant, line 1: A file, «é»."
+    assert ask(search="no such words") == "No message holds this text."
+
+
+@pytest.mark.parametrize("asked", ["0", "6", "9-12", "5-4", "the last", True, {"a": 1}, [], [1, "x"]])
+def test_numbers_that_name_no_message_are_explained(asked):
+    assert "There are no such messages" in ask(messages=asked)
+
+
+@pytest.mark.parametrize("arguments", ["", "{}", "[]", "{half", '{"messages": ""}', '{"search": " "}', '{"other": 1}'])
+def test_a_call_that_asks_for_nothing_is_explained(arguments):
+    assert "give `messages`" in EarlierMessages(HISTORY.body).answer(arguments, LARGE)
+
+
+def test_what_has_no_room_is_cut_at_a_line_and_says_so():
+    told = ask(room=1_000, messages="3")
+    *lines, last = told.split("\n")
+    assert lines == LONG.split("\n")[: len(lines)]
+    assert last == f"[… cut here by the context proxy, in line {len(lines)} of 100]"
+    assert "in line 61 of 100" in ask(room=250, messages="3", lines="50-100")
+    assert "no room" in ask(room=100, messages="3")
+
+
+def test_the_tool_stands_behind_the_others_and_leaves_as_it_came():
+    tools = json.dumps([tool("Read"), tool("Bash")]).encode()
+    offered = offer_tool(tools, DEFINITION)
+    assert json.loads(offered) == [*json.loads(tools), json.loads(DEFINITION)]
+    assert withdraw_tool(offered, DEFINITION) == tools
+    assert offer_tool(offered, DEFINITION) == offered
+
+
+@pytest.mark.parametrize(
+    "tools", [None, b"null", b"[ ]", json.dumps([tool(f"t{number}") for number in range(TOOLS_MAX)]).encode()]
+)
+def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
+    assert offer_tool(tools, DEFINITION) == tools
+
+
+def test_what_is_shortened_says_how_it_is_recalled():
+    body = HISTORY.body
+    draft = Draft((), body, recalls=True)
+    for step in (ClearResults(), ClipOutput(over=500)):
+        text = step(draft).middle[2].text
+        assert f'{TOOL} with messages "3"' in text
+        assert ask(messages=re.search(r'messages "(\d+)"', text)[1]) == LONG
+    stretch = Stretch(body[1:4], body[1:4], body[0], body[4], last=True, recalls=True, first=1)
+    (note,) = [each for each in stretch.notes("What was done.") if "What was done." in each.text]
+    assert f'{TOOL} with messages "2-4"' in note.text
+
+
+def test_without_the_tool_nothing_speaks_of_it():
+    draft = Draft((), HISTORY.body)
+    assert TOOL not in ClearResults()(draft).middle[2].text
+    assert TOOL not in ClipOutput(over=500)(draft).middle[2].text
+
+
+def test_the_schema_is_small():
+    definition = json.dumps({"name": TOOL, "description": recall.DESCRIPTION, "parameters": recall.PARAMETERS})
+    assert len(definition) < 1_000
