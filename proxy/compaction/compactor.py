@@ -482,7 +482,7 @@ class Session:
         """The request with what was decided in place of its history."""
         found, body = decision.plan, self._request.source
         if found is None:
-            return replace(outgoing, decision=decision)  # the client's own bytes
+            return await self.with_marks(replace(outgoing, decision=decision))  # the client's own bytes
         if decision.rewrites:
             body = await run_apart(self._new_work, partial(self._format.render, self._request, found.view, found.tools))
         asking = self._format.request_usage(body) if self._asks_usage(decision) else None
@@ -492,7 +492,7 @@ class Session:
         is_client_view = self.policy.policy.usage == "client_view"
         more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
         self._body = body
-        call = replace(outgoing.call, body=body)
+        call = replace(outgoing.call, body=await self._add_marks(body))
         self.recall = self._start_recall(call, found) if decision.rewrites else None
         return replace(
             outgoing,
@@ -500,6 +500,16 @@ class Session:
             decision=decision,
             usage_view=UsageView(hides_usage=asking is not None, extra_tokens=more) if asking or more else None,
         )
+
+    async def with_marks(self, outgoing: OutgoingRequest) -> OutgoingRequest:
+        """The same request with cache marks, where the policy sets them for clients that set none."""
+        body = await self._add_marks(self._request.source)
+        return outgoing if body is self._request.source else replace(outgoing, call=replace(outgoing.call, body=body))
+
+    async def _add_marks(self, body: bytes) -> bytes:
+        if self.policy.policy.cache_marks == "off":
+            return body
+        return await run_apart(estimate_work(body), partial(self._format.add_marks, body, self._request.model))
 
     def _start_recall(self, call: Call, plan: Ready) -> RecallLoop | None:
         """The recalls that this request may bring; None where the tool is not offered."""
@@ -795,7 +805,7 @@ class Compactor:
             return await self._prepare_count(outgoing, request, policy, client)
         session = Session(self._services, call, request, options=options, policy=policy, client=client, prefix=prefix)
         if session.is_small():
-            return replace(outgoing, session=session)  # the client's own bytes
+            return await session.with_marks(replace(outgoing, session=session))  # the client's own bytes
         may_act = policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         if may_act and policy.policy.compact_command:
             if (focus := agents.find_command(request, policy.rules.observations)) is not None:

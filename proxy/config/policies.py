@@ -218,6 +218,10 @@ class Policy(ConfigModel):
     usage: Literal["upstream", "client_view"] = "upstream"
     """Token counts shown to the client: the `upstream`'s, or `client_view` for those of the history as the client sent
     it. Set that for clients that compact by themselves."""
+    cache_marks: Literal["off", "auto"] = "off"
+    """`auto` sets cache marks (`cache_control`) for clients that set none, where the upstream caches only what ends at
+    one: in Messages, and for Claude models in Chat Completions behind a gateway that passes marks on. `off` sets none.
+    """
     ask_usage: bool = True
     """Ask for token counts in streams where they matter, requests for summaries among them, and hide them from clients
     that did not ask. A server that refuses the option is asked without it from then on."""

@@ -13,6 +13,7 @@ from proxy.wire.chat.answers import read_body, read_event, render_answer, reques
 from proxy.wire.chat.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
 from proxy.wire.chat.requests import (
     Prefix,
+    add_marks,
     answer_within,
     disable_streaming,
     find_bounds,
@@ -28,6 +29,7 @@ from proxy.wire.chat.requests import (
 __all__ = [
     "RECALL_TOOL",
     "Prefix",
+    "add_marks",
     "answer_within",
     "continue_request",
     "disable_streaming",

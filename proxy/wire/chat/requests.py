@@ -21,8 +21,9 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.agents import COMPACT, tool_names
-from proxy.core.messages import Message, Request, ToolCall, read_message, strings
+from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message, strings
 from proxy.core.planning import Try
+from proxy.wire import marks
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ _ASKS_FOR_MORE = frozenset(
     }
 )
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
-_BINDING_MODEL, _SIGNATURE = "claude", b'"signature"'
+_ANTHROPIC_MODEL, _SIGNATURE = "claude", b'"signature"'
 # What another upstream than the request's own is told beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
@@ -208,7 +209,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
         or _value(source, places, "max_tokens", int, None),
         stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
         # Gateways pass the reasoning of these models on to Anthropic's API, which binds it to its history.
-        binds_reasoning=_BINDING_MODEL in model and _SIGNATURE in source,
+        binds_reasoning=_ANTHROPIC_MODEL in model and _SIGNATURE in source,
     )
 
 
@@ -384,6 +385,16 @@ def add_compact(request: Request, definition: Mapping[str, Any]) -> bytes:
         return source
     end = request.tools_at + tools.rindex(b"]")
     return splice.replace_bytes(source, end, end, b"," + json.dumps(definition).encode())
+
+
+def add_marks(source: bytes, model: str) -> bytes:
+    """The same request with cache marks, for a gateway that passes them on; only of models that need them."""
+    if _ANTHROPIC_MODEL not in model or marks.KEY in source:
+        return source
+    start, stop = find_values(source)["messages"]
+    leading = (json.loads(raw).get("role") in HEAD for raw in _elements(source[start:stop]))
+    head = sum(1 for _ in takewhile(bool, leading))
+    return splice.replace_bytes(source, start, stop, marks.mark_messages(source[start:stop], head, marks.MARKS_MAX))
 
 
 def answer_within(source: bytes, most: int) -> bytes:

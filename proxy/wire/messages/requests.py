@@ -18,6 +18,7 @@ import msgspec
 from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
+from proxy.wire import marks
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, find_values
 from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed, number_body
 
@@ -348,6 +349,21 @@ def offer_compact(request: Request) -> bytes:
     """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
     about = {"name": "Compact", "description": COMPACT_DESCRIPTION, "input_schema": COMPACT_PARAMETERS}
     return add_compact(request, about)
+
+
+def add_marks(source: bytes, model: str) -> bytes:
+    """The same request with cache marks; as it is where the client has set any."""
+    del model
+    if _MARK in source:
+        return source
+    places = find_values(source)
+    start, stop = places["messages"]
+    changes = [(start, stop)] if source[start:stop].strip() != b"[]" else []
+    system = marks.mark_end(source[slice(*places["system"])]) if "system" in places else None
+    written = [(*change, marks.mark_messages(source[slice(*change)], 0, marks.MARKS_MAX - 1)) for change in changes]
+    if system is not None:
+        written.append((*places["system"], system))
+    return splice.replace_spans(source, sorted(written))
 
 
 def answer_within(source: bytes, most: int) -> bytes:

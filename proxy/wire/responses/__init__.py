@@ -8,6 +8,7 @@ recall    the tool by which a model reads earlier messages again, and answers in
 from proxy.wire.responses.answers import read_body, read_event, render_answer
 from proxy.wire.responses.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
 from proxy.wire.responses.requests import (
+    add_marks,
     answer_within,
     disable_streaming,
     find_bounds,
@@ -21,6 +22,7 @@ from proxy.wire.responses.requests import (
 
 __all__ = [
     "RECALL_TOOL",
+    "add_marks",
     "answer_within",
     "continue_request",
     "disable_streaming",

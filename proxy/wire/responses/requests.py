@@ -298,6 +298,12 @@ def offer_compact(request: Request) -> bytes:
     return add_compact(request, {"type": "function", **about})
 
 
+def add_marks(source: bytes, model: str) -> bytes:
+    """The same request: this API caches without marks."""
+    del model
+    return source
+
+
 def answer_within(source: bytes, most: int) -> bytes:
     """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
     place = splice.member(source, _BOUND)

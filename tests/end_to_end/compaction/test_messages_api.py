@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import reading, turns
+from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
 from tests.support.compacting_proxy import settings
 from tests.support.messages import says, user
 from tests.support.messages_api import answer_events, answer_text, find_faults
@@ -57,6 +58,21 @@ async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fre
             old, new = (json.loads(each[0])["messages"] for each in (earlier, later))
             assert new[: len(old)] == old
     assert len(steps[-1][1][0]) < len(steps[-1][0]) / 2
+
+
+async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them(serve, fresh):
+    fresh.script = speak
+    async with serve(fresh.url, config=settings(default={"cache_marks": "auto"})) as proxy:
+        agent = Agent(proxy, fresh, stream=True)
+        steps = [await agent.sends(each) for each in turns(reading(24))]
+    bill, unmarked = MarkedBill(), 0
+    for sent, (forwarded,), _ in steps:
+        assert find_faults(forwarded) == []
+        assert 0 < forwarded.count(b'"cache_control"') <= 4
+        bill.add(forwarded)
+        unmarked += len(sent) / BYTES_PER_TOKEN
+    assert "created" in [told.head.first("x-compaction") for _, _, told in steps]
+    assert bill.cost < unmarked / 4
 
 
 @pytest.mark.parametrize("streams", [False, True])
