@@ -57,6 +57,13 @@ soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 20,00
 	$(BIN)/python -m tests.end_to_end.growing --markdown docs/generated-histories.md
 	$(BIN)/python -m tests.end_to_end.fleet --markdown docs/fleet.md
 
+site: $(VENV)/.tests ## the documentation site, in build/site; dead links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+screenshots: $(VENV)/.tests ## pictures of the admin pages for docs/images, from a simulated day
+	$(BIN)/python tests/admin/install.py
+	$(BIN)/python -m tests.admin.screenshots docs/images
+
 config: $(VENV)/.runs ## write proxy.yaml anew from the code
 	$(BIN)/compaction-proxy check --defaults > proxy.yaml
 
@@ -78,4 +85,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench scorecard peers what-the-model-reads economy soak config format clean
+.PHONY: help run setup test fidelity clients agents servers bench scorecard peers what-the-model-reads economy soak site screenshots config format clean

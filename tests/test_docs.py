@@ -12,8 +12,11 @@ from packaging.requirements import Requirement
 
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
-from proxy.config import as_yaml
+from proxy.config import Config, as_yaml
+from proxy.lab.replay import sample
+from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
+from proxy.wire import http
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -156,3 +159,79 @@ def test_the_readme_begins_with_how_to_use_it():
     beginning = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:30])
     for word in ("make run", "OPENAI_BASE_URL", "OPENAI_UPSTREAM"):
         assert word in beginning
+
+
+# --- claims of the README --------------------------------------------------------------------------------------------
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_says_the_defaults_of_the_code():
+    config = Config()
+    policy = config.policy("default")
+    clip = {name: value for step in policy.always for name, value in step.items()}["clip_output"]
+    for claim in (
+        f"{policy.clear_at_least:,} tokens",
+        f"({policy.clear_cold_at_least:,} once the provider's cache has expired)",
+        f"Over {policy.trigger:.0%}".replace("%", " %"),
+        f"{clip.get('least_bytes', 20_000):,} bytes",
+        f"{config.transcripts.days:.0f} days after the last message, {config.transcripts.mib // 1024} GiB in all",
+        f"{config.state.days:.0f} days after the last use, {config.state.mib} MiB in all",
+        f"{RetentionLimits().seconds / DAY_SECONDS:.0f} days, {RetentionLimits().requests:,} requests",
+        f"default: `{config.state.dir}`",
+        f"listens on {config.listen.host}:{config.listen.port}",
+    ):
+        assert claim in README, claim
+
+
+def test_the_readme_lists_the_apis_that_are_compacted():
+    listed = set(re.findall(r"`(?:POST )?/v1(/[a-z_/]+)`[^|]*\| \*\*compacted\*\*", README))
+    listed |= set(re.findall(r"`/v1(/messages/count_tokens)` \| \*\*compacted", README))
+    assert listed >= {http.CHAT, http.RESPONSES, http.MESSAGES}
+    rows = [line for line in README.splitlines() if "**compacted**" in line]
+    named = {path for row in rows for path in re.findall(r"/v1(/[a-z_/]+)", row)}
+    assert named == set(http.COMPACTED)
+
+
+def test_the_readme_counts_the_agents_of_its_table():
+    table = README.partition("<!-- agents")[2]
+    results = re.findall(r"^\| \S+ \| [^|]+ \|[^|]+\|[^|]+\| (yes|no) / (yes|no) \|", table, re.MULTILINE)
+    (claim,) = re.findall(
+        r"^\| (\d+) agents, unmodified.*\| all finish with the proxy, (\d+) without \|", README, re.MULTILINE
+    )
+    assert {with_proxy for _, with_proxy in results} == {"yes"}
+    assert claim == (str(len(results)), str(sum(without == "yes" for without, _ in results)))
+
+
+def test_the_example_of_the_readme_is_what_the_code_makes():
+    """Its second half: `docs/what-the-model-reads.md` is written by the code, and another test compares it."""
+    before, after = re.findall(r"```\n(.*?)```", README.partition("## What the model sees")[2], re.DOTALL)[:2]
+    made = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")
+    shown = after.replace("gaps.\n Call", "gaps. Call").splitlines()
+    assert [line for line in shown if line not in made.splitlines() and not line.startswith("        (")] == []
+    originals = "\n".join(
+        message["content"]
+        for conversation in sample.conversations()
+        for message in conversation.messages
+        if message["role"] == "tool" and isinstance(message["content"], str)
+    )
+    lines = before.splitlines()
+    assert "\n".join(lines[:-1]) in originals
+
+
+def test_the_readme_is_read_in_a_few_minutes():
+    prose = re.sub(r"```.*?```", "", README.partition("## Measured")[0], flags=re.DOTALL)
+    assert len(prose.split()) <= 1_000
+
+
+FIRST_PERSON = re.compile(r"\b(we|us|our|ours|my|I(?!/O))\b")
+QUOTED = re.compile(r"```.*?```|`[^`\n]+`|\"[^\"\n]*\"|<[^>]+>|\[[^\]]*\]\([^)]*\)", re.DOTALL)
+MEASUREMENTS = ("benchmarks.md", "bench-compact.md", "peers.md")
+"""Pages that benchmarks write, in whose tables the proxy is called `ours`."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in MEASUREMENTS], ids=lambda page: page.name)
+def test_no_page_speaks_in_the_first_person(page):
+    """Programs, examples and quotations aside."""
+    text = QUOTED.sub("", page.read_text(encoding="utf-8"))
+    assert [found[0] for found in FIRST_PERSON.finditer(text)] == []

@@ -289,6 +289,43 @@ def messages(browser, url, key, _folder):
     return {**told, **eyes.seen}
 
 
+def portraits(browser, url, key, folder):
+    """Pictures for the documents: light, dark, and on a phone."""
+    clicks = {"conversation": [".strip .block.cleared >> nth=0"], "policies": [".editor button:text('Check, and')"]}
+    places = {
+        "usage": "#/usage?by=model",
+        "requests": "#/requests",
+        "conversation": "#/conversations",
+        "policies": "#/policies/patient",
+    }
+    for page, place in places.items():
+        for name, scheme, size in (
+            ("", "light", (1020, 700)),
+            ("-dark", "dark", (1020, 700)),
+            ("-phone", "light", (390, 780)),
+        ):
+            if name and (page, name) not in (("usage", "-dark"), ("conversation", "-phone")):
+                continue
+            eyes = Eyes(browser, url, color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
+            eyes.log_in(key)
+            eyes.go(place)
+            if page == "conversation":
+                eyes.page.click("a.titled >> nth=1")
+                eyes.page.wait_for_selector(".strip .block")
+            if page == "policies":
+                eyes.page.fill(".fields [name=clear_at_least]", "21000")
+            for click in clicks.get(page, []):
+                eyes.page.click(click)
+                eyes.page.wait_for_timeout(500)
+            if page == "conversation":
+                eyes.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
+            elif page == "policies":
+                eyes.page.locator(".field.wide").first.evaluate("part => scrollTo(0, part.offsetTop - 240)")
+            eyes.page.wait_for_timeout(300)
+            eyes.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
+    return eyes.seen
+
+
 def finding(browser, url, key, _folder):
     """From words to the message that says them, and back through the requests without losing the slider."""
     eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
@@ -339,7 +376,7 @@ def empty(browser, url, key, folder):
 
 SCENES = {
     scene.__name__: scene
-    for scene in (tour, hostile, keyboard, work, trouble, figures, messages, finding, observed, empty)
+    for scene in (tour, hostile, keyboard, work, trouble, figures, messages, finding, observed, empty, portraits)
 }
 
 
