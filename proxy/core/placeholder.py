@@ -173,7 +173,9 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def _find_names(text: str) -> tuple[str, ...]:
-    words = (_PLACE_IN_FILE.sub(r"\1", word) for word in dict.fromkeys(_NAME.findall(text)))
+    # Most words are plain ones: no name is like them, and they are passed over at little cost.
+    found = (word for word in dict.fromkeys(_NAME.findall(text)) if not (word.isalpha() and word.islower()))
+    words = (_PLACE_IN_FILE.sub(r"\1", word) for word in found)
     specific = (word for word in words if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word))
     return tuple(dict.fromkeys(word for word in specific if not _DEBRIS.fullmatch(word)))
 
