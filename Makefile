@@ -71,6 +71,9 @@ format: $(VENV)/.tests ## let the formatter have its way
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+dist: ## wheel, sdist, SBOM and hashes of a release in dist/, the same bytes for the same commit
+	@PYTHON=$(PYTHON) deploy/release.sh
+
 clean: ## remove what the others made
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -85,4 +88,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench scorecard peers what-the-model-reads economy soak site screenshots config format clean
+.PHONY: help run setup test fidelity clients agents servers bench scorecard peers what-the-model-reads economy soak site screenshots config dist format clean

@@ -15,7 +15,7 @@ The map, from the core outwards; each part imports only what stands above it:
     store/        promises (blocks) and originals (transcripts)
     upstream/     the one door to the model's API
     request_record what is known of one request: times, sizes, outcome
-    telemetry/    listeners on events: log lines, metrics, hooks, the activity log
+    telemetry/    listeners on events: log lines, metrics, hooks, OpenTelemetry, the activity log
     access/       who may come in, and as whom: team keys, switches, the key of the admin pages
     compaction/   the heart meets the world: gather what it must know, carry out what it decides
     gateway       THE ONE PATH a request takes, and the one place that fails open
@@ -31,4 +31,4 @@ only; on any fault of the proxy the client's own bytes go out; tenants share not
 written down.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -5,11 +5,12 @@ build their stores here, so that a setting means the same for all of them.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from proxy.access.records import Records
 from proxy.compaction.originals import Keeper
@@ -23,6 +24,9 @@ from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, Sto
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from proxy.wire.redaction import Redaction, redaction
+
+if TYPE_CHECKING:
+    from proxy.telemetry.otel import Exporter
 
 Warn = Callable[[str], None]
 
@@ -42,6 +46,8 @@ def check_extras(config: Config) -> None:
     """Raise InvalidConfig if a setting needs an optional library that is missing. To be called before workers start."""
     if state_url(config):
         _import_redis_store()
+    if config.otel.endpoint:
+        _import_otel()
     open_object_store(config)
 
 
@@ -63,9 +69,36 @@ def _import_object_store() -> ModuleType:
     return bucket
 
 
+def _import_otel() -> ModuleType:
+    """Import the exporter of telemetry. Only where a collector is set: protobuf is an optional library."""
+    try:
+        from proxy.telemetry import otel  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise _explain(missing, "otel", "otel.endpoint", "OpenTelemetry") from None
+    return otel
+
+
+def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
+    """The exporter of telemetry to a collector; None where there is none. `base_urls`: of the upstreams in force."""
+    settings = config.otel
+    if not settings.endpoint:
+        return None
+    library = _import_otel()
+    signals = library.Signals(
+        endpoint=settings.endpoint,
+        headers={name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()},
+        service=settings.service,
+        instance=str(uuid4()),
+        has_traces=settings.traces,
+        has_logs=settings.logs,
+    )
+    exporter: Exporter = library.Exporter(signals, base_urls, warn)
+    return exporter
+
+
 def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) -> Exception:
     """The fault of a setting that needs an optional library; any other missing module is a fault of the package."""
-    if (missing.name or "").partition(".")[0] not in ("redis", "obstore"):
+    if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
         return missing
     why = f"{what} needs an optional library: pip install 'compaction-proxy[{extra}]'"
     return InvalidConfig([Fault(setting, "configuration", why)])

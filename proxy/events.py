@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from proxy.wire.trace_context import Trace
+
 
 class Event(msgspec.Struct, frozen=True):
     """Base class of all events."""
@@ -39,6 +41,9 @@ class RequestFinished(Event, frozen=True):
     seconds: float
     first_byte_seconds: float | None
     overhead_seconds: float | None
+    sent_seconds: float | None = None  # from its arrival to the call to the upstream
+    client: str = ""  # the client's address; of a trusted gateway, the one that the gateway names
+    trace: Trace | None = None  # None: traces are not sent
 
 
 class UpstreamRetried(Event, frozen=True):
@@ -101,6 +106,7 @@ class TurnEnded(Event, frozen=True):
     would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
+    request_id: str = ""
 
 
 class AdminActed(Event, frozen=True):
@@ -122,6 +128,7 @@ class CompactionStarted(Event, frozen=True):
     reason: str
     tokens_before: int
     originals: str = ""  # where the original is kept, complete; empty: it is not
+    request_id: str = ""
 
 
 class OriginalKept(Event, frozen=True):
@@ -145,6 +152,7 @@ class CompactionEnded(Event, frozen=True):
     steps: tuple[tuple[str, int, int], ...]
     rehearsed: bool
     turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
+    request_id: str = ""
 
 
 class SummaryEnded(Event, frozen=True):
@@ -160,6 +168,8 @@ class SummaryEnded(Event, frozen=True):
     tokens_cached: int
     tokens_written: int
     seconds: float
+    request_id: str = ""  # of the request that the call was begun for
+    trace: Trace | None = None
 
 
 class BreakerOpened(Event, frozen=True):
@@ -225,8 +235,20 @@ class HookFailed(Event, frozen=True):
     why: str
 
 
+class ExportFailed(Event, frozen=True):
+    """A collector of telemetry that could not be reached; requests are not affected."""
+
+    why: str
+
+
 class ConfigReloaded(Event, frozen=True):
     """A reload of the configuration; with a reason, the old one stays in force."""
+
+    refused_because: str | None = None
+
+
+class CertificateReloaded(Event, frozen=True):
+    """A renewed certificate of the listener; with a reason, the old one stays in use."""
 
     refused_because: str | None = None
 

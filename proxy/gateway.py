@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager,
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+from secrets import token_hex
 from time import perf_counter, time
 from typing import Any, Protocol, TypeVar
 
@@ -34,12 +35,13 @@ from proxy.errors import (
 from proxy.lifetime import BackgroundTasks, Lease, Leases
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import http, sse
+from proxy.wire import http, sse, trace_context
 from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import Headers
 from proxy.wire.responses.answers import find_refusal, has_begun
 from proxy.wire.rounds import Rounds
+from proxy.wire.trace_context import Trace
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
 """Refusals after which a round is asked again without what was recalled."""
@@ -61,6 +63,8 @@ class RequestRecord:
     conversation: str = ""
     reason: str | None = None
     compaction: str | None = None
+    client: str = ""
+    trace: Trace | None = None
     tokens_before: int = 0
     tokens_after: int = 0
     tokens_would_be: int = 0
@@ -102,6 +106,9 @@ class RequestRecord:
             seconds=now - self.received_at,
             first_byte_seconds=self.first_byte_at - self.received_at if self.first_byte_at is not None else None,
             overhead_seconds=overhead,
+            sent_seconds=self.sent_at - self.received_at if self.sent_at is not None else None,
+            client=self.client,
+            trace=self.trace,
         )
 
 
@@ -301,6 +308,7 @@ class Gateway:
 
     def _admit(self, request: IncomingRequest[R_co], record: RequestRecord) -> Admitted:
         """Identify the caller before any of the body is read. ProxyError: access denied."""
+        record.client = self._authenticator.find_client(request.headers, request.peer)
         admitted = self._authenticator.admit(request.headers, request.peer, self._records.current, time())
         record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
@@ -319,7 +327,26 @@ class Gateway:
             body = request.stream_body(limits, record)
         if isinstance(body, bytes) and http.find(headers, "content-encoding") is not None:  # decompressed
             headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
-        return Call(request.method, path, query, headers, body, caller, team.key if team is not None else None)
+        credential = team.key if team is not None else None
+        return Call(
+            request.method,
+            path,
+            query,
+            headers,
+            body,
+            caller,
+            credential,
+            record.request_id,
+            self._trace(record, headers),
+        )
+
+    def _trace(self, record: RequestRecord, headers: Headers) -> Trace | None:
+        """Begin the spans of a request, in the client's trace or in a new one; None where traces are not sent."""
+        settings = self.config.otel
+        if settings.endpoint and settings.traces:
+            parent = http.find(headers, trace_context.HEADER)
+            record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
+        return record.trace
 
     def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""

@@ -31,8 +31,9 @@ from proxy import events
 from proxy.config import Secret, Upstream
 from proxy.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
-from proxy.wire import http
+from proxy.wire import http, trace_context
 from proxy.wire.http import ANYBODY, Caller, Headers
+from proxy.wire.trace_context import Trace
 
 # --- call -------------------------------------------------------------------------------------------------------------
 # A call to an upstream: what the client asked for, and the URL, headers and key that it is sent with.
@@ -54,6 +55,10 @@ class Call:
     caller: Caller = ANYBODY
     credential: Secret | None = None
     """The upstream key of the caller's team, in place of the upstream's own."""
+    request_id: str = ""
+    """Of the request in the log, for events about what is done for it."""
+    trace: Trace | None = None
+    """None: a `traceparent` of the client is forwarded as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ class Address:
         headers.update(self.added)
         if call.credential is not None:
             headers.update(_key_header(self.settings, call.credential))
+        if call.trace is not None:
+            headers[trace_context.HEADER] = call.trace.traceparent
         # A body that is streamed keeps its framing: the client's length where it gave one, else chunks.
         if not isinstance(call.body, bytes) and (length := http.find(call.headers, "content-length")):
             headers["Content-Length"] = length

@@ -12,7 +12,10 @@ from packaging.requirements import Requirement
 from tests import ROOT
 
 BLOCKED = "import sys; sys.modules[{library!r}] = None; from proxy.cli import main; sys.exit(main(sys.argv[1:]))"
-LOADED = "import sys; from proxy.cli import main; main(sys.argv[1:]); print(sorted({'redis'} & sys.modules.keys()))"
+LOADED = (
+    "import sys; from proxy.cli import main; main(sys.argv[1:]); "
+    "print(sorted({'redis', 'proxy.telemetry.otel'} & sys.modules.keys()))"
+)
 
 
 def run(code, place, config, *arguments):
@@ -64,3 +67,17 @@ def test_without_shared_state_no_library_for_it_is_needed_or_imported(tmp_path):
 def test_with_shared_state_it_is_imported(tmp_path):
     config = {"state": {"url": "redis://127.0.0.1:1/0"}}
     assert run(LOADED, tmp_path, config, "check", "FILE").stdout.splitlines()[-1] == "['redis']"
+
+
+def test_without_a_collector_no_library_for_it_is_needed_or_imported(tmp_path):
+    assert run(BLOCKED.format(library="opentelemetry"), tmp_path, {}, "check", "FILE").returncode == 0
+    assert run(LOADED, tmp_path, {}, "check", "FILE").stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("library", ["opentelemetry", "google.protobuf"])
+def test_a_collector_without_its_library_is_named_in_one_line(tmp_path, library):
+    config = {"otel": {"endpoint": "http://127.0.0.1:4318"}}
+    done = run(BLOCKED.format(library=library), tmp_path, config, "check", "FILE")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("otel.endpoint: OpenTelemetry needs an optional library: pip install 'compaction-proxy[otel]'")

@@ -29,6 +29,7 @@ from proxy.wire.http import ANYBODY, CREDENTIALS, Caller, Headers, find
 
 TAG = "x-compaction-tag"
 _BEARER = "bearer "
+_FORWARDED_FOR = "x-forwarded-for"
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key")
 HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
 # Below these no public DNS holds a name, so no attacker can own one.
@@ -67,6 +68,18 @@ class Authenticator:
         caller, headers = self._identify(headers, peer, registry, now)
         tag, halted = find(headers, TAG) or "", bool(registry.switches) and registry.is_halted(caller.team)
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
+
+    def find_client(self, headers: Headers, peer: str) -> str:
+        """The client's address: the peer's, or the one that trusted gateways name in `x-forwarded-for`.
+
+        Read from the right: each gateway appends the address it was called from, and any client may write the rest.
+        """
+        if find(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
+            return peer
+        named = ",".join(value for name, value in headers if name.lower() == _FORWARDED_FOR)
+        addresses = [address for text in named.split(",") if (address := _parse_address(text))]
+        outside = (address for address in reversed(addresses) if not _is_within(address, self.access.trusted))
+        return next(outside, addresses[0] if addresses else peer)
 
     def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:
         """Raise a ProxyError where a page of another site may be about to spend a key of the configuration.
@@ -141,6 +154,16 @@ def _holds_team_key(headers: Headers, registry: Registry) -> bool:
 
 def _without(headers: Headers, names: frozenset[str]) -> Headers:
     return tuple(pair for pair in headers if pair[0].lower() not in names)
+
+
+def _parse_address(text: str) -> str:
+    """The address without a port; empty for anything else, which must not reach a log."""
+    text = text.strip()
+    bare = host_of(text) if text.startswith("[") or text.count(":") == 1 else text
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        return ""
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
+from secrets import token_hex
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -586,7 +587,12 @@ class Session:
                 path = services.keeper.locate(self._identity) if is_kept else ""
                 services.emit(
                     events.CompactionStarted(
-                        self._identity.conversation, self.policy.rules.policy, reason, tokens, path
+                        self._identity.conversation,
+                        self.policy.rules.policy,
+                        reason,
+                        tokens,
+                        path,
+                        self._call.request_id,
                     )
                 )
             case StoreBlock():
@@ -633,7 +639,7 @@ class Session:
         call = SummaryCall(
             question=question,
             request=self._request,
-            call=self._call,
+            call=_with_span(self._call),
             client=client,
             count=exchange.count,
             redaction=self._services.redaction,
@@ -670,6 +676,7 @@ class Session:
                     steps,
                     rehearsed=decision.outcome == "observed",
                     turns=found.turns,
+                    request_id=self._call.request_id,
                 )
             )
 
@@ -708,6 +715,7 @@ class Session:
                 would_be_dollars=turn.dollars_would_be,
                 user=self._request.user[:NAME_MAX_CHARS],
                 session=find_session(self._call.headers, self._options, self._request.session)[:NAME_MAX_CHARS],
+                request_id=self._call.request_id,
             )
         )
 
@@ -720,6 +728,11 @@ class Session:
         """The tenant, and the upstream that makes its summaries."""
         client = self.policy.summary_client or self._client
         return self._identity.tenant, client.settings.name
+
+
+def _with_span(call: Call) -> Call:
+    """The call with a span of its own in the trace of the request."""
+    return call if call.trace is None else replace(call, trace=call.trace.child(token_hex(8)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ class SummaryCall:
         json_body = ("content-type", "application/json")
         if self.is_other_upstream:
             headers = tuple(pair for pair in self.call.headers if pair[0].lower() in _ALLOWED_ELSEWHERE)
-            return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None)
+            return replace(self.call, query="", headers=(*headers, json_body), body=body, credential=None, trace=None)
         headers = tuple(pair for pair in self.call.headers if pair[0].lower() not in _REQUEST_SPECIFIC)
         return replace(self.call, headers=(*headers, json_body), body=body)
 
@@ -443,6 +443,8 @@ class Summarizer:
                 tokens_cached=cost.cached,
                 tokens_written=cost.written,
                 seconds=perf_counter() - started,
+                request_id=order.call.call.request_id,
+                trace=order.call.call.trace,
             )
         )
         return outcome

@@ -157,7 +157,9 @@ class Listen(ConfigModel):
     tls_cert: ReadableFile = None
     """Path of a certificate chain (PEM) to serve HTTPS with; without one the proxy serves plain HTTP."""
     tls_key: ReadableFile = None
-    """Path of the private key (PEM) of `tls_cert`."""
+    """Path of the private key (PEM) of `tls_cert`. Both are read again when they change."""
+    client_ca: TrustedFile = None
+    """Path of certificates (PEM) of authorities: only clients with a certificate of theirs may connect (mutual TLS)."""
     max_body_mib: float = Field(32, gt=0)
     """Largest chat request in MiB, also after decompression; larger ones get a 413. Raise it if clients send many
     images."""
@@ -178,6 +180,8 @@ class Listen(ConfigModel):
     def _tls_is_a_pair(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together: set both or none")
+        if self.client_ca is not None and self.tls_cert is None:
+            raise ValueError("client_ca needs tls_cert and tls_key: without TLS no client can show a certificate")
         _load_certificate(self.tls_cert, self.tls_key)
         return self
 
@@ -321,13 +325,38 @@ class LogConfig(ConfigModel):
     """Colour the severity of text lines on a terminal. The environment variable `NO_COLOR` turns it off."""
 
 
+class OtelConfig(ConfigModel):
+    """OpenTelemetry: telemetry sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
+
+    endpoint: str = ""
+    """URL of the collector's OTLP/HTTP receiver, such as http://127.0.0.1:4318. Empty: nothing is sent."""
+    headers: Headers = Field({})
+    """Headers for the collector. Values may be env:NAME or file:PATH; secrets must be."""
+    service: str = "compaction-proxy"
+    """Name of this service (`service.name`)."""
+    traces: bool = True
+    """Send a span for each request, each call of a model and each summary, and continue `traceparent`."""
+    sample: float = Field(100, ge=0, le=100)
+    """Percent of the traces begun here that are sent; a client's own trace is sent if the client records it."""
+    logs: bool = False
+    """Send the lines of the log too."""
+    metrics_seconds: float = Field(0, ge=0)
+    """Seconds between two reports of the metrics; 0 sends none. `/metrics` has them in either case."""
+
+    @model_validator(mode="after")
+    def _endpoint_is_a_url(self) -> Self:
+        if self.endpoint and not (urlsplit(self.endpoint).hostname and self.endpoint.startswith(("http:", "https:"))):
+            raise ValueError("endpoint: not an http(s) URL")
+        return self
+
+
 class Access(ConfigModel):
     """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
 
     team_header: str = Field("", pattern=FIELD_NAME)
     """Header in which a gateway in front of the proxy names the team, if there is such a gateway."""
     trusted: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
-    """Addresses and networks whose `team_header` is believed."""
+    """Addresses and networks whose `team_header` is believed, and whose `x-forwarded-for` names the client in logs."""
     hosts: tuple[HostName, ...] = ()
     """Public names of the proxy, and of web sites whose pages may call it. Needed only with an upstream's key and
     without teams; local names and addresses are always allowed."""
@@ -421,6 +450,7 @@ class Config(ConfigModel):
     state: State = State()
     transcripts: Transcripts = Transcripts()
     log: LogConfig = LogConfig()
+    otel: OtelConfig = OtelConfig()
     hooks: tuple[HookConfig, ...] = ()
     """URLs to call when something happens."""
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -31,7 +31,7 @@ from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
 from proxy.compaction.compactor import Compactor
-from proxy.config import Config, InvalidConfig, Loaded
+from proxy.config import Config, InvalidConfig, Listen, Loaded
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.http import App, HttpServer
@@ -39,6 +39,10 @@ from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
+from proxy.windows import find_bundled_window
+
+if TYPE_CHECKING:
+    from proxy.telemetry.otel import Exporter
 
 _FILE_SECONDS = 0.25
 # Short, so that a switch is in force within a second, on other replicas too.
@@ -147,11 +151,12 @@ class Worker:
     def __init__(self, source: ConfigSource, config: Config, slot: int | None) -> None:
         self._source = source
         self._loop = asyncio.get_running_loop()
-        self._metrics = metrics.Metrics(self._is_listed_team)
+        self._metrics = metrics.Metrics(self._is_listed_team, self._is_known_model)
         warn = self._reporter(events.StoreFailed)
         self._activity_log = ActivityLog(Path(config.state.dir), warn=warn)
         self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
         self._hooks = hooks.Hooks(config.hooks, self._reporter(events.HookFailed))
+        self._exporter = assembly.open_exporter(config, self._base_urls, self._reporter(events.ExportFailed))
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), warn))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
         self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot) if slot is not None else None
@@ -175,6 +180,8 @@ class Worker:
         )
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
+        if (exporter := self._exporter) is not None:
+            self._metrics.track(self._metrics.telemetry_dropped, lambda: exporter.dropped)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs: set[asyncio.Task[None]] = set()
@@ -185,11 +192,21 @@ class Worker:
         yield "log", self._log
         yield "hooks", self._hooks
         yield "audit", self._audit
+        if self._exporter is not None:
+            yield "otel", self._exporter
         if config.admin.enabled:
             yield "activity", ActivityListener(self._activity_log, self._is_listed_team)
 
+    def _base_urls(self) -> dict[str, str]:
+        return {upstream.name: upstream.base_url for upstream in self._app.gateway.config.upstreams}
+
     def _is_listed_team(self, name: str) -> bool:
         return name in self._app.gateway.config.teams
+
+    def _is_known_model(self, name: str) -> bool:
+        """True for models that the configuration names, and for those of the bundled table."""
+        upstreams = self._app.gateway.config.upstreams
+        return any(name in upstream.models for upstream in upstreams) or find_bundled_window(name) is not None
 
     def _admin_context(self, config: Config) -> AdminContext:
         """The parts of this worker that the admin pages need."""
@@ -211,7 +228,8 @@ class Worker:
             await self._serve(sock)
         finally:
             # Each has a bounded wait; the log is last, because the others may still have something to report.
-            for listener in (self._hooks, self._audit, self._activity_log, self._log):
+            exporter = () if self._exporter is None else (self._exporter,)
+            for listener in (self._hooks, self._audit, *exporter, self._activity_log, self._log):
                 await asyncio.to_thread(listener.close)
         return self._stopped_by
 
@@ -225,7 +243,11 @@ class Worker:
         loop.add_signal_handler(signal.SIGHUP, self._watch.reload_requested.set)
         runner = web.ServerRunner(self._http_server(), shutdown_timeout=_CANCEL_SECONDS)
         await runner.setup()
-        await web.SockSite(runner, sock, ssl_context=_tls_context(self._app.gateway.config), backlog=1024).start()
+        listen = self._app.gateway.config.listen
+        context = _tls_context(listen)
+        await web.SockSite(runner, sock, ssl_context=context, backlog=1024).start()
+        if context is not None:
+            self._start_job(partial(self._watch_certificate, listen, context))
         self._emit(_listening(self._app.gateway.config, sock))
         for job in self._periodic_jobs():
             self._start_job(job)
@@ -280,6 +302,8 @@ class Worker:
             yield partial(self._watch.sync_records, self._store)
         if self._snapshots is not None:
             yield partial(self._write_snapshots, self._snapshots)
+        if self._exporter is not None and (seconds := self._app.gateway.config.otel.metrics_seconds):
+            yield partial(self._export_metrics, self._exporter, seconds)
 
     def _start_job(self, job: Job) -> None:
         task = self._loop.create_task(job())
@@ -309,6 +333,17 @@ class Worker:
         before.retire()
         return True
 
+    async def _watch_certificate(self, listen: Listen, context: ssl.SSLContext) -> None:
+        """Serve a renewed certificate to new connections: ACME clients and cert-manager replace the files."""
+        in_force = before = _certificate_stamps(listen)
+        while True:
+            await asyncio.sleep(_FILE_SECONDS)
+            stamps = _certificate_stamps(listen)
+            if stamps == before != in_force:
+                in_force = stamps
+                self._emit(events.CertificateReloaded(_load_certificate(listen, context)))
+            before = stamps
+
     async def _measure_lag(self) -> None:
         while True:
             due = perf_counter() + _LAG_SECONDS
@@ -320,6 +355,12 @@ class Worker:
             # The numbers are read here, where they are counted; the disk may be slow.
             await asyncio.to_thread(snapshots.write, self._metrics.to_snapshot())
             await asyncio.sleep(_SNAPSHOT_SECONDS)
+
+    async def _export_metrics(self, exporter: "Exporter", seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            self._metrics.update_tracked()
+            exporter.put_metrics(self._metrics.series)
 
     def _reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
         """A function that any thread may call to report such an event, with a sentence for operators."""
@@ -342,12 +383,29 @@ class Worker:
             self._emit(events.InternalFault("none", *events.kind_and_place(exc)))
 
 
-def _tls_context(config: Config) -> ssl.SSLContext | None:
-    if config.listen.tls_cert is None:
+def _tls_context(listen: Listen) -> ssl.SSLContext | None:
+    if listen.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(config.listen.tls_cert, config.listen.tls_key)
+    context.load_cert_chain(listen.tls_cert, listen.tls_key)
+    if listen.client_ca is not None:
+        context.load_verify_locations(listen.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def _load_certificate(listen: Listen, context: ssl.SSLContext) -> str | None:
+    """Load the certificate into the context of the listener; why not, where it cannot be used."""
+    try:
+        _tls_context(listen)  # first elsewhere: a certificate without its key would break the context in use
+    except OSError as fault:
+        return f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
+    context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
+    return None
+
+
+def _certificate_stamps(listen: Listen) -> tuple[FileStamp, ...]:
+    return tuple(_file_stamp(Path(name)) for name in (listen.tls_cert, listen.tls_key) if name is not None)
 
 
 def _listening(config: Config, sock: socket.socket) -> events.Lifecycle:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import astuple
-
 from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
 from proxy.store.contract import StoreUnavailable, ignore
@@ -87,8 +85,10 @@ alter table turns add column user text not null default '';
 alter table turns add column session text not null default '';
 """
 _MIGRATIONS = ((2, _MIGRATION_FROM_2), (3, _MIGRATION_FROM_3))
-_TURN_COLUMNS = TurnEnded.__struct_fields__
-_REQUEST_COLUMNS = RequestFinished.__struct_fields__
+_NOT_STORED = {TurnEnded: {"request_id"}, RequestFinished: {"client", "sent_seconds", "trace"}}
+_TURN_COLUMNS, _REQUEST_COLUMNS = (
+    tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
+)
 _INSERT_TURN = f"insert into turns (at, {', '.join(_TURN_COLUMNS)}) values (?{', ?' * len(_TURN_COLUMNS)})"  # noqa: S608
 _INSERT_REQUEST = f"insert into requests (at, {', '.join(_REQUEST_COLUMNS)}) values (?{', ?' * len(_REQUEST_COLUMNS)})"  # noqa: S608
 _INSERT_INCIDENT = """
@@ -205,9 +205,9 @@ class ActivityLog:
                 elif isinstance(record, Incident):
                     db.execute(_INSERT_INCIDENT, _incident_row(at, record))
                 elif isinstance(record, RequestFinished):
-                    db.execute(_INSERT_REQUEST, (at, *map(_to_storable, astuple(record))))
+                    db.execute(_INSERT_REQUEST, (at, *_row(record, _REQUEST_COLUMNS)))
                 else:
-                    db.execute(_INSERT_TURN, (at, *map(_to_storable, astuple(record))))
+                    db.execute(_INSERT_TURN, (at, *_row(record, _TURN_COLUMNS)))
             db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
             self._remove_old_rows(db)
 
@@ -274,6 +274,10 @@ def _run(db: sqlite3.Connection, script: str) -> None:
     # Not executescript(): that would end the transaction first.
     for statement in script.split(";\n"):
         db.execute(statement)
+
+
+def _row(record: TurnEnded | RequestFinished, columns: Sequence[str]) -> Iterator[Any]:
+    return (_to_storable(getattr(record, name)) for name in columns)
 
 
 def _incident_row(at: float, incident: Incident) -> tuple[Any, ...]:

@@ -59,9 +59,19 @@ class Hooks:
 # --- what a hook gets (docs/operations.md) ---------------------------------------------------------------------------
 
 
-_COMPACTION_FIELDS = ("conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed", "turns")
+_COMPACTION_FIELDS = (
+    "request_id",
+    "conversation",
+    "policy",
+    "reason",
+    "tokens_before",
+    "tokens_after",
+    "rehearsed",
+    "turns",
+)
 _SUMMARY_FIELDS = (
-    "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached", "tokens_written",
+    "request_id", "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
+    "tokens_written",
 )  # fmt: skip
 
 
@@ -72,7 +82,7 @@ def payload_of(event: events.Event) -> Payload | None:
     """
     match event:
         case events.CompactionStarted():
-            names = ("conversation", "policy", "reason", "tokens_before", "originals")
+            names = ("request_id", "conversation", "policy", "reason", "tokens_before", "originals")
             return _payload("compaction-started", event, *names)
         case events.CompactionEnded(rehearsed=False):
             return _payload("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)

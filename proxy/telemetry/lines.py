@@ -27,7 +27,10 @@ def _request(event: events.RequestFinished) -> Line:
         "first_byte_ms": _milliseconds(event.first_byte_seconds),
     }
     fields |= pick_fields(event, "bytes_in", "bytes_out")
-    fields |= {name: value for name in ("team", "model", "conversation", "reason") if (value := getattr(event, name))}
+    optional = ("client", "team", "model", "conversation", "reason")
+    fields |= {name: value for name in optional if (value := getattr(event, name))}
+    if event.trace is not None:
+        fields["trace_id"] = event.trace.trace_id
     if event.compaction:
         fields["compaction"] = event.compaction
     if event.tokens_before:
@@ -47,8 +50,16 @@ def _reload(event: events.ConfigReloaded) -> Line:
     return "error", "config-refused", {"why": event.refused_because, "effect": "the old configuration stays in force"}
 
 
+def _certificate(event: events.CertificateReloaded) -> Line:
+    if event.refused_because is None:
+        return "info", "certificate-reloaded", {}
+    return "error", "certificate-refused", {"why": event.refused_because, "effect": "the old certificate stays in use"}
+
+
 def _compaction(event: events.CompactionEnded) -> Line:
-    fields = pick_fields(event, "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed")
+    fields = pick_fields(
+        event, "request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed"
+    )
     if event.turns is not None:
         fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
     name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
@@ -69,8 +80,8 @@ def _truncation(event: events.PromptTruncated) -> Line:
 
 def _summary(event: events.SummaryEnded) -> Line:
     fields = pick_fields(
-        event, "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
-        "tokens_written",
+        event, "request_id", "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read",
+        "tokens_cached", "tokens_written",
     )  # fmt: skip
     severity = "info" if event.outcome == "made" else "warning"
     return severity, "summary-ended", {**fields, "seconds": round(event.seconds, 3)}
@@ -89,6 +100,7 @@ def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[
 _LINES: dict[type, Callable[[Any], Line]] = {
     events.RequestFinished: _request,
     events.ConfigReloaded: _reload,
+    events.CertificateReloaded: _certificate,
     events.PathNotCompacted: _plain(
         "warning", "path-not-compacted", "path", effect="relayed without compaction; reported once"
     ),
@@ -100,7 +112,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
     events.CompactionStarted: _plain(
-        "debug", "compaction-started", "conversation", "policy", "reason", "tokens_before", "originals"
+        "debug", "compaction-started", "request_id", "conversation", "policy", "reason", "tokens_before", "originals"
     ),
     events.OriginalKept: _plain("info", "original-saved", "conversation", "path"),
     events.CompactionEnded: _compaction,
@@ -120,6 +132,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     ),
     events.StoreFailed: _plain("warning", "store-failed", "why"),
     events.HookFailed: _plain("warning", "hook-failed", "why"),
+    events.ExportFailed: _plain("warning", "export-failed", "why"),
     events.StoreRecovered: _plain("info", "store-back", "what"),
     events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
 }  # fmt: skip

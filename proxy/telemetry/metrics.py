@@ -32,6 +32,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SHORT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
+MODEL_LABELS_MAX = 100
 Labels = tuple[str, ...]
 
 
@@ -83,12 +84,21 @@ class Series:
 class Metrics(Collector):
     """A listener that counts events, and a collector that `prometheus_client` reads."""
 
-    def __init__(self, is_listed_team: Callable[[str], bool] = bool) -> None:
+    def __init__(
+        self, is_listed_team: Callable[[str], bool] = bool, is_known_model: Callable[[str], bool] = bool
+    ) -> None:
         self._is_listed_team = is_listed_team
+        self._is_known_model = is_known_model
+        self._models = set[str]()
         self.requests = Series("requests_total", "Requests that left, by outcome.", ("route", "status", "outcome"))
         self.team_requests = Series("team_requests_total", "Requests by team, by outcome.", ("team", "outcome"))
         self.team_tokens = Series("team_tokens_total", "Tokens by team, as sent and as forwarded.", ("team", "kind"))
         self.prompts = Series("prompt_tokens_total", "Prompts, as upstreams counted them.", ("team", "kind"))
+        self.model_requests = Series("model_requests_total", "Requests by model, by outcome.", ("model", "outcome"))
+        self.model_prompts = Series("model_prompt_tokens_total", "Prompts by model, as counted.", ("model", "kind"))
+        self.model_dollars = Series(
+            "model_prompt_dollars_total", "Prompts by model, at list prices.", ("model", "kind")
+        )
         self.dollars = Series("prompt_dollars_total", "Prompts, at list prices.", ("team", "kind"))
         self.overhead = Series("overhead_seconds", "Time in the proxy before a byte.", ("route",), _SHORT_SECONDS)
         self.first_byte = Series("time_to_first_byte_seconds", "Arrival to first byte.", ("route",), _LONG_SECONDS)
@@ -116,6 +126,7 @@ class Metrics(Collector):
         self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), _SHORT_SECONDS)
         self.listener_errors = Series("listener_errors_total", "Faults of what listens to events.", ("listener",))
         self.log_lines_dropped = Series("log_lines_dropped_total", "Log lines that could not be written.")
+        self.telemetry_dropped = Series("telemetry_dropped_total", "Events that no collector has received.")
         self.in_flight = Series("inflight", "Requests on their way.", kind="gauge")
         self.workers = Series("workers", "Processes that answer, by version.", ("version",), kind="gauge")
         self.workers.add(__version__)
@@ -161,6 +172,8 @@ class Metrics(Collector):
             self.team_tokens.add(event.team, "before", by=event.tokens_before)
             self.team_tokens.add(event.team, "after", by=event.tokens_after)
             self.team_tokens.add(event.team, "would-be", by=event.tokens_would_be)
+        if event.model:
+            self.model_requests.add(self._label_model(event.model), event.outcome)
         self.bytes_in.add(event.route, by=event.bytes_in)
         self.bytes_out.add(event.route, by=event.bytes_out)
         self.duration.observe(event.seconds, event.route)
@@ -180,14 +193,29 @@ class Metrics(Collector):
         """Only what the upstream has reported, and only where both sides of a comparison are known."""
         # Where a gateway in front names the teams, any name may come; only those of the configuration become a label.
         team = event.team if self._is_listed_team(event.team) else ""
+        model = self._label_model(event.model)
         if event.cached_tokens is not None:
             self.prompts.add(team, "read", by=event.prompt_tokens)
             self.prompts.add(team, "cached", by=event.cached_tokens)
+            self.model_prompts.add(model, "read", by=event.prompt_tokens)
+            self.model_prompts.add(model, "cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
             would_be = event.paid_dollars if event.would_be_dollars is None else event.would_be_dollars
             self.dollars.add(team, "paid", by=event.paid_dollars)
             self.dollars.add(team, "plain", by=event.plain_dollars)
             self.dollars.add(team, "would-be", by=would_be)
+            self.model_dollars.add(model, "paid", by=event.paid_dollars)
+            self.model_dollars.add(model, "plain", by=event.plain_dollars)
+            self.model_dollars.add(model, "would-be", by=would_be)
+
+    def _label_model(self, model: str) -> str:
+        """The name where it is known, for clients may send any; at most so many names become labels."""
+        if model in self._models:
+            return model
+        if len(self._models) >= MODEL_LABELS_MAX or not self._is_known_model(model):
+            return "other"
+        self._models.add(model)
+        return model
 
     def _count_summary(self, event: events.SummaryEnded) -> None:
         self.summaries.add(event.outcome)
@@ -199,7 +227,7 @@ class Metrics(Collector):
     def _count_compaction(self, event: events.CompactionEnded) -> None:
         self.compactions.add(event.policy, event.reason, "rehearsed" if event.rehearsed else "created")
 
-    def _update_tracked(self) -> None:
+    def update_tracked(self) -> None:
         for index, (series, read, before) in enumerate(self._tracked):
             now = read()
             # The difference, because the series also holds what the worker before this one had counted.
@@ -213,11 +241,11 @@ class Metrics(Collector):
         return tuple(value for value in vars(self).values() if isinstance(value, Series))
 
     def collect(self) -> Iterator[Metric]:
-        self._update_tracked()
+        self.update_tracked()
         return (series.to_family() for series in self.series)
 
     def to_snapshot(self) -> bytes:
-        self._update_tracked()
+        self.update_tracked()
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:

@@ -163,3 +163,25 @@ def test_what_is_switched_off_is_told_of_the_caller():
 
 def test_the_tag_is_what_the_request_says_it_is_for():
     assert admit(OPEN, (("X-Compaction-Tag", "nightly"),)).caller.tag == "nightly"
+
+
+# --- the client's address ---
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.7", [], "10.0.0.7"),
+        ("10.0.0.7", ["203.0.113.9"], "203.0.113.9"),
+        ("10.0.0.7", ["198.51.100.1, 203.0.113.9, 10.0.0.3"], "203.0.113.9"),
+        ("10.0.0.7", ["198.51.100.1", "203.0.113.9:4711"], "203.0.113.9"),
+        ("10.0.0.7", ["[2001:db8::7]:443"], "2001:db8::7"),
+        ("10.0.0.7", ["unknown, \x1b[2Jforged line"], "10.0.0.7"),
+        ("10.0.0.7", ["10.0.0.2, 10.0.0.3"], "10.0.0.2"),
+        ("203.0.113.200", ["198.51.100.1"], "203.0.113.200"),
+    ],
+)
+def test_the_client_is_the_address_that_a_trusted_gateway_names(peer, forwarded, client):
+    authenticator = Authenticator(Access(trusted=("10.0.0.0/8",)))
+    headers = tuple(("X-Forwarded-For", value) for value in forwarded)
+    assert authenticator.find_client(headers, peer) == client

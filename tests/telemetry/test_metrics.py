@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
@@ -99,3 +100,14 @@ def test_only_teams_of_the_configuration_become_labels():
     counted = told(metrics)
     assert {key[2] for key in counted if key[0] in ("prompt_tokens_total", "prompt_dollars_total")} == {"red", ""}
     assert counted["prompt_tokens_total", "read", ""] == 30_000
+
+
+def test_only_known_models_become_labels_and_never_more_than_a_hundred():
+    metrics = Metrics(is_known_model=lambda name: name.startswith("gpt-"))
+    for number in range(200):
+        metrics(turn(model=f"gpt-{number}"))
+    metrics(turn(model="whatever a client sends"))
+    models = {key[-1] for key in told(metrics) if key[0] == "model_prompt_tokens_total"}
+    assert len(models) == 101
+    assert told(metrics)["model_prompt_tokens_total", "read", "gpt-7"] == 100
+    assert told(metrics)["model_prompt_dollars_total", "paid", "other"] == pytest.approx(1.01)

@@ -75,6 +75,7 @@ def happening(metrics: Metrics) -> Metrics:
         metrics(event)
     metrics.listener_errors.add("log")
     metrics.log_lines_dropped.add()
+    metrics.telemetry_dropped.add()
     return metrics
 
 

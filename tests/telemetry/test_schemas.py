@@ -19,6 +19,7 @@ STEPS = [{"step": "clear_results", "messages": 3, "saved": 60}]
 def test_payloads_of_hooks_are_what_the_documents_say():
     assert payload_of(COMPACTION) == {
         "event": "compaction-ended",
+        "request_id": "",
         "conversation": "c",
         "policy": "default",
         "reason": "stride",

@@ -1,0 +1,182 @@
+"""OpenTelemetry: spans, logs and metrics of a running proxy, at a collector that decodes them; traces are continued."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.wire.trace_context import continue_trace
+from tests.support.agent import Agent, reading
+from tests.support.collector import Collector, attributes
+from tests.support.compacting_proxy import metric
+from tests.support.messages import body, user
+from tests.support.proxy_client import ask, chat, log_of, until
+from tests.support.scripted_upstream import Upstream, answer, says
+from tests.support.summary_model import NEAR, OVER, SEEN, TOLD, WINDOW, model
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+CLIENTS = f"00-{TRACE}-{PARENT}-01"
+ENTROPY = "a" * 16 + "b" * 16 + "c" * 32
+
+
+def config(up, collector, **more):
+    otel = {"endpoint": collector.url, **more.pop("otel", {})}
+    upstream = {"base_url": up.url, "window": more.pop("window", 1_000_000)}
+    return {"upstreams": [upstream], "otel": otel, "log": {"format": "json"}, **more}
+
+
+def by_kind(spans):
+    return {span.kind: span for span in spans}
+
+
+SERVER, CLIENT = 2, 3
+
+
+@asynccontextmanager
+async def observed(serve, script, *, status=200, **more):
+    """(A proxy that sends telemetry, its upstream, its collector)."""
+    async with (
+        Upstream(script) as up,
+        Collector(status) as collector,
+        serve(None, config=config(up, collector, **more)) as proxy,
+    ):
+        yield proxy, up, collector
+
+
+async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_client(serve):
+    long = body(reading(60, size=2_000), model="gpt-4o")
+    async with observed(serve, says("Hi").using(prompt=9_000, cached=8_000)) as (proxy, up, collector):
+        reply = await ask(proxy, long, headers={"traceparent": CLIENTS, "tracestate": "a=b", "authorization": "b"})
+        spans = by_kind(await collector.spans(2))
+        (line,) = await until(lambda: log_of(proxy, "request"))
+        (ended,) = log_of(proxy, "compaction-ended")
+    assert reply.status == 200
+    served, called = spans[SERVER], spans[CLIENT]
+    assert (served.trace_id.hex(), served.parent_span_id.hex()) == (TRACE, PARENT)
+    assert (called.trace_id.hex(), called.parent_span_id) == (TRACE, served.span_id)
+    sent = {name.lower(): value for name, value in up.requests[0].headers}
+    assert sent[b"traceparent"] == f"00-{TRACE}-{called.span_id.hex()}-01".encode()
+    assert sent[b"tracestate"] == b"a=b"
+    assert (served.name, called.name) == ("POST /v1/chat/completions", "chat gpt-4o")
+    assert served.start_time_unix_nano < called.start_time_unix_nano < called.end_time_unix_nano
+    told, asked = attributes(served), attributes(called)
+    assert told["compaction_proxy.request_id"] == line["request_id"] == ended["request_id"]
+    assert line["trace_id"] == TRACE
+    assert told["compaction_proxy.compaction"] == "created"
+    assert told["compaction_proxy.tokens_after"] < told["compaction_proxy.tokens_before"]
+    assert told["http.response.status_code"] == 200
+    assert (asked["gen_ai.operation.name"], asked["gen_ai.provider.name"]) == ("chat", "openai")
+    assert (asked["gen_ai.usage.input_tokens"], asked["gen_ai.usage.cache_read.input_tokens"]) == (9_000, 8_000)
+    assert asked["server.address"] == "127.0.0.1"
+    assert asked["gen_ai.conversation.id"] == told["gen_ai.conversation.id"] == ended["conversation"]
+    resource = collector.resources[0]
+    assert (resource["service.name"], bool(resource["service.instance.id"])) == ("compaction-proxy", True)
+    # No word of the conversation and no credential is in a span.
+    assert "part_1" not in str(spans)
+    assert "authorization" not in str(spans)
+
+
+def is_of_summary(span):
+    return "compaction_proxy.summary.outcome" in attributes(span)
+
+
+async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
+    async with observed(serve, model(), window=WINDOW, policies={"default": TOLD}) as (proxy, up, collector):
+        agent = Agent(proxy, up, "sk-a")
+        for history in (SEEN, NEAR, OVER):
+            await agent.sends(history)
+        summaries = await until(lambda: [span for span in collector.received["spans"] if is_of_summary(span)])
+        (ended,) = log_of(proxy, "summary-ended")
+        requests = {line["request_id"]: line for line in log_of(proxy, "request")}
+        began = requests[ended["request_id"]]
+    (span,) = summaries
+    parents = {one.span_id: one for one in collector.received["spans"] if one.kind == SERVER}
+    parent = parents[span.parent_span_id]
+    assert attributes(parent)["compaction_proxy.request_id"] == ended["request_id"]
+    assert (span.trace_id.hex(), span.trace_id) == (began["trace_id"], parent.trace_id)
+    assert attributes(span)["compaction_proxy.summary.outcome"] == "made"
+    # The upstream was told the span of the summary, not that of the request.
+    told = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
+    assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01".encode() in told
+
+
+async def test_failures_are_marked_and_logs_and_metrics_are_sent_where_wanted(serve):
+    otel = {"logs": True, "metrics_seconds": 0.2, "headers": {"x-tenant": "ops"}}
+    async with Upstream(answer({"error": {"message": "no"}}, status=500)) as up, Collector() as collector:
+        settings = config(up, collector, otel=otel)
+        settings["upstreams"].append({"name": "away", "base_url": "http://127.0.0.1:1", "models": ["away"]})
+        settings["upstreams"].reverse()
+        async with serve(None, config=settings) as proxy:
+            assert (await ask(proxy, chat("away"))).status == 502
+            assert (await ask(proxy, chat("other"))).status == 500
+            spans = await collector.spans(4)
+            records = await collector.records("request")
+            (metric, *_) = [
+                one for one in await collector.metrics("compaction_proxy_requests") if len(one.sum.data_points) > 1
+            ] or await collector.metrics("compaction_proxy_request_seconds")
+    failed = [span for span in spans if span.status.code == 2]
+    assert {attributes(span).get("compaction_proxy.outcome", "call") for span in failed} == {"failed", "call"}
+    assert {record.trace_id for record in records} <= {span.trace_id for span in spans}
+    assert metric.name.startswith("compaction_proxy_request")
+    assert {post.headers["x-tenant"] for post in collector.posts} == {"ops"}
+    assert {post.path for post in collector.posts} == {"/v1/traces", "/v1/logs", "/v1/metrics"}
+
+
+async def test_a_collector_that_is_away_costs_no_request_and_is_reported_once(serve):
+    async with observed(serve, says("Hi"), status=503) as (proxy, _, _):
+        for _ in range(3):
+            assert (await ask(proxy, chat())).status == 200
+        (line,) = await until(lambda: log_of(proxy, "export-failed"))
+        assert await metric(proxy, "telemetry_dropped_total") >= 3
+    assert len(log_of(proxy, "export-failed")) == 1
+    assert "answered 503" in line["why"]
+
+
+@pytest.mark.parametrize("otel", [None, {"traces": False}])
+async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as_it_came(serve, otel):
+    strange = "00-NOT-A-TRACE"
+    async with Upstream(says("Hi")) as up, Collector() as collector:
+        settings = config(up, collector, otel=otel or {})
+        if otel is None:
+            del settings["otel"]
+        async with serve(None, config=settings) as proxy:
+            for value in (CLIENTS, strange):
+                await ask(proxy, body(user("Hello?")), headers={"TraceParent": value})
+    told = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
+    assert told == [CLIENTS.encode(), strange.encode()]
+    assert not collector.received["spans"]
+
+
+async def test_what_a_client_does_not_record_is_continued_and_not_sent(serve):
+    async with observed(serve, says("Hi")) as (proxy, up, collector):
+        await ask(proxy, chat(), headers={"traceparent": CLIENTS.removesuffix("01") + "00"})
+        await ask(proxy, chat())  # a trace of its own
+        spans = await collector.spans(2)
+    assert {span.trace_id.hex() for span in spans}.isdisjoint({TRACE})
+    (value,) = [value for name, value in up.requests[0].headers if name.lower() == b"traceparent"]
+    assert value.startswith(f"00-{TRACE}-".encode())
+    assert value.endswith(b"-00")
+
+
+# --- the header ---
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "00", f"ff-{TRACE}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01",
+     f"00-{TRACE.upper()}-{PARENT}-01", f"00-{TRACE}-{PARENT}-01\r\nx: y"],
+)  # fmt: skip
+def test_a_header_that_is_none_begins_a_trace(text):
+    trace = continue_trace(text, ENTROPY, 100)
+    assert (trace.trace_id, trace.parent_id, trace.is_sampled) == ("c" * 32, "", True)
+    assert trace.traceparent == f"00-{'c' * 32}-{'b' * 16}-01"
+
+
+def test_a_share_of_the_traces_that_begin_here_is_recorded():
+    ids = [f"{number:032x}" for number in range(0, 16**14, 16**14 // 100)]
+    recorded = [continue_trace(None, "a" * 32 + trace_id, 25).is_sampled for trace_id in ids]
+    assert sum(recorded) in (25, 26)
+    assert not continue_trace(None, ENTROPY, 0).is_sampled
+
+
+def test_a_later_version_of_the_header_is_understood():
+    assert continue_trace(f"01-{TRACE}-{PARENT}-01-more", ENTROPY, 0).is_sampled
