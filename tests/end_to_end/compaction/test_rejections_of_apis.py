@@ -1,0 +1,235 @@
+"""What Responses and Messages reject, in their own words: it never happens, or it is recovered from, or handed on."""
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+from tests.support import messages_api, responses_api
+from tests.support.agent import reading, turns
+from tests.support.compacting_proxy import settings
+from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import answer, in_turn, stream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = {"x-api-key": "sk-a", "authorization": "Bearer sk-a"}
+UNNOTICED = {"clear_at_least": 1_000_000}
+
+
+@dataclass(frozen=True)
+class Rejection:
+    status: int
+    words: str
+    code: str = "invalid_request_error"
+
+
+class Messages:
+    path, judge = "/messages", staticmethod(messages_api.find_faults)
+
+    def write(self, history):
+        value = json.loads(messages_api.request(history))
+        for number, message in enumerate(value["messages"]):
+            if message["role"] == "assistant":
+                message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": f"c2ln{number}"})
+        return json.dumps(value).encode()
+
+    def refuse(self, said):
+        error = {"type": said.code, "message": said.words}
+        return answer({"type": "error", "error": error, "request_id": "req_1"}, said.status)
+
+    def tell(self):
+        return answer(messages_api.answer_text("Go on."))
+
+
+class Responses:
+    path, judge = "/responses", staticmethod(responses_api.find_faults)
+
+    def write(self, history):
+        value = json.loads(responses_api.request(history))
+        items = []
+        for number, item in enumerate(value["input"]):
+            if item["type"] in responses_api.KINDS:
+                sealed = {"summary": [], "encrypted_content": "Z0FBQUFB" * 20}
+                items.append({"type": "reasoning", "id": f"rs_{number}", **sealed})
+            items.append(item)
+        return json.dumps({**value, "input": items}).encode()
+
+    def refuse(self, said):
+        error = {"type": "invalid_request_error", "param": "input", "code": said.code, "message": said.words}
+        return answer({"error": error}, said.status)
+
+    def tell(self):
+        return answer(responses_api.answer_whole("Go on."))
+
+
+MESSAGES, RESPONSES = Messages(), Responses()
+
+RECOVERED = [
+    (MESSAGES, Rejection(400, "prompt is too long: 21402 tokens > 20000 maximum")),
+    (MESSAGES, Rejection(400, "input length and `max_tokens` exceed context limit: 21402 + 1000 > 20000")),
+    (
+        MESSAGES,
+        Rejection(
+            400,
+            "messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
+            "conversation.",
+        ),
+    ),
+    (
+        MESSAGES,
+        Rejection(
+            400,
+            "messages.49.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
+            "modified. These blocks must remain as they were in the original response.",
+        ),
+    ),
+    (
+        RESPONSES,
+        Rejection(
+            400,
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+            "context_length_exceeded",
+        ),
+    ),
+    (
+        RESPONSES,
+        Rejection(
+            400,
+            "The encrypted content Z0FB could not be verified. Reason: Encrypted content could not be decrypted or "
+            "parsed.",
+            "invalid_encrypted_content",
+        ),
+    ),
+]
+HANDED_ON = [
+    (MESSAGES, Rejection(413, "Request exceeds the maximum size", "request_too_large")),
+    (MESSAGES, Rejection(429, "This request would exceed your account's rate limit.", "rate_limit_error")),
+    (MESSAGES, Rejection(500, "Internal server error", "api_error")),
+    (MESSAGES, Rejection(529, "Overloaded", "overloaded_error")),
+    (MESSAGES, Rejection(400, "Tool reference 'X' not found in available tools")),
+    (MESSAGES, Rejection(400, "thinking.block_binding: Extra inputs are not permitted")),
+    (
+        RESPONSES,
+        Rejection(
+            404,
+            "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false. Try again with "
+            "`store` set to true, or remove this item from your input.",
+            "invalid_request_error",
+        ),
+    ),
+    (RESPONSES, Rejection(400, "Previous response with id 'resp_1' not found.", "previous_response_not_found")),
+]
+NEVER = {
+    "a call without its result": (MESSAGES, "`tool_use` ids were found without `tool_result` blocks immediately after"),
+    "a result without its call": (MESSAGES, "unexpected `tool_use_id` found"),
+    "an empty text": (MESSAGES, "text content blocks must be non-empty"),
+    "too many marks": (MESSAGES, "more than four cache marks"),
+    "an answer at the end": (MESSAGES, "the first or the last message is not a user's"),
+    "a call without its output": (RESPONSES, "No tool output found for function call"),
+    "an output without its call": (RESPONSES, "No tool call found for"),
+    "reasoning alone": (RESPONSES, "was provided without its required following item"),
+}
+
+
+def names(cases):
+    return [f"{said.status} {said.words[:40]}" for _, said in cases]
+
+
+@pytest.mark.parametrize(("api", "said"), RECOVERED, ids=names(RECOVERED))
+async def test_it_is_recovered_from_and_the_client_never_hears_of_it(serve, fresh, api, said):
+    fresh.script = in_turn(api.refuse(said), api.tell())
+    sent = api.write(reading(24))
+    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
+        told = await ask(proxy, sent, api.path, headers=KEY)
+    first, second = [request.body for request in fresh.requests if request.method == "POST"]
+    assert (told.status, told.body.data) == (200, json.dumps(json.loads(told.body.data)).encode())
+    assert first == sent
+    assert len(second) < len(sent)
+    assert api.judge(second) == []
+
+
+@pytest.mark.parametrize(("api", "said"), HANDED_ON, ids=names(HANDED_ON))
+async def test_what_nothing_helps_against_is_handed_on_as_it_came(serve, fresh, api, said):
+    fresh.script = api.refuse(said)
+    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
+        told = await ask(proxy, api.write(reading(24)), api.path, headers=KEY)
+    assert (told.status, told.body.data) == (said.status, api.refuse(said).body)
+    assert len({request.body for request in fresh.requests if request.method == "POST"}) == 1
+
+
+@pytest.mark.parametrize("api", [MESSAGES, RESPONSES], ids=["messages", "responses"])
+async def test_the_rest_never_happens(serve, fresh, api):
+    """An upstream that rejects what its API rejects, and a run of many blocks."""
+    said = []
+
+    def speak(request):
+        faults = api.judge(request.body) if request.method == "POST" else []
+        said.extend(faults)
+        return api.refuse(Rejection(400, faults[0])) if faults else api.tell()
+
+    fresh.script = speak
+    async with serve(fresh.url, config=settings()) as proxy:
+        steps = [await ask(proxy, api.write(each), api.path, headers=KEY) for each in turns(reading(24))]
+    assert said == []
+    assert {told.status for told in steps} == {200}
+    assert "created" in [told.head.first("x-compaction") for told in steps]
+
+
+async def test_reasoning_with_an_id_goes_or_stays_with_the_item_that_it_led_to(serve, fresh):
+    """Rejected otherwise: `Item 'fc_1' ... was provided without its required 'reasoning' item: 'rs_1'.`"""
+    fresh.script = RESPONSES.tell()
+    async with serve(fresh.url, config=settings(default={"trigger_tokens": 6_000})) as proxy:
+        for history in turns(reading(24)):
+            sent = RESPONSES.write(history)
+            await ask(proxy, sent, RESPONSES.path, headers=KEY)
+            left = json.loads(fresh.requests[-1].body)["input"]
+            ids, calls = {item.get("id") for item in left}, {item.get("call_id") for item in left}
+            for thought, led_to in pairwise(json.loads(sent)["input"]):
+                if thought["type"] == "reasoning":
+                    assert (thought["id"] in ids) == (led_to["call_id"] in calls)
+    assert len(left) < len(json.loads(sent)["input"])
+
+
+def spoil(name, value):
+    """The same request with this fault."""
+    history = value.get("messages") or value["input"]
+    match name:
+        case "a call without its result":
+            history[2]["content"] = [{"type": "text", "text": "Go on."}]
+        case "a result without its call":
+            history[1]["content"] = [{"type": "text", "text": "Well."}]
+        case "an empty text":
+            history[0]["content"][0]["text"] = " "
+        case "too many marks":
+            for message in history[:5]:
+                message["content"][-1]["cache_control"] = {"type": "ephemeral"}
+        case "an answer at the end":
+            history.pop()
+        case "a call without its output":
+            history.pop()
+        case "an output without its call":
+            del history[2]
+        case "reasoning alone":
+            history.append(history[1])
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("name", NEVER)
+async def test_the_judge_finds_what_never_happens(name):
+    api, words = NEVER[name]
+    sound = api.write(reading(4))
+    assert api.judge(sound) == []
+    assert any(words in fault for fault in api.judge(spoil(name, json.loads(sound))))
+
+
+async def test_an_overflow_in_a_stream_is_recovered_from_as_well(serve, fresh):
+    events = responses_api.refused_events("Your input exceeds the context window of this model.")
+    fresh.script = in_turn(stream(*events), stream(*responses_api.answer_events("Go on.")))
+    sent = json.dumps({**json.loads(RESPONSES.write(reading(24))), "stream": True}).encode()
+    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
+        told = await ask(proxy, sent, RESPONSES.path, headers=KEY)
+    assert told.status == 200
+    assert b"response.failed" not in told.body.data
+    assert len([request for request in fresh.requests if request.method == "POST"]) == 2
