@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from proxy.core import splice
 from proxy.core.grouping import Pins, fault
-from proxy.core.messages import Message, Request, ToolCall
+from proxy.core.messages import HEAD, Message, Request, ToolCall
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 # Tools by name: globs that select them, the kinds of their calls, and the definitions that a request offers.
@@ -210,6 +210,10 @@ def requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 # - before the first answer of the model, - in any history that holds tool calls or results: such an agent sends its
 # output as results, - where it holds a pin, - where words stand beside the output: after a closing `</output>`, or in a
 # `<feedback>` of their own.
+#
+# Agents whose output matches no pattern are known by what their messages have in common: each stands behind an answer
+# with something to be run, and has the role of the system, or another name than the person, or begins with the same
+# words each time. The first examples stay as they are: only from the third on is it sure that no person writes them.
 
 OBSERVATIONS = (
     r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
@@ -226,6 +230,16 @@ _OPENING_TAG = re.compile(r"\s*<(\w+)>")
 # Where agents that know tools by text only put what a person answered to a result.
 _USER_TAGS = re.compile(r"^<(?:feedback|answer|user_message)>$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
+
+
+EXAMPLES_MIN = 2
+"""So many earlier messages of one sort must stand behind answers that run something, and none elsewhere."""
+OUTPUT_MIN_CHARACTERS = 500
+"""Shorter messages are not worth shortening, and stay."""
+_BEGINNING_CHARACTERS = 40
+_BEGINNING_LETTERS_MIN = 6
+_FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
+_SENTENCE = re.compile(r"\s*[A-Z][^\n]{8,}[.?!]\s*")
 
 
 def find_pattern_fault(pattern: str) -> str | None:
@@ -254,18 +268,78 @@ def mark_observations(
     """
     if not patterns or not (text_style or is_text_style(body)):
         return body
-    answered = False
+    answered, before = False, None
     reminders = set[str]()
+    environment = _Environment(next((_name_speaker(message) for message in body if message.role == "user"), ""))
     marked: list[Message] = []
     for place, message in enumerate(body):
         if message.is_result or message.calls:
             marked += body[place:]
             break
-        is_candidate = answered and message.role == "user"
-        is_output = is_candidate and _is_output(message.text, patterns, pins, reminders)
+        is_output = False
+        if answered and message.role != "assistant":
+            is_user = message.role == "user"
+            is_output = is_user and _is_output(message.text, patterns, pins, reminders)
+            is_output = is_output or (environment.is_output(message, before) and not pins.stand_in(message.text))
         marked.append(replace(message, observed=True) if is_output else message)
         answered = answered or message.role == "assistant"
+        before = before if message.role in HEAD else message
     return tuple(marked)
+
+
+class _Environment:
+    """The sorts of messages seen so far that may be output, each with how often it stood behind an answer that runs
+    something, and whether it stood elsewhere.
+    """
+
+    def __init__(self, person: str) -> None:
+        self._person = person
+        self._examples: dict[str, int] = {}
+        self._elsewhere = set[str]()
+        self._beginnings = set[str]()
+        self._ends = set[str]()
+
+    def is_output(self, message: Message, before: Message | None) -> bool:
+        """True where a message is output; it counts as an example from now on. `before`: who spoke before it, the
+        system left out.
+        """
+        text = message.text
+        name = _name_speaker(message)
+        beginning = "" if message.role in HEAD or name != self._person else _begin_alike(text)
+        sort = message.role if message.role in HEAD else f"name {name}" if name != self._person else beginning
+        if before is None or before.role != "assistant" or not _runs_something(before.text):
+            self._elsewhere.add(sort)
+            return False
+        if message.role == "user" and name == self._person:
+            self._beginnings.add(beginning)
+        end = text.rstrip().rpartition("\n")[2]
+        # A sentence at the end that was not there before may be what a person asks about the output.
+        is_asked = bool(beginning and _SENTENCE.fullmatch(end) and end not in self._ends)
+        self._ends.add(end)
+        known = self._examples.get(sort, 0)
+        self._examples[sort] = known + 1
+        is_alike = sort != "" and sort not in self._elsewhere and (not beginning or len(self._beginnings) == 1)
+        is_long = len(text) >= OUTPUT_MIN_CHARACTERS
+        return is_alike and is_long and known >= EXAMPLES_MIN and not is_asked and not _USER_TAGS.search(text)
+
+
+def _runs_something(text: str) -> bool:
+    return _FENCED.search(text) is not None or _RUNS_SOMETHING.search(text) is not None
+
+
+def _begin_alike(text: str) -> str:
+    """The words with which a message begins, without numbers; empty where it begins with hardly any."""
+    line = text.lstrip().partition("\n")[0][:_BEGINNING_CHARACTERS]
+    beginning = " ".join(_NUMBER.sub("", line).split())
+    return beginning if sum(letter.isalpha() for letter in beginning) >= _BEGINNING_LETTERS_MIN else ""
+
+
+def _name_speaker(message: Message) -> str:
+    """The `name` of a message; empty where it has none."""
+    if b'"name"' not in message.raw:
+        return ""
+    name = json.loads(message.raw).get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[str]) -> bool:

@@ -307,7 +307,11 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
         message.start
         for place, message in enumerate(messages)
         if not message.literal
-        and (message.role in HEAD or place == last or (passages and _may_pin(message) and _holds(message, passages)))
+        and (
+            (message.role in HEAD and not message.observed)
+            or place == last
+            or (passages and _may_pin(message) and _holds(message, passages))
+        )
     )
 
 

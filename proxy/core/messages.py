@@ -77,7 +77,7 @@ class Message:
     made: str = ""
     """The step that wrote these bytes; empty where they are the client's."""
     observed: bool = False
-    """It has the role of a user, but an environment speaks: the output of a text-style agent's command, say."""
+    """An environment speaks in the role of a user or of the system: the output of a text-style agent's command."""
 
     @property
     def literal(self) -> bool:
@@ -91,7 +91,7 @@ class Message:
 
     @property
     def is_user(self) -> bool:
-        """True where a person wrote it: neither an observation in the role of a user, nor a note of the proxy."""
+        """True where a person wrote it: neither an observation, nor a note of the proxy."""
         return self.role == "user" and not self.observed and self.made in WORDS_KEPT
 
     @property
@@ -179,7 +179,7 @@ def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
 
 def as_read_back(message: Message) -> Message:
     """The same message as `literal` reads it from its bytes: who speaks follows from its role and the step."""
-    observation = message.role == "user" and message.made not in (NOTE, *WORDS_KEPT)
+    observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)
     return message if message.observed == observation else replace(message, observed=observation)
 
 

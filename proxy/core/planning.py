@@ -373,11 +373,13 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
         return _keep_view(state, size, against)
     if reason == "forced":
         return _plan_forced(state, size)
-    least = max(1, _required_tokens(state, size, limit)) if _fits(state, size) else 1
-    if _count_reachable(state) < least:
+    least = max(1, _required_tokens(state, size, limit))
+    if _count_reachable(state) < (least if _fits(state, size) else 1):
         return _keep_view(state, size, "floor")
     rung = ladder(state, size, limit, reason)
-    is_enough = rung.freed >= least and not _is_useless(state, size, size - rung.freed, limit)
+    # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
+    makes_it_fit = not _fits(state, size) and _fits(state, size - rung.freed)
+    is_enough = makes_it_fit or (rung.freed >= least and not _is_useless(state, size, size - rung.freed, limit))
     if is_enough and rung.way != "folded":
         return _use_block(state, rung, size)
     mechanical = _use_block(state, rung, size) if is_enough else _keep_view(state, size, "floor")

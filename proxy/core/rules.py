@@ -84,7 +84,8 @@ class Rules:
     new_blocks: bool = True
     """Off: blocks that stand stay, and no new one is made."""
     observations: tuple[str, ...] = OBSERVATIONS
-    """User messages in which one of these is found are observations, in a history without tool calls."""
+    """User messages in which one of these is found are observations, in a history without tool calls; with none of
+    these, no message is."""
     asides: tuple[str, ...] = ASIDES
     """A last message in which one of these is found is about the conversation: no block is made for it."""
     pins: Pins = field(default_factory=Pins)

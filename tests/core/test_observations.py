@@ -183,3 +183,58 @@ def test_the_newest_words_of_a_person_stay_although_they_came_before_the_first_c
     sent = worker.send([*before, *history(*pieces)])
     assert sent.plan.action == "created"
     assert {"role": "user", "content": words} in sent.messages
+
+
+# --- by structure ----------------------------------------------------------------------------------------------------
+
+
+def runs(number):
+    return says(f"I look at {number}.\n```shell\ngrep -rn call_{number}\n```")
+
+
+INTERPRETER = [[*runs(number), *user(f"Code output: {output(number)}\n\nWhat does it mean?")] for number in range(6)]
+EXECUTOR = [[*runs(number), *user(output(number), name="executor")] for number in range(6)]
+SYSTEM = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
+
+
+@pytest.mark.parametrize("turns", [INTERPRETER, EXECUTOR, SYSTEM], ids=["same beginning", "another name", "system"])
+def test_output_that_matches_no_pattern_is_known_from_the_third_on(turns):
+    assert marks(user("Fix the build."), *turns) == [False, False, False, False, False, *(False, True) * 4]
+
+
+@pytest.mark.parametrize("turns", [INTERPRETER, EXECUTOR, SYSTEM], ids=["same beginning", "another name", "system"])
+def test_an_agent_known_by_structure_is_shortened(turns):
+    more = [[{**message} for message in piece] for piece in turns] * 6
+    messages = history(user("Fix the build."), *more, says("Done."), user("Thanks, go on."), says("I do."))
+    sent = Worker(rules=RULES).send(messages)
+    assert sent.plan.action == "created"
+    told = [message for message in sent.messages if "shortened by the context proxy" in str(message["content"])]
+    assert len(told) > 20
+    assert {message["role"] for message in told} == {turns[0][1]["role"]}
+    assert {"role": "user", "content": "Thanks, go on."} in sent.messages
+    again = Worker(rules=RULES).send(messages)
+    assert again.raws == sent.raws
+
+
+def words(number, text):
+    return [*runs(number), *user(text)]
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        [words(number, f"I get this:\n{output(number)}\nWhy does {number} fail?") for number in range(5)],
+        [words(number, f"{'abcdefgh'[number] * 9} is what I see:\n{output(number)}") for number in range(5)],
+        [[*says("And now?"), *user(f"My notes:\n{output(number)}")] for number in range(5)],
+        [*INTERPRETER[:1], [*says("And you?"), *user(f"Code output: {output(8)}")], *INTERPRETER[1:]],
+        [[*runs(1), *user("No, not that."), *system(f"Keep to this.\n{output(1)}")] for _ in range(5)],
+    ],
+    ids=["questions at the end", "other words each time", "nothing was run", "the same elsewhere", "after a person"],
+)
+def test_what_a_person_may_have_written_is_no_output(talk):
+    assert not any(marks(user("Fix the build."), *talk))
+
+
+def test_an_instruction_of_the_system_stays_where_results_come_as_tool_messages():
+    pieces = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
+    assert not any(marks(user("x"), call("Bash"), *pieces))

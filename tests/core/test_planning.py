@@ -321,3 +321,11 @@ def test_what_is_written_into_a_block_is_clean():
     assert secret.encode() in sent.came
     assert secret not in sent.plan.block.to_bytes().decode()
     assert "***" in json.dumps(sent.messages)
+
+
+def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made():
+    parts = [f"Part {number}: " + "mind this too. " * 250 for number in range(12)]
+    talk = [[*user(part), *says("Noted: " + "yes. " * 60)] for part in parts]
+    plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
+    assert plan.before > WINDOW.usable_tokens
+    assert (plan.action, plan.reason) == ("none", "floor")
