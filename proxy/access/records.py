@@ -265,7 +265,8 @@ class Records:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.path.with_suffix(".lock").open("a") as lock:
+        path = self.path.with_suffix(".lock")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
             give_to_folder_owner(lock.fileno(), self.path.parent)
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -46,23 +46,27 @@ and (:before = 0 or id < :before) and id > :after order by id desc limit :limit
 """
 _PERCENTILE = "min(case when {rank} >= {share} * {of} then {value} end)"
 _SERIES = """
-with found as (
-    select cast(at / :every as integer) as place, *,
-           row_number() over (partition by cast(at / :every as integer) order by seconds) as rank,
-           count(*) over (partition by cast(at / :every as integer)) as of_all,
-           row_number() over (
-               partition by cast(at / :every as integer), first_byte_seconds is null order by first_byte_seconds
-           ) as first_rank,
-           count(first_byte_seconds) over (partition by cast(at / :every as integer)) as of_first
-    from requests where {filter} and ({kind}))
+with wanted as (
+    select cast(at / :every as integer) as place, seconds, first_byte_seconds, outcome, status
+    from requests where {filter} and ({kind})),
+found as (
+    select *, row_number() over (partition by place order by seconds) as rank,
+           count(*) over (partition by place) as of_all,
+           row_number() over (partition by place, first_byte_seconds is null order by first_byte_seconds) as first_rank,
+           count(first_byte_seconds) over (partition by place) as of_first
+    from wanted)
 select place, count(*) as requests, {counts}, {p50} as p50, {p95} as p95, {first50} as first_p50, {first95} as first_p95
 from found group by place
 """
 _TOTAL = """
-with found as (select *, row_number() over (order by seconds) as rank, count(*) over () as of_all,
-    row_number() over (order by overhead_seconds is null, overhead_seconds) as overhead_rank,
-    count(overhead_seconds) over () as of_overhead
-    from requests where {filter} and ({kind}))
+with wanted as (
+    select at, seconds, overhead_seconds, outcome, status, bytes_in, bytes_out from requests
+    where {filter} and ({kind})),
+found as (
+    select *, row_number() over (order by seconds) as rank, count(*) over () as of_all,
+           row_number() over (order by overhead_seconds is null, overhead_seconds) as overhead_rank,
+           count(overhead_seconds) over () as of_overhead
+    from wanted)
 select count(*) as requests, {counts}, {p50} as p50, {p95} as p95, {p99} as p99,
        {overhead} as overhead_p95, coalesce(sum(bytes_in), 0) as bytes_in, coalesce(sum(bytes_out), 0) as bytes_out,
        min(at) as oldest

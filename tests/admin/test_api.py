@@ -276,6 +276,14 @@ async def test_what_is_done_stands_in_the_audit_log_for_this_user_only(desk):
     assert desk.key not in file.read_text()
 
 
+async def test_only_the_user_of_the_proxy_can_read_what_it_stores(desk):
+    """As docs/threat-model.md says: files 0600, folders 0700."""
+    found = {path: path.stat().st_mode & 0o777 for path in (desk.proxy.state, *desk.proxy.state.rglob("*"))}
+    wrong = {str(path): oct(mode) for path, mode in found.items() if mode != (0o700 if path.is_dir() else 0o600)}
+    assert len(found) > 10
+    assert wrong == {}
+
+
 async def test_wrong_keys_stand_in_the_audit_log_and_do_not_fill_the_activity_log(desk):
     await desk.refused(401, "GET", "/overview", key="cpa-not-the-key")
     assert (await desk.told("/audit?limit=1"))["acts"][0]["outcome"] == "refused"

@@ -22,6 +22,7 @@ const OUTCOMES = [
 const TAIL_MILLISECONDS = 2000;
 const PAGE_ROWS = 30;
 const ROWS_MAX = 500;
+const REST_RATIO = 20;  // over many requests the figures take a second: they are read again after twenty
 
 export async function requests(place, _, query) {
   const wanted = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""]));
@@ -66,9 +67,13 @@ export async function requests(place, _, query) {
     if (!place.isConnected) return clearInterval(timer);
     if (document.visibilityState === "visible") follow().catch(() => null);  // the beat of the page tells of faults
   }, TAIL_MILLISECONDS);
+  let due = 0;
   return async () => {
+    const begun = Date.now();
+    if (begun < due) return;
     traffic = await get("/traffic", asked);
     show(figures, pictures(traffic, asked));
+    due = Date.now() + REST_RATIO * (Date.now() - begun);
   };
 }
 
