@@ -49,7 +49,7 @@ peers: $(VENV)/.tests ## others beside ours on the same conversations and as rel
 
 economy: scorecard ## the same by its older name
 
-soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 20,000 generated histories, every recorded one, a fleet
+soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,000 generated histories, every recorded one, a fleet
 	$(BIN)/python bench/soak.py $(ARGS)
 	$(BIN)/python -m tests.end_to_end.test_kill --points 200
 	$(BIN)/pytest -q -m soak

@@ -85,7 +85,8 @@ def as_chat(value):
 
 def request(history, **more):
     system, messages = as_messages(history)
-    head = {"system": "\n".join(system)} if system else {}
+    told = [part["text"] for content in system for part in _parts({"content": content})]
+    head = {"system": "\n".join(told)} if told else {}
     value = {"model": "claude-opus-4-8", "max_tokens": 1_000, **head, "messages": messages, **more}
     return json.dumps(value).encode()
 

@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.end_to_end.growing.page import report
+from tests.end_to_end.growing import apis
+from tests.end_to_end.growing.page import report, report_apis
 from tests.end_to_end.growing.run import play
 
 FIRST_SEED = 10_000
@@ -22,13 +23,16 @@ def main() -> int:
     seeds = range(args.first_seed, args.first_seed + args.histories)
     with tempfile.TemporaryDirectory() as place:
         found = asyncio.run(play(Path(place), seeds, histories=args.histories))
-    text = report(found)
+        half = args.histories // 2
+        others = {name: asyncio.run(apis.play(Path(place), name, seeds, histories=half)) for name in apis.APIS}
+    text = report(found) + report_apis(others)
     print(text)
-    for fault in found.faults[:40]:
+    faults = [fault for each in (found, *others.values()) for fault in each.faults]
+    for fault in faults[:40]:
         print(*fault)
     if args.markdown:
         args.markdown.write_text(text)
-    return 1 if found.faults else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 
 from bench.tables import provenance, table
+from tests.end_to_end.growing import apis
 from tests.end_to_end.growing.run import (
     AVOIDABLE,
     BELOW_ZERO,
@@ -44,6 +46,49 @@ CHECKS = (
     ("forwarded histories longer than what came, sizes below zero", ("longer than it came", BELOW_ZERO)),
     ("faults of the proxy itself", (NOT_OPEN,)),
 )
+
+
+OTHER_APIS = "## Messages and Responses"
+ABOUT_APIS = (
+    "The same kind of conversations, the sound ones, in the other two APIs (`tests/end_to_end/growing/apis.py`), under "
+    "all policies but those that take tools away or repair histories. Half of them stream; there, Responses says that "
+    "a prompt is too long within the stream. The judges are written from the documentation of each API "
+    "(`tests/support/messages_api.py`, `tests/support/responses_api.py`)."
+)
+CHECKS_OF_APIS = (
+    ("forwarded histories that the API rejects, where it took what came", apis.INVALID),
+    ("untouched parts in another order", apis.OUT_OF_ORDER),
+    ("other members of a request changed", OTHER_MEMBER),
+    ("prefixes that changed without a new block", OTHER_PREFIX),
+    ("histories sent once more that left with other bytes", OTHER_BYTES),
+    ("the same after a restart", OTHER_BYTES_LATER),
+    ("the user's newest words lost", apis.LOST_WORDS),
+    ("forwarded histories longer than what came", apis.LONGER),
+    ("calls for summaries over the window", SUMMARY_TOO_LONG),
+    ("faults of the proxy itself", NOT_OPEN),
+)
+PLAYED = (
+    ("histories", "histories"),
+    ("forwarded with other messages than they came with", "rewritten"),
+    ("in which a new block was made", "created"),
+    ("sent once more", "repeated"),
+    ("summaries asked for", "summaries"),
+    ("refused by the upstream: what must stay is too long, or nothing may be shortened", "refused"),
+)
+
+
+def report_apis(found: Mapping[str, apis.Found]) -> str:
+    """The part of the page about the other APIs."""
+    kinds = {name: Counter(fault[0] for fault in each.faults) for name, each in found.items()}
+    checks = [(name, *(f"{kinds[api][sentence]:,}" for api in found)) for name, sentence in CHECKS_OF_APIS]
+    played = [(name, *(f"{each.tally[key]:,}" for each in found.values())) for name, key in PLAYED]
+    parts = (
+        OTHER_APIS,
+        textwrap.fill(ABOUT_APIS, LINE_LENGTH, break_on_hyphens=False),
+        table(("must not happen", *found), checks),
+        table(("played", *found), played),
+    )
+    return "\n" + "\n".join(f"{part}\n" for part in parts).strip() + "\n"
 
 
 def report(found: Found) -> str:

@@ -216,11 +216,11 @@ async def play(place: Path, seeds: Sequence[int], *, histories: int | None = Non
 async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -> None:
     found.tally["conversations"] += len(runs)
     arguments = ("--workers", str(WORKERS))
-    async with serving(None, *arguments, place=place, config=_settings(url)) as proxy:
+    async with serving(None, *arguments, place=place, config=write_settings(url)) as proxy:
         for run in runs:
             await run.begin(proxy)
     # Afresh, so that nothing of the first processes is left, not even the seed of their hashes.
-    async with serving(None, *arguments, place=place, config=_settings(url), fresh=True) as proxy:
+    async with serving(None, *arguments, place=place, config=write_settings(url), fresh=True) as proxy:
         found.tally["restarts"] += 1
         for run in runs:
             await run.go_on(proxy)
@@ -228,7 +228,7 @@ async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -
     found.faults += [(NOT_OPEN, line) for line in faults]
 
 
-def _settings(url: str) -> dict:
+def write_settings(url: str) -> dict:
     upstreams = [
         {
             "name": f"{name}-{window}",

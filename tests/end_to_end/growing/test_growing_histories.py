@@ -3,9 +3,13 @@
 A hundred of them belong to the fast tests, a tenth of all to the slow ones; `make soak` plays the whole.
 """
 
+import json
+
 import pytest
 
+from tests.end_to_end.growing import apis
 from tests.end_to_end.growing.run import play
+from tests.support.agent import reading
 
 
 async def judged(place, seeds, *, at_least):
@@ -25,3 +29,47 @@ async def test_a_hundred_histories(tmp_path):
 @pytest.mark.timeout(900)
 async def test_two_thousand_histories(tmp_path):
     await judged(tmp_path, range(1_000, 1_200), at_least=2_000)
+
+
+async def judged_in(api, place, seeds, *, at_least):
+    found = await apis.play(place, api, seeds)
+    assert not found.faults, "\n".join(map(str, found.faults[:20]))
+    assert found.tally["histories"] >= at_least
+    assert found.tally["created"] >= at_least // 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("api", apis.APIS)
+async def test_a_thousand_histories_of_each_api(api, tmp_path):
+    await judged_in(api, tmp_path, range(1_000, 1_100), at_least=1_000)
+
+
+def turn_back(units):
+    units.reverse()
+
+
+def leave_out_words(units):
+    del units[-1]
+
+
+def leave_out_a_result(units):
+    del units[2]
+
+
+@pytest.mark.parametrize("api", apis.APIS)
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (turn_back, apis.OUT_OF_ORDER),
+        (leave_out_words, apis.LOST_WORDS),
+        (leave_out_a_result, apis.INVALID),
+    ],
+)
+def test_the_judge_finds_what_is_wrong(api, spoil, sentence):
+    run = apis.Run(apis.Provider(apis.APIS[api], apis.Found()), 1)
+    body = run.api.write([*reading(4), {"role": "user", "content": "And now?"}])
+    sent = json.loads(body)
+    spoil(sent[run.api.history])
+    run._judge(body, json.dumps(sent).encode(), sent, run.api.units(sent))
+    assert sentence in [kind for kind, _ in run.found.faults]

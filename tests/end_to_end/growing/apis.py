@@ -1,0 +1,246 @@
+"""The same generated conversations in the other two APIs, before an upstream that speaks them.
+
+found = await play(place, MESSAGES, range(40))
+assert found.faults == []
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.end_to_end.growing.run import (
+    ASKS,
+    BYTES_PER_TOKEN,
+    CONVERSATIONS_AT_ONCE,
+    NOT_OPEN,
+    OTHER_BYTES,
+    OTHER_BYTES_LATER,
+    OTHER_MEMBER,
+    OTHER_PREFIX,
+    POLICIES,
+    REPEATED_SHARE,
+    SUMMARY_TOO_LONG,
+    WINDOWS,
+    WORKERS,
+    write_settings,
+)
+from tests.support import messages_api, responses_api
+from tests.support.growing_histories import Conversation
+from tests.support.proxy_client import ask, log_of
+from tests.support.running_proxy import serving
+from tests.support.scripted_upstream import Upstream, answer, stream
+from tests.support.summary_model import account
+
+# A policy that takes tools away changes members of a request, and one that repairs may add to it.
+PLAYED = tuple(name for name in POLICIES if name not in ("jp", "middleware"))
+INVALID = "made invalid"
+OUT_OF_ORDER = "kept parts in another order"
+LOST_WORDS = "the newest words of the user are gone"
+LONGER = "longer than it came"
+ASKED_BYTES = 6_000
+"""The end of a request, where a question for a summary stands."""
+
+
+class Messages:
+    path, history = "/messages", "messages"
+    write = staticmethod(messages_api.request)
+    judge = staticmethod(messages_api.find_faults)
+    answer, events = staticmethod(messages_api.answer_text), staticmethod(messages_api.answer_events)
+
+    def units(self, value):
+        """What can be kept or left out, each with its speaker; messages of one speaker in a row are one."""
+        return [
+            (message["role"], json.dumps(part, sort_keys=True))
+            for message in value["messages"]
+            for part in _parts(message["content"])
+        ]
+
+    def find_words(self, value):
+        texts = [
+            part["text"]
+            for message in value["messages"]
+            if message["role"] == "user"
+            for part in _parts(message["content"])
+            if part["type"] == "text"
+        ]
+        return texts[-1:]
+
+    def refuse(self, size, window, *, streams):
+        del streams
+        said = f"prompt is too long: {size} tokens > {window} maximum"
+        return answer({"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400)
+
+
+class Responses:
+    path, history = "/responses", "input"
+    write = staticmethod(responses_api.request)
+    judge = staticmethod(responses_api.find_faults)
+    answer, events = staticmethod(responses_api.answer_whole), staticmethod(responses_api.answer_events)
+
+    def units(self, value):
+        return [json.dumps(item, sort_keys=True) for item in value["input"]]
+
+    def find_words(self, value):
+        said = [item["content"] for item in value["input"] if item["type"] == "message" and item["role"] == "user"]
+        return [part["text"] for part in _parts(said[-1]) if "text" in part] if said else []
+
+    def refuse(self, size, window, *, streams):
+        del size, window
+        said = "Your input exceeds the context window of this model. Please adjust your input and try again."
+        error = {"message": said, "type": "invalid_request_error", "code": "context_length_exceeded"}
+        return stream(*responses_api.refused_events(said)) if streams else answer({"error": error}, 400)
+
+
+def _parts(content):
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+APIS = {"Messages": Messages(), "Responses": Responses()}
+
+
+@dataclass
+class Found:
+    tally: Counter = field(default_factory=Counter)
+    faults: list = field(default_factory=list)
+
+
+@dataclass
+class Provider:
+    """Refuses what is over its window, and writes summaries, good ones and others."""
+
+    api: object
+    found: Found
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    forwarded: dict = field(default_factory=dict)
+    """The last body of each model."""
+
+    def __call__(self, request):
+        if request.method != "POST":
+            return answer({}, 404)
+        body, size = request.json, len(request.body) // BYTES_PER_TOKEN
+        window = int(body["model"].split("-")[-2])
+        if any(words in request.body[-ASKED_BYTES:] for words in ASKS):
+            self.found.tally["summaries"] += 1
+            if size > window:
+                self.found.faults.append((SUMMARY_TOO_LONG, body["model"], size))
+            return self._say(
+                self.chance.choice([account(), account(), account() + "long " * 20_000, "{}", ""]), body, 1
+            )
+        self.forwarded[body["model"]] = request.body
+        if size > window:
+            return self.api.refuse(size, window, streams=bool(body.get("stream")))
+        return self._say("Go on.", body, size)
+
+    def _say(self, text, body, size):
+        if body.get("stream"):
+            return stream(*self.api.events(text or " ", max(20, size)))
+        return answer(self.api.answer(text, max(20, size)))
+
+
+class Run:
+    """One conversation through the proxy."""
+
+    def __init__(self, provider: Provider, seed: int) -> None:
+        self.provider, self.found, self.api, self.seed = provider, provider.found, provider.api, seed
+        self.chance = random.Random(seed)
+        self.policy, window = self.chance.choice(PLAYED), self.chance.choice(WINDOWS)
+        self.model = f"{self.policy}-{window}-{seed}"
+        self.more = {"model": self.model, "stream": self.chance.random() < 0.5}
+        self.conversation = Conversation(seed)
+        self.turns = self.chance.randrange(3, 22)
+        self.turn = 0
+        self.before = None
+        """The units that the upstream accepted last, and the body of that request."""
+
+    async def begin(self, proxy):
+        for _ in range(self.turns // 2):
+            await self._take_turn(proxy)
+
+    async def go_on(self, proxy):
+        await self._repeat(proxy, OTHER_BYTES_LATER)
+        while self.turn < self.turns:
+            await self._take_turn(proxy)
+
+    async def _take_turn(self, proxy):
+        history = [json.loads(raw) for raw in self.conversation.messages]
+        body = self.api.write(history, **self.more)
+        reply, action = await self._ask(proxy, body)
+        self.found.tally.update({"histories": 1, action: 1, "refused": reply.status != 200})
+        left = self.provider.forwarded[self.model]
+        sent, units = json.loads(left), self.api.units(json.loads(left))
+        if left != body:
+            self.found.tally["rewritten"] += 1
+            self._judge(body, left, sent, units)
+        if reply.status == 200 and self.before is not None and action != "created":
+            self._note(OTHER_PREFIX, units[: len(self.before[0])] != self.before[0])
+        self.before = (units, body) if reply.status == 200 else None
+        if self.chance.random() < REPEATED_SHARE:
+            await self._repeat(proxy, OTHER_BYTES)
+        self.conversation.grow()
+        self.turn += 1
+
+    def _judge(self, body, left, sent, units):
+        came = json.loads(body)
+        was_valid = not self.api.judge(body)
+        self.found.tally["valid"] += was_valid
+        self._note(INVALID, was_valid and self.api.judge(left))
+        own, kept = self.api.units(came), iter(self.api.units(came))
+        known = set(own)
+        self._note(OUT_OF_ORDER, not all(unit in kept for unit in units if unit in known))
+        others = [{key: value[key] for key in value if key != self.api.history} for value in (came, sent)]
+        self._note(OTHER_MEMBER, others[0] != others[1])
+        told = json.dumps(sent, ensure_ascii=False)
+        self._note(LOST_WORDS, any(json.dumps(w, ensure_ascii=False) not in told for w in self.api.find_words(came)))
+        self._note(LONGER, len(left) > len(body))
+
+    async def _repeat(self, proxy, sentence):
+        """The last request once more, to whichever worker takes the new connection."""
+        if self.before is None:
+            return
+        units, body = self.before
+        reply, action = await self._ask(proxy, body)
+        again = self.api.units(json.loads(self.provider.forwarded[self.model]))
+        if action != "created":  # as where a summary has come meanwhile
+            self.found.tally["repeated"] += 1
+            self._note(sentence, again != units)
+        if reply.status == 200:
+            self.before = (again, body)
+
+    async def _ask(self, proxy, body):
+        reply = await ask(proxy, body, self.api.path, headers={"authorization": f"Bearer sk-{self.seed}"})
+        return reply, reply.head.first("x-compaction")
+
+    def _note(self, sentence, is_found):
+        if is_found:
+            where = {"seed": self.seed, "turn": self.turn, "model": self.model, "found": is_found}
+            self.found.faults.append((sentence, where))
+
+
+async def play(place: Path, name: str, seeds: Sequence[int], *, histories: int | None = None) -> Found:
+    """These conversations in this API, some at a time; no new ones are begun after so many `histories`."""
+    found = Found()
+    provider = Provider(APIS[name], found)
+    async with Upstream(provider) as up:
+        for start in range(0, len(seeds), CONVERSATIONS_AT_ONCE):
+            if histories is not None and found.tally["histories"] >= histories:
+                break
+            files = place / f"{name}-{start}"
+            files.mkdir(parents=True)
+            runs = [Run(provider, seed) for seed in seeds[start : start + CONVERSATIONS_AT_ONCE]]
+            await _play_some(files, up.url, runs, found)
+            up.forget()
+    return found
+
+
+async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -> None:
+    found.tally["conversations"] += len(runs)
+    arguments, config = ("--workers", str(WORKERS)), write_settings(url)
+    for act, fresh in ((Run.begin, False), (Run.go_on, True)):
+        async with serving(None, *arguments, place=place, config=config, fresh=fresh) as proxy:
+            for run in runs:
+                await act(run, proxy)
+    faults = [line for event in ("failed-open", "our-fault") for line in log_of(proxy, event)]
+    found.faults += [(NOT_OPEN, line) for line in faults]
