@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -469,9 +469,8 @@ class Session:
     async def complete(self, tail: answers.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
         usage = answers.read(tail.usage())
-        forwarded = usage
-        if self.recall is not None and self.recall.number:
-            forwarded = answers.read(self.recall.rounds.first_usage)  # the sum of the rounds is no size of a request
+        has_rounds = self.recall is not None and self.recall.number > 0
+        forwarded = answers.read(self._find_first_usage()) if has_rounds else usage
         answer = AnswerReport(usage, answers.says_truncated(tail.end), forwarded.prompt)
         await self.run(self.exchange.complete(answer, time.time()))
 
@@ -499,7 +498,7 @@ class Session:
             outgoing,
             call=call,
             decision=decision,
-            usage_view=UsageView(hides_usage=asking is not None, extra_tokens=more) if asking or more else None,
+            usage_view=UsageView(asking is not None, more, self._find_first_usage) if asking or more else None,
         )
 
     async def with_marks(self, outgoing: OutgoingRequest) -> OutgoingRequest:
@@ -511,6 +510,10 @@ class Session:
         if self.policy.policy.cache_marks == "off":
             return body
         return await run_apart(estimate_work(body), partial(self._format.add_marks, body, self._request.model))
+
+    def _find_first_usage(self) -> Mapping[str, Any] | None:
+        """The usage of the first round, where there were several: the sum of them is no size of a request."""
+        return self.recall.rounds.first_usage if self.recall is not None and self.recall.number else None
 
     def _start_recall(self, call: Call, plan: Ready) -> RecallLoop | None:
         """The recalls that this request may bring; None where the tool is not offered."""

@@ -106,7 +106,8 @@ def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt:
         **_FORMER_FIELDS,
     }
     values["lines"] = values["excerpt"]
-    return _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
+    told = _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
+    return f"{told} [Call {handle} for the full text.]" if handle and "{way_back}" not in template else told
 
 
 def _render_way_back(call: ToolCall | None, handle: str, *, has_gaps: bool) -> str:

@@ -96,6 +96,8 @@ def test_what_is_shortened_says_how_it_is_recalled():
         text = step(draft).middle[2].text
         assert f'{TOOL} with messages "3"' in text
         assert ask(messages=re.search(r'messages "(\d+)"', text)[1]) == LONG
+    bare = ClearResults(template="[Previous: used {tool}]")(draft).middle[2].text
+    assert bare == f'[Previous: used Read] [Call {TOOL} with messages "3" for the full text.]'
     stretch = Stretch(body[1:4], body[1:4], body[0], body[4], last=True, recalls=True, first=1)
     (note,) = [each for each in stretch.notes("What was done.") if "What was done." in each.text]
     assert f'{TOOL} with messages "2-4"' in note.text

@@ -3,9 +3,13 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proxy.core.messages import text_of
 from proxy.core.recall import TOOL
 from proxy.wire import chat, messages, responses
+from proxy.wire.chat import answers as chat_answers
 from proxy.wire.rounds import EventReader, add_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, calls, chunk, delta, event, finish, says
@@ -104,3 +108,59 @@ def test_what_is_no_whole_event_waits():
     assert reader.feed(b"data: 1\n\ndata: 2\r") == [b"data: 1\n\n"]
     assert reader.feed(b"\n\r\nda") == [b"data: 2\r\n\r\n"]
     assert (reader.held, reader.close(), reader.held) == (b"da", b"da", b"")
+
+
+WORDS = st.sampled_from(["", "Hm.", "Two words", "ends in a line\n", " begins with a space"])
+OWN = st.sampled_from(["Read", "Bash"])
+LAST = st.tuples(WORDS, st.lists(OWN, max_size=2))
+WAITING = st.tuples(WORDS, st.lists(OWN, max_size=2).flatmap(lambda own: st.permutations([*own, TOOL])))
+
+
+def answers_of(api, rounds):
+    """Each round as this API streams it, and as one body."""
+    for number, (text, names) in enumerate(rounds):
+        used = [
+            {"id": f"call_{number}_{place}", "type": "function", "function": {"name": name, "arguments": '{"a": 1}'}}
+            for place, name in enumerate(names)
+        ]
+        if api == "chat":
+            message = {"role": "assistant", "content": text, **({"tool_calls": used} if used else {})}
+            finish_reason = "tool_calls" if used else "stop"
+            usage = {"prompt_tokens": 10, "completion_tokens": 1}
+            choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+            pieces = [delta(role="assistant"), *([delta(content=text)] if text else [])]
+            pieces += [delta(tool_calls=[{"index": place, **call}]) for place, call in enumerate(used)]
+            pieces += [finish(finish_reason), chunk(choices=[], usage=usage), DONE]
+            yield pieces, {"choices": [choice], "usage": usage}
+        else:
+            module = {"messages": messages_api, "responses": responses_api}[api]
+            whole = module.answer_text if api == "messages" else module.answer_whole
+            yield module.answer_events(text, calls=used), whole(text, calls=used)
+
+
+@pytest.mark.parametrize("api", STREAMS)
+@given(waiting=st.lists(WAITING, max_size=3), last=LAST)
+def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
+    wire = STREAMS[api][0]
+    rounds = [*waiting, last]
+    streams, bodies = zip(*answers_of(api, rounds), strict=True)
+    streamed = play(wire, *streams)
+    gathered = wire.start_rounds(stream=False)
+    for body in bodies:
+        gathered.feed(json.dumps(body).encode())
+        if gathered.end_round() is not None:
+            gathered.begin_round(is_last=False)
+    whole = gathered.close() or json.dumps(bodies[-1]).encode()
+    assert TOOL.encode() not in streamed + whole
+    reader = None if wire is chat else wire
+    told = []
+    for kind, data in (("text/event-stream", streamed), ("application/json", whole)):
+        assembly = chat_answers.Assembly(kind, reader=reader)
+        assembly.feed(data)
+        answer = assembly.answer(ended=True)
+        message = json.loads(answer.choices[0].message) if answer.choices else {}
+        words = "".join(text_of(message.get("content")).split())
+        told.append(
+            (words, message.get("tool_calls"), answer.choices[0].finish, chat_answers.read(answer.usage).prompt)
+        )
+    assert told[0] == told[1]

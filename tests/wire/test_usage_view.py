@@ -112,3 +112,13 @@ def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
             shown.feed(b"x" * 16)
 
     assert_grows_in_proportion(fed, int, 10_000)
+
+
+def test_the_prompt_of_several_rounds_is_that_of_the_first():
+    first = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 1}
+    shown = BodyRewriter(UsageView(extra_tokens=5_000, find_first_usage=lambda: first))
+    usage = {"input_tokens": 30, "cache_read_input_tokens": 270, "output_tokens": 12}
+    assert shown.feed(json.dumps({"usage": usage}).encode()) == b""
+    assert json.loads(shown.close()) == {
+        "usage": {"input_tokens": 5_010, "cache_read_input_tokens": 90, "output_tokens": 12}
+    }

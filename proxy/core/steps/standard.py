@@ -207,8 +207,10 @@ class ClearResults:
         content = draft.origin[message.start].content if message.made == REPEATED else b""
         if content not in first:
             return message
-        told = f"[Left out by the context proxy: same as {_name_result(first[content])}, shortened above.]"
-        return message.with_text(told, self.name)
+        told = f"[Left out by the context proxy: same as {_name_result(first[content])}, shortened above."
+        if draft.recalls:
+            told += f" Call {render_handle(message.start, message.stop)} for the full text."
+        return message.with_text(f"{told}]", self.name)
 
 
 # The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.

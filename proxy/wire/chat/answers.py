@@ -5,7 +5,7 @@ answers that the proxy writes itself.
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -449,6 +449,11 @@ def _count(value: object) -> int | None:
 # Only lines that speak of usage are touched; every other byte of an answer stays.
 
 _SPEAKS = b'"usage"'
+_PROMPTS = ("prompt_tokens", "input_tokens")
+_PROMPT_DETAILS = (
+    *("prompt_tokens_details", "input_tokens_details"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"),
+)
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _ASKED = b'{"include_usage":true}'
 MOST_HELD_BYTES = 16 * 1024 * 1024
@@ -482,6 +487,8 @@ class UsageView:
     """The client did not ask for usage: the usage that the proxy asked for is removed from its stream."""
     extra_tokens: int = 0
     """Tokens by which the client's own history is longer than the forwarded one."""
+    find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
+    """The usage of the first of several rounds: the sum of their prompts is no size of a history."""
 
 
 class Rewriter(Protocol):
@@ -583,9 +590,24 @@ def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
     if gauge.hides_usage and value["usage"] is None:
         return splice.without(raw, frozenset({"usage"}))
     if isinstance(value["usage"], dict) and gauge.extra_tokens:
-        longer = _longer(raw[place.start : place.stop], gauge.extra_tokens)
+        longer = _longer(
+            _with_prompt_of(gauge.find_first_usage(), value["usage"], raw[place.start : place.stop]), gauge.extra_tokens
+        )
         return splice.replace_bytes(raw, place.start, place.stop, longer)
     return raw
+
+
+def _with_prompt_of(first: Mapping[str, Any] | None, usage: Mapping[str, Any], raw: bytes) -> bytes:
+    """The usage object with the prompt of the first round; as it is, where there was one round only."""
+    if first is None:
+        return raw
+    added = sum(_count(usage.get(name)) or 0 for name in _PROMPTS) - sum(
+        _count(first.get(name)) or 0 for name in _PROMPTS
+    )
+    shown = {**usage, **{name: first[name] for name in (*_PROMPTS, *_PROMPT_DETAILS) if name in first}}
+    if isinstance(usage.get("total_tokens"), int):
+        shown["total_tokens"] = usage["total_tokens"] - added
+    return json.dumps(shown).encode()
 
 
 def _longer(usage: bytes, more: int) -> bytes:

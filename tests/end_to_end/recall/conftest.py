@@ -14,9 +14,11 @@ async def house(serve):
         own = {"base_url": up.url, "retries": 0}
         named = [
             {"name": "off", "models": ["off"], "policy": "off-recall", "window": 1_000_000, **own},
+            {"name": "gauge", "models": ["gauge"], "policy": "gauge", "window": 1_000_000, **own},
             {"name": "small", "models": ["small"], "window": 16_000, **own},
         ]
-        config = settings(*named, default={"recall": "on"}, **{"off-recall": {"recall": "off"}})
+        others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}}
+        config = settings(*named, default={"recall": "on"}, **others)
         config["upstreams"][-1] = {**WIDE, **own}
         async with serve(None, config=config) as proxy:
             yield House(up, proxy)

@@ -236,3 +236,15 @@ async def test_sizes_go_by_what_the_first_round_took(ask):
     step, _ = await ask(says("Done."), streams=False, messages=longer)
     assert step.compaction == "applied"
     assert 9_000 <= step.tokens[1] < 9_500
+
+
+@each_way
+async def test_a_client_that_reads_its_gauge_sees_the_size_of_its_own_history(ask, streams):
+    step, _ = await ask(
+        recalls(messages="3").using(9_000, 7), says("On.").using(9_500, 3), streams=streams, model="gauge"
+    )
+    usage = seen(step.answer)[3]
+    before, after = step.tokens
+    assert usage["prompt_tokens"] == 9_000 + before - after
+    assert usage["completion_tokens"] == 10
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 10
