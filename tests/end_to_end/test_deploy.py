@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
+from proxy import __version__
 from proxy.config import load
 from tests import ROOT
 from tests.end_to_end.servers.nginx import PROGRAM
@@ -164,3 +165,22 @@ class TestBalancer:
         async with Upstream(answer(b"")) as up, balancer(tmp_path, up.origin) as origin:
             assert (await http_client.send(origin, request("GET", "/metrics", {}), method="GET")).status == 404
         assert not up.requests
+
+
+# --- workflows -------------------------------------------------------------------------------------------------------
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_actions_are_pinned_by_the_digest_of_a_commit(file):
+    """A tag can be moved to other code; the digest of a commit cannot."""
+    jobs = yaml.safe_load(file.read_text())["jobs"].values()
+    used = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
+    assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
+
+
+def test_a_release_names_one_version_everywhere():
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "compaction-proxy" / "Chart.yaml").read_text())
+    image = pod()["containers"][0]["image"]
+    assert {chart["version"], chart["appVersion"], image.partition(":")[2]} == {__version__}
