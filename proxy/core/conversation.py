@@ -72,7 +72,6 @@ SILENT_CUT_MIN_TOKENS = 2_000
 SILENT_CUT_SHARE = 0.5
 AHEAD_STRIDE_SHARE = 1 / 16
 """Of the limit: each time a history near its limit has grown by this, the next summary is thought of."""
-SUMMARY_PENDING = "summary-pending"
 SWITCHED_OFF = "switched-off"
 WINDOW_UNKNOWN = "window-unknown"
 FOCUS_UNUSED = "focus-unused"
@@ -573,7 +572,7 @@ class Exchange:
         if not need.urgent:
             if need.question is not None:
                 yield StartSummary(need.question)
-            return replace(need.standing, reason=SUMMARY_PENDING)
+            return replace(need.standing, reason=planning.SUMMARY_PENDING)
         # Kept and announced before the model is asked: a hook may want to read what is about to go.
         self.decision = self._describe(replace(need.mechanical, action="created"))
         if not (yield from self._begin()):

@@ -227,6 +227,7 @@ SUMMARY_OVERSHOOT_RATIO = 1.1
 NOTICE_SHARE = 0.9
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
+SUMMARY_PENDING = "summary-pending"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3
 
@@ -309,8 +310,11 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
     size = state.size()
     if not state.rules.new_blocks or _is_side_question(state, size):
         return _keep_view(state, size)
-    if state.facts.force or state.find_exceeded_limit(size) is not None:
+    if state.facts.force:
         return None
+    crossed = state.find_exceeded_limit(size)
+    if crossed is not None:
+        return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
     is_due = not state.is_short and state.bound_reach(state.rules.when_full) >= _least_tokens(state)
     return None if is_due else _keep_view(state, size)
 
@@ -431,14 +435,25 @@ def _find_objection(state: ConversationState, size: int, reason: str) -> str | N
 
 def _ask_model_first(state: ConversationState, mechanical: Ready, size: int, limit: int) -> Ready | NeedSummary:
     """Ask a model for a summary, or wait for one in progress; the mechanical plan is used where neither helps."""
-    usable = state.facts.usable_tokens
     question = None if state.awaits_summary else find_question(state, size, limit)
     otherwise = _without_summary(state, size, mechanical)
     if question is None and not state.awaits_summary:
         return otherwise if state.facts.summary_failed else mechanical
-    room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
-    urgent = not state.rules.summary.ahead or size > room
+    urgent = _is_urgent(state, size, limit)
     return NeedSummary(question, _keep_view(state, size), mechanical, otherwise, urgent)
+
+
+def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
+    """True where a request has to wait for its summary: the next one may no longer fit."""
+    usable = state.facts.usable_tokens
+    room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
+    return not state.rules.summary.ahead or size > room
+
+
+def _may_wait(state: ConversationState, size: int, limit: int) -> bool:
+    """True where a model is writing the summary that is due, and there is room until it is there."""
+    is_due = state.awaits_summary and state.newer_summary is None
+    return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, size, limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:

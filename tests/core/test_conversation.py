@@ -33,7 +33,7 @@ from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, window_from_bytes
 from tests.support.agent import reading
-from tests.support.messages import body, parsed, user
+from tests.support.messages import body, call, parsed, user
 
 WORK = reading(16)
 LONGER = reading(24)
@@ -136,6 +136,17 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     run(made.accept(), driver)
     assert driver.kinds()[-2:] == [StoreBlock, ShareProbedWindow]
     assert len(driver.of(KeepOriginals)) == 1
+
+
+def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
+    """Not for results that stay anyway (of tools that are exempt), nor for those that their placeholders outweigh."""
+    exempt = call("TodoWrite", out="Read the next file. " * 400)
+    driver, made, length = Driver(), 0, len(reading(1))
+    for number in range(4, 40):
+        history = [*reading(number)[:length], *exempt, *reading(number)[length:]]
+        made += accepted(history, driver, replace(RULES, when_full=Rules().when_full)).decision.outcome == "created"
+    assert made > 2
+    assert len(driver.of(Rewrite)) <= 2 * made
 
 
 def test_the_next_request_finds_the_block():

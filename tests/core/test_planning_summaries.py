@@ -65,11 +65,16 @@ def test_whoever_cannot_wait_any_longer_goes_on_without_a_model():
     assert not any(HEADING in message.text for message in need.mechanical.view)
 
 
-@pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (FULL, True)])
-def test_while_a_model_is_at_it_nobody_asks_again_and_who_must_waits_for_it(steps, urgent):
-    pending = considers(steps, summary_in_progress_covers=5)
+def test_while_a_model_is_at_it_nobody_asks_again_and_what_fits_goes_on_as_it_is():
+    pending = considers(OVER, summary_in_progress_covers=5)
+    assert isinstance(pending, Ready)
+    assert (pending.action, pending.reason) == ("none", "summary-pending")
+
+
+def test_who_must_waits_for_the_summary_that_a_model_is_writing():
+    pending = considers(FULL, summary_in_progress_covers=5)
     assert isinstance(pending, NeedSummary)
-    assert (pending.question, pending.urgent) == (None, urgent)
+    assert (pending.question, pending.urgent) == (None, True)
 
 
 def test_what_is_being_told_of_less_than_stands_already_is_not_waited_for():

@@ -84,8 +84,7 @@ def test_after_a_question_that_came_to_nothing_there_must_be_more_to_tell():
 
 def test_while_a_model_is_at_it_the_same_is_not_asked_again():
     covers = need(OVER).question.covers
-    waiting = need(OVER, summary_in_progress_covers=covers)
-    assert waiting.question is None
+    assert need(OVER, summary_in_progress_covers=covers) is None
     assert asked_ahead(OVER, summary_in_progress_covers=covers) is None
 
 

@@ -155,12 +155,18 @@ class ClearResults:
     """What stands for the result; see `placeholder`."""
 
     def reach(self, draft: Draft) -> int:
-        old = self._old(draft)
-        return int(sum(draft.count(message.raw) * (1 - self.outline * part(call)) for message, call in old))
+        return int(sum(self._most_cleared(message, call, draft.count) for message, call in self._old(draft)))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        is_old = self._is_meant(message) and message.made in FOLDABLE and has_text_over(message, self.over)
-        return count(message.raw) * (1 - self.outline * part(call)) if is_old else 0.0
+        if not (self._is_meant(message) and message.made in FOLDABLE and has_text_over(message, self.over)):
+            return 0.0
+        if call is not None and matches_any(call.name, self.exempt):
+            return 0.0
+        return self._most_cleared(message, call, count)
+
+    def _most_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        """The most tokens that leave with this result: at least its template and some lines take its place."""
+        return max(0.0, count(message.raw) * (1 - self.outline * part(call)) - count(self.template.encode()))
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
