@@ -117,4 +117,4 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
     steps = request.known.extend(("links as text", origin), len(rest), write_links)
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
-    return History(tenant, steps[0], steps, messages, head, origin.hex(), policy)
+    return History(tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire)

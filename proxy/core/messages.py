@@ -145,6 +145,8 @@ class Request:
     """The session that the client names in the body. No part of the identity: a resumed history is known again."""
     max_output: int | None = None
     stream: bool = False
+    wire: str = ""
+    """The API that it came by, where it is not Chat Completions."""
     binds_reasoning: bool = False
     """The upstream refuses signed reasoning behind a history that is not the one it was written under."""
     known: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)

@@ -385,8 +385,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # The label of a path in metrics: a closed set, because clients may ask for any path.
 _ROUTES = {
-    f"/v1{path}": f"/v1{path}"
-    for path in (http.CHAT, "/completions", "/embeddings", "/models", "/responses", "/messages")
+    f"/v1{path}": f"/v1{path}" for path in (*http.COMPACTED, http.COMPACT, "/completions", "/embeddings", "/models")
 }
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 

@@ -81,6 +81,16 @@ class Series:
         return family
 
 
+_WIRES = {
+    "/v1/chat/completions": "chat",
+    "/v1/chat/completions/compact": "chat",
+    "/v1/messages": "messages",
+    "/v1/messages/count_tokens": "messages",
+    "/v1/responses": "responses",
+}
+"""The APIs that are compacted, by route."""
+
+
 class Metrics(Collector):
     """A listener that counts events, and a collector that `prometheus_client` reads."""
 
@@ -114,7 +124,7 @@ class Metrics(Collector):
         self.summary_seconds = Series("summary_seconds", "How long a summary took.", (), _LONG_SECONDS)
         self.summary_tokens = Series("summary_tokens_total", "Tokens of summary calls, as reported.", ("kind",))
         self.breakers = Series("breakers_opened_total", "Conversations that blocks did not help.", ("policy",))
-        self.answered = Series("compacted_requests_total", "Chat requests, by what compaction did.", ("compaction",))
+        self.answered = Series("compacted_requests_total", "Requests, by what compaction did.", ("compaction", "wire"))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
         self.tokens_would_be = Series("tokens_would_be_total", "The same if no policy only observed.")
@@ -178,7 +188,7 @@ class Metrics(Collector):
         self.bytes_out.add(event.route, by=event.bytes_out)
         self.duration.observe(event.seconds, event.route)
         if event.compaction is not None:
-            self.answered.add(event.compaction)
+            self.answered.add(event.compaction, _WIRES.get(event.route, "other"))
             self.tokens_in.add(by=event.tokens_before)
             self.tokens_out.add(by=event.tokens_after)
             self.tokens_would_be.add(by=event.tokens_would_be)

@@ -81,6 +81,8 @@ class History:
     """The link before the first of these messages."""
     policy: str = ""
     """The policy by which it was treated, with its version."""
+    wire: str = ""
+    """The API that it came by, where it is not Chat Completions."""
 
     @property
     def size(self) -> int:
@@ -100,7 +102,8 @@ class History:
         before = (self.origin, *self.links)
         for index in range(start, len(self.links)):
             fields: dict[str, Any] = {"at": self.links[index], "after": before[index], "seen": seen}
-            optional = ("tenant", "" if index else self.tenant), ("under", tuple(named)), ("policy", self.policy)
+            first = {} if index else {"tenant": self.tenant, "wire": self.wire}
+            optional = *first.items(), ("under", tuple(named)), ("policy", self.policy)
             fields |= {name: value for name, value in optional if value}
             lines[self.links[index]] = _format(fields, self.messages[index], redaction)
         return lines
@@ -117,6 +120,7 @@ class MessageLine(msgspec.Struct, frozen=True):
     altered: tuple[str, ...] = ()
     tenant: str = ""
     policy: str = ""
+    wire: str = ""
 
 
 class HeadLine(msgspec.Struct, frozen=True):

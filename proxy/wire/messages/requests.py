@@ -116,6 +116,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesReque
         session=session,
         max_output=output if type(output) is int else None,
         stream=_value(source, places, "stream") is True,
+        wire="messages",
         binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
         containers=containers,
         list_at=(start, stop),

@@ -129,6 +129,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest
         session=session if isinstance(session, str) else "",
         max_output=bound if type(bound) is int else None,
         stream=_value(source, places, "stream") is True,
+        wire="responses",
         list_at=(start, stop),
         pieces=tuple(pieces),
         places={id(message): place for place, message in enumerate(messages)},
