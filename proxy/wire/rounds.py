@@ -21,6 +21,7 @@ from proxy.core.messages import ToolCall
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _EVENT_END_BYTES = 4
+EVENT_MAX_BYTES = 16 * 1024 * 1024
 _LINES = re.compile(rb"\r\n|\n|\r")
 
 
@@ -71,6 +72,8 @@ class EventReader:
             whole.append(data[at : found.end()])
             at = found.end()
         self.held = data[at:]
+        if len(self.held) > EVENT_MAX_BYTES:  # no event of a model: it passes in pieces, and fills no memory
+            whole.append(self.close())
         return whole
 
     def close(self) -> bytes:

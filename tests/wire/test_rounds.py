@@ -103,6 +103,13 @@ def test_figures_are_added_and_words_replaced():
     assert add_usage(None, None) is None
 
 
+def test_what_never_ends_passes_in_pieces():
+    rounds = chat.start_rounds(stream=True)
+    told = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
+    assert sum(map(len, told)) >= 32 * 1024 * 1024
+    assert b"".join([*told, rounds.close()]) == b"x" * 40 * 1024 * 1024
+
+
 def test_what_is_no_whole_event_waits():
     reader = EventReader()
     assert reader.feed(b"data: 1\n\ndata: 2\r") == [b"data: 1\n\n"]

@@ -80,6 +80,8 @@ class MessagesRounds:
         self._events = EventReader()
         self._body = b""
         self._blocks: dict[int, Block] = {}
+        self._texts: dict[tuple[int, str], list[str]] = {}
+        """What grows of a block in a stream, by its index and the name of the member."""
         self._places: dict[int, int | None] = {}
         """The client's index of each block; None where it does not get it."""
         self._stop: str | None = None
@@ -102,7 +104,7 @@ class MessagesRounds:
         self.first_usage = self._round_usage if self._is_first else self.first_usage
         if self._stop is None or not self._waits:
             return None
-        blocks = [_close_block(block) for _, block in sorted(self._blocks.items())]
+        blocks = [self._close_block(index) for index in sorted(self._blocks)]
         said = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
         calls = tuple(
             ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input")))
@@ -138,7 +140,7 @@ class MessagesRounds:
             case "content_block_start":
                 self._open_block(told)
             case "content_block_delta":
-                _grow(self._blocks.get(_index_of(told), {}), _object(told.get("delta")))
+                self._grow(_index_of(told), _object(told.get("delta")))
             case "content_block_stop":
                 pass
             case "message_delta":
@@ -160,6 +162,24 @@ class MessagesRounds:
             self._places[index] = self._next_index
             self._next_index += 1
             self._own_calls += block.get("type") == _USED
+
+    def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
+        block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
+        if kind in _GROWING:
+            name = _GROWING[kind]
+            pieces = self._texts.setdefault((index, name), [str(block.get(name) or "")])
+            pieces.append(str(delta.get(name) or ""))
+        elif kind == "signature_delta":
+            block["signature"] = delta.get("signature")
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+
+    def _close_block(self, index: int) -> Block:
+        """The block as it is sent back."""
+        grown = {name: "".join(pieces) for (at, name), pieces in self._texts.items() if at == index}
+        partial = grown.pop("partial_json", None)
+        given = {} if partial is None else {"input": read_object(partial.encode("utf-8", "surrogatepass")) or {}}
+        return {**self._blocks[index], **grown, **given}
 
     def _is_shown(self, block: Block) -> bool:
         return not _is_recall(block) and (self._is_first or block.get("type") not in _THINKING)
@@ -210,23 +230,6 @@ class MessagesRounds:
         content = [*self._shown, *self._choose_shown()]
         usage = add_usage(self._usage, self._round_usage)
         return write_object({**whole, "content": content, "stop_reason": self._name_stop(self._stop), "usage": usage})
-
-
-def _grow(block: Block, delta: Mapping[str, Any]) -> None:
-    kind = str(delta.get("type"))
-    if kind in _GROWING:
-        name = _GROWING[kind]
-        block[name] = str(block.get(name) or "") + str(delta.get(name) or "")
-    elif kind == "signature_delta":
-        block["signature"] = delta.get("signature")
-    elif kind == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
-
-
-def _close_block(block: Block) -> Block:
-    """The block as it is sent back."""
-    partial = block.pop("partial_json", None)
-    return block if partial is None else {**block, "input": read_object(partial.encode()) or {}}
 
 
 def _index_of(told: Mapping[str, Any]) -> int:

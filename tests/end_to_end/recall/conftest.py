@@ -14,10 +14,11 @@ async def house(serve):
         own = {"base_url": up.url, "retries": 0}
         named = [
             {"name": "off", "models": ["off"], "policy": "off-recall", "window": 1_000_000, **own},
+            {"name": "marked", "models": ["marked"], "policy": "marked", "window": 1_000_000, **own},
             {"name": "gauge", "models": ["gauge"], "policy": "gauge", "window": 1_000_000, **own},
             {"name": "small", "models": ["small"], "window": 16_000, **own},
         ]
-        others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}}
+        others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}, "marked": {"cache_marks": "auto"}}
         config = settings(*named, default={"recall": "on"}, **others)
         config["upstreams"][-1] = {**WIDE, **own}
         async with serve(None, config=config) as proxy:

@@ -170,3 +170,10 @@ async def test_an_answer_without_a_recall_keeps_its_bytes(ask):
     assert TOOL in json.dumps(asked["tools"])
     assert whole.body.data.count(b"message_start") == 2
     assert put_together(whole)["content"][2] == uses("Read", 1, path="a.py")
+
+
+async def test_cache_marks_of_the_proxy_stay_where_they_are_and_four_at_most(ask):
+    _, (asked, again) = await ask(says(uses(TOOL, 1, messages="3")), says(text("So.")), streams=False, model="marked")
+    assert 0 < json.dumps(asked).count('"cache_control"') <= 4
+    assert again["messages"][:-2] == asked["messages"]
+    assert json.dumps(again).count('"cache_control"') <= 4
