@@ -248,3 +248,16 @@ async def test_a_client_that_reads_its_gauge_sees_the_size_of_its_own_history(as
     assert usage["prompt_tokens"] == 9_000 + before - after
     assert usage["completion_tokens"] == 10
     assert usage["total_tokens"] == usage["prompt_tokens"] + 10
+
+
+@each_way
+async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, streams):
+    words = "This model's maximum context length is 4000 tokens. However, your messages resulted in 5000 tokens."
+    about = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    refusal = answer({"error": {"message": words, **about}}, 400)
+    turns = refusal, recalls(messages="3"), says("I see.")
+    step, (refused, again, last) = await ask(*turns, streams=streams, messages=reading(5))
+    assert TOOL not in json.dumps(refused["tools"])
+    assert TOOL in json.dumps(again["tools"])
+    assert last["messages"][-1]["content"] == WORK[3]["content"]
+    assert seen(step.answer)[0] == "I see."
