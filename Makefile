@@ -24,14 +24,14 @@ fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the p
 
 clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
 	$(BIN)/python tests/end_to_end/clients/install.py
-	$(BIN)/pytest -q tests/end_to_end/clients/test_clients.py
+	$(BIN)/pytest -q tests/end_to_end/clients
 
 bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay and nginx, in one run
 	$(BIN)/python bench/relay.py $(ARGS)
 
 agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
 	$(BIN)/python tests/end_to_end/agents/install.py
-	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py
+	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py tests/end_to_end/agents/test_recall.py
 	$(BIN)/python -m tests.end_to_end.agents.page
 
 servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and LiteLLM around the proxy
