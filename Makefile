@@ -78,9 +78,11 @@ clean: ## remove what the others made
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.runs: pyproject.toml
-	@echo "installing into $(VENV): first run only, about a minute"
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "first run: setting up $(VENV), about a minute in all"
+	@test -d $(VENV) || { echo "  creating the environment"; $(PYTHON) -m venv $(VENV); }
+	@echo "  installing compaction-proxy and the 25 packages it needs"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "  done"
 	@touch $@
 
 $(VENV)/.tests: pyproject.toml

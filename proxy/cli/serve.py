@@ -29,6 +29,7 @@ compaction-proxy {version}
   listening on   {url}
   upstream       {upstream}
   dashboard      {dashboard}
+  admin key      {key}
   agents         export OPENAI_BASE_URL={url}/v1
 
   configuration  {file}
@@ -94,7 +95,8 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         version=__version__,
         url=url,
         upstream=", ".join(upstream.base_url for upstream in config.upstreams),
-        dashboard=f"{url}/admin/   {_describe_key(config, fresh_key, state)}" if config.admin.enabled else "off",
+        dashboard=f"{url}/admin/" if config.admin.enabled else "off",
+        key=_describe_key(config, fresh_key) if config.admin.enabled else "none",
         file=file.resolve() if file is not None else f"defaults (no ./{CONFIG_FILE}, and no --config)",
         state=state,
     )
@@ -102,8 +104,10 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
     log.write_notice(text)
 
 
-def _describe_key(config: Config, fresh_key: str | None, state: Path) -> str:
+def _describe_key(config: Config, fresh_key: str | None) -> str:
+    """The key itself on the first start, afterwards the place where it is stored."""
     if config.admin.key is not None:
-        return "key: as configured in admin.key"
-    where = state / ADMIN_KEY_FILE
-    return f"key in {where}" if fresh_key is None else f"key {fresh_key} (shown once; stored in {where})"
+        return "as configured in admin.key"
+    if fresh_key is None:
+        return f"in {ADMIN_KEY_FILE} in the state folder"
+    return f"{fresh_key} (shown once; stored in {ADMIN_KEY_FILE})"

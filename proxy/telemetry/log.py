@@ -159,6 +159,8 @@ def _render_text(line: Line, *, has_colours: bool) -> bytes:
     severity, name, fields = line
     if name == "request":
         name, fields = _summarize_request(fields)
+    elif "steps" in fields:
+        fields = {**fields, "steps": _summarize_steps(fields["steps"])}
     shown = f"[{severity:7}]"
     if has_colours:
         shown = f"\x1b[{_COLOURS[severity]}m{shown}\x1b[0m"
@@ -182,6 +184,11 @@ def _summarize_request(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     usual = {"outcome": "completed", "upstream": "default"}
     shown = {name: fields.get(name) for name in ("outcome", "reason", "team", "upstream", "request_id")}
     return " ".join(told), {name: value for name, value in shown.items() if value and value != usual.get(name)}
+
+
+def _summarize_steps(steps: Sequence[Mapping[str, Any]]) -> str:
+    """The steps that did something, each with the tokens it saved."""
+    return ",".join(f"{step['step']}:-{step['saved']}" for step in steps if step["messages"])
 
 
 def _format_bytes(amount: float) -> str:

@@ -1,40 +1,28 @@
 """A release as its users get it: the wheel that is built, in an environment of its own, and never the checkout."""
 
-import asyncio
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import venv
-from contextlib import asynccontextmanager
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
 from proxy import __version__
 from tests import ROOT
+from tests.release.installed import run, standing
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.messages import body
 from tests.support.proxy_client import request
-from tests.support.running_proxy import READY, free_port
 from tests.support.scripted_upstream import Upstream, says
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("release")]
 
 PACKAGES_MAX, MEGABYTES_MAX = 26, 80
 READY_SECONDS_MAX, IDLE_MEGABYTES_MAX = 1.0, 80
-# Everything that pip needs to find its index, and nothing of the checkout.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}  # noqa: TID251
-
-
-def run(*command, place):
-    done = subprocess.run([*map(str, command)], cwd=place, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def copied(place):
@@ -99,36 +87,8 @@ def test_it_is_small(program):
     assert size <= MEGABYTES_MAX * 1_000_000
 
 
-@asynccontextmanager
-async def standing(command, upstream, place):
-    """(Its address, seconds until it was ready, its process)."""
-    port, began = free_port(), perf_counter()
-    with (place / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *map(str, command), "serve", "--port", str(port), "--upstream", upstream,
-            cwd=place, env=ENVIRONMENT, stdout=log, stderr=log,
-        )  # fmt: skip
-    origin = f"http://127.0.0.1:{port}"
-    try:
-        async with asyncio.timeout(60):
-            while not await answers(origin):
-                assert process.returncode is None, (place / "log").read_text()
-                await asyncio.sleep(0.01)
-        yield origin, perf_counter() - began, process
-    finally:
-        process.terminate()
-        assert await process.wait() == 0
-
-
 def resident_megabytes(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_000_000
-
-
-async def answers(origin):
-    try:
-        return (await http_client.send(origin, READY, method="GET")).status == 200
-    except OSError:
-        return False
 
 
 async def compact_one(origin, up):
@@ -139,7 +99,10 @@ async def compact_one(origin, up):
 
 
 async def test_it_compacts_a_request(program, tmp_path):
-    async with Upstream(says("Go on.")) as up, standing([program], up.url, tmp_path) as (origin, seconds, process):
+    async with (
+        Upstream(says("Go on.")) as up,
+        standing([program], "--upstream", up.url, place=tmp_path) as (origin, seconds, process),
+    ):
         memory = resident_megabytes(process.pid)
         await compact_one(origin, up)
         page = await http_client.send(origin, request("GET", "/admin/", {"host": "localhost"}), method="GET")
@@ -170,5 +133,8 @@ async def test_it_runs_by_tools_that_bring_their_own_environment(wheel, tool, tm
     else:
         command = [found / "pipx", "run", "--python", sys.executable, "--spec", wheel, "compaction-proxy"]
     assert run(*command, "--version", place=tmp_path) == f"compaction-proxy {__version__}\n"
-    async with Upstream(says("Go on.")) as up, standing(command, up.url, tmp_path) as (origin, _, _):
+    async with (
+        Upstream(says("Go on.")) as up,
+        standing(command, "--upstream", up.url, place=tmp_path) as (origin, _, _),
+    ):
         await compact_one(origin, up)
