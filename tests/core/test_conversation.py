@@ -139,7 +139,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
 
 
 def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
-    """Not for results that stay anyway (of tools that are exempt), nor for those that their placeholders outweigh."""
+    """Not for results that stay anyway, of tools that are exempt."""
     exempt = call("TodoWrite", out="Read the next file. " * 400)
     driver, made, length = Driver(), 0, len(reading(1))
     for number in range(4, 40):

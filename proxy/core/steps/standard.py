@@ -165,8 +165,8 @@ class ClearResults:
         return self._most_cleared(message, call, count)
 
     def _most_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        """The most tokens that leave with this result: at least its template and some lines take its place."""
-        return max(0.0, count(message.raw) * (1 - self.outline * part(call)) - count(self.template.encode()))
+        """The most tokens that leave with this result: a share of it may stay as lines."""
+        return count(message.raw) * (1 - self.outline * part(call))
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
