@@ -24,6 +24,7 @@ PAGES = {
     "events": "#/events?least=info",
     "search": "#/search?text=a",
 }
+CHANGED = ".strip .block:not(.kept, .pinned)"
 WATCH = """
 window.hit = 0;
 window.alert = window.confirm = window.prompt = () => { window.hit += 1; };
@@ -177,7 +178,7 @@ def work(browser, url, key, _folder):
     eyes.log_in(key)
     eyes.go("#/teams")
     page.fill("input[name=label]", "for <b>a test</b>")
-    page.click("button:text-is('Make a key')")
+    page.click("button:text-is('Create a key')")
     told["key"] = page.inner_text(".fresh pre")
     page.click("button:text-is('Done')")
     page.click("button[role=switch] >> nth=0")
@@ -273,7 +274,7 @@ def messages(browser, url, key, _folder):
     page, told = eyes.page, {}
     eyes.log_in(key)
     eyes.open_first()
-    page.click(".strip .block.cleared >> nth=0")
+    page.click(f"{CHANGED} >> nth=0")
     page.wait_for_selector(".beside .diff.new")
     told["gone"] = page.locator(".beside .diff.gone").count()
     told["original"] = page.inner_text(".beside > div >> nth=0")
@@ -291,7 +292,7 @@ def messages(browser, url, key, _folder):
 
 def portraits(browser, url, key, folder):
     """Pictures for the documents: light, dark, and on a phone."""
-    clicks = {"conversation": [".strip .block.cleared >> nth=0"], "policies": [".editor button:text('Check, and')"]}
+    clicks = {"conversation": [f"{CHANGED} >> nth=0"], "policies": [".editor button:text('Check, and')"]}
     places = {
         "usage": "#/usage?by=model",
         "requests": "#/requests",

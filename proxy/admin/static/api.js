@@ -1,4 +1,4 @@
-// The API, with its faults told in words. A session that has ended leads back to the login form.
+// The API, with its faults in words. A session that has ended leads back to the login form.
 
 export class Fault extends Error {
   constructor(message, faults = []) {

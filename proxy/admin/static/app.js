@@ -100,7 +100,7 @@ async function tell() {
     const { team } = await me;
     const [{ switches }, { refused }] =
       await Promise.all([get("/switches"), team ? { refused: null } : get("/configuration")]);
-    const off = switches.filter((each) => !each.on).map((each) => each.team || "everybody");
+    const off = switches.filter((each) => !each.on).map((each) => each.team || "all clients");
     show(banner,
       off.length ? h("p", { class: "warn" },
         `Compaction is switched off for ${off.join(", ")}: no new blocks are made, standing ones stay. `,

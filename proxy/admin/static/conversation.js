@@ -151,7 +151,7 @@ function turn(each) {
     ["Tokens", `${exact(each.tokens_raw)} in, ${exact(each.tokens_forwarded)} forwarded`
       + (observes(each) ? `, would be ${exact(each.tokens_would_be)}` : "")],
     ["Upstream", each.tokens_read ? usage : "reported no usage"],
-    ["Prompt", each.paid === null ? "its price is not known" : `${dollars(each.paid)}, saved ${dollars(each.saved)}`
+    ["Prompt", each.paid === null ? "price not known" : `${dollars(each.paid)}, saved ${dollars(each.saved)}`
       + (observes(each) ? `, would save ${dollars(each.would_save)}` : "")],
     ["When", moment(each.at)],
   ];

@@ -50,8 +50,8 @@ function filters(wanted, { teams, models }) {
 }
 
 const nothing = (filtered) => filtered
-  ? empty("None of that kind",
-    h("p", null, "No conversation fits this filter. ", h("a", { href: "#/conversations" }, "Show all")))
+  ? empty("No conversations match",
+    h("p", null, "No conversation matches this filter. ", h("a", { href: "#/conversations" }, "Show all")))
   : empty("No conversations yet",
     h("p", null, "A conversation appears here once it is long enough to be looked at (",
       h("code", null, "clear_at_least"), " of its policy, 20,000 tokens as shipped). Shorter ones pass untouched."));

@@ -13,6 +13,8 @@ const ORIGINALS = {
   all: "all are kept",
 };
 
+const ROWS_MAX = 25;
+const whole = new Set();
 const HEAD = ["When", "What", "Conversation", "Details"];
 const ACTS = ["When", "Who", "From", "What", "Of", "How it ended"];
 
@@ -30,11 +32,11 @@ export async function events(place, _, query) {
           h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) =>
             h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
         found.length
-          ? [table(HEAD, found.map(line), "Events", true), h("p", null, exports("/events", { least, limit: 1000 }))]
+          ? [shortened(HEAD, found.map(line), "Events"), h("p", null, exports("/events", { least, limit: 1000 }))]
           : h("p", { class: "good" }, "None.")),
       part("Audit log",
         acts.length
-          ? [table(ACTS, acts.map(act), "Audit log", true), h("p", null, exports("/audit", { limit: 1000 }))]
+          ? [shortened(ACTS, acts.map(act), "Audit log"), h("p", null, exports("/audit", { limit: 1000 }))]
           : note("Nothing yet."),
         note("This machine's audit log: audit.jsonl in the state folder.")));
   };
@@ -60,6 +62,15 @@ function configuration(told) {
 const refused = ({ at, why }) => h("div", { class: "fault" },
   h("p", null, `A change was refused ${ago(at)}; the configuration before it is still in force:`),
   h("pre", null, why));
+
+// The newest rows; all of them at a click, for as long as the page is open.
+function shortened(head, rows, caption) {
+  if (rows.length <= ROWS_MAX || whole.has(caption)) return table(head, rows, caption, true);
+  const place = h("div", null, table(head, rows.slice(0, ROWS_MAX), caption, true));
+  const all = () => { whole.add(caption); show(place, table(head, rows, caption, true)); };
+  place.append(h("button", { class: "more", onclick: all }, `All ${rows.length}`));
+  return place;
+}
 
 const when = (at) => h("span", { class: "when", title: moment(at) }, ago(at));
 

@@ -22,11 +22,11 @@ export async function search(place, _, query) {
         type: "search", name: "text", value: text, autofocus: true,
         "aria-label": "Words", placeholder: "a path, an id, a sentence",
       }),
-      h("label", { class: "check" }, h("input", { type: "checkbox", name: "case", checked: heeds }), "heed capitals"),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "case", checked: heeds }), "match case"),
       h("button", { class: "primary" }, "Search")),
     found);
   if (!text) {
-    show(found, note("Searches messages and answers, as far as their originals are kept here."));
+    show(found, note("Searches messages and answers, as far as their originals are stored here."));
     return;
   }
   show(found, h("p", { class: "waiting" }, "Searching …"));
@@ -39,12 +39,12 @@ const places = (hits, whole) => [
   h("ol", { class: "hits" }, hits.map(hit)),
 ];
 
-const nowhere = (whole) => empty("Nowhere", h("p", null, whole
-  ? "No kept original contains this text."
+const nowhere = (whole) => empty("No results", h("p", null, whole
+  ? "No stored original contains this text."
   : "Not found within ten seconds; not all originals were searched."));
 
 const hit = (each) => h("li", null,
   toMessage(each.conversation, each.at, each.title || each.conversation),
   h("p", null, "… ", each.before, h("mark", null, each.found), each.after, " …"),
-  h("small", null, `said by ${each.role === "answer" ? "the model" : each.role} · `,
+  h("small", null, `by ${each.role === "answer" ? "the model" : each.role} · `,
     `${each.seen.slice(0, 16).replace("T", " ")} UTC · `, h("code", null, each.conversation)));

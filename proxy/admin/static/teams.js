@@ -15,7 +15,7 @@ export async function teams(place) {
     h("h1", null, "Teams"),
     part("Switches",
       note("Off: no new blocks, within a second, on every machine. Existing blocks stay, so nothing overflows."),
-      limits.team ? null : toggle("", "Everybody", !off.has(""), again),
+      limits.team ? null : toggle("", "All clients", !off.has(""), again),
       all.length ? teamsTable(all, off, again) : null),
     all.length
       ? part("Keys", creating(all, again), keysTable(keys, again))
@@ -27,7 +27,7 @@ export async function teams(place) {
 
 function toggle(team, name, on, again, allOff) {
   const said = h("span");
-  const state = !on ? "makes no new blocks" : allOff ? "is off with everybody" : "may compact";
+  const state = !on ? "no new blocks" : allOff ? "off, because all clients are" : "compaction on";
   const change = async (event) => {
     const button = event.currentTarget;
     button.disabled = true;
@@ -49,7 +49,7 @@ function toggle(team, name, on, again, allOff) {
     h("span", null, h("b", null, name), ` ${state}`), said);
 }
 
-const HEAD = ["Team", "Policy", "Upstream", figure("Open keys"), "Conversations"];
+const HEAD = ["Team", "Policy", "Upstream", figure("Valid keys"), "Conversations"];
 
 const teamsTable = (all, off, again) => table(HEAD, all.map((each) => [
   toggle(each.name, each.name, !off.has(each.name), again, off.has("")),
@@ -72,9 +72,9 @@ function creating(all, again) {
     h("input", { name: "label", placeholder: "what it is for", "aria-label": "Label", maxlength: 200 }),
     h("input", {
       name: "days", type: "number", min: 0, max: 36500, step: "any",
-      placeholder: "days (none: for ever)", "aria-label": "Days it opens",
+      placeholder: "days (empty: no expiry)", "aria-label": "Days it is valid",
     }),
-    h("button", { class: "primary" }, "Make a key")), said];
+    h("button", { class: "primary" }, "Create a key")), said];
 }
 
 function fresh(made, again) {
@@ -84,7 +84,7 @@ function fresh(made, again) {
     show(copied, done ? "copied" : "select it, and copy it by hand");
   };
   return h("div", { class: "fresh" },
-    h("p", null, h("b", null, "Shown this once."), ` From now on it is known as ${made.told.id}.`),
+    h("p", null, h("b", null, "Copy it now; it is not shown again."), ` Key ID ${made.told.id}.`),
     h("pre", { tabindex: 0 }, made.key),
     h("div", { class: "acts" },
       h("button", { onclick: copy }, "Copy"), copied,
@@ -95,7 +95,7 @@ function keysTable(keys, again) {
   if (!keys.length) return note("No keys yet: no client is admitted.");
   return table(["Id", "Team", "Label", "State", "Created", "Last used", "Ends", ""], keys.map((each) => [
     h("code", null, each.id), each.team, each.label,
-    badge(each.state, each.state === "open" ? "live" : ""),
+    badge(each.state === "open" ? "valid" : each.state, each.state === "open" ? "live" : ""),
     h("span", { title: moment(each.created) }, ago(each.created)),
     each.last_used ? h("span", { title: moment(each.last_used) }, ago(each.last_used)) : "–",
     each.revoked ? moment(each.revoked) : each.expires ? moment(each.expires) : "never",
@@ -111,7 +111,7 @@ function revoking(key, again) {
     return "revoked";
   });
   const ask = () => {
-    show(said, h("span", { class: "acts" }, "For ever? ",
+    show(said, h("span", { class: "acts" }, "Permanently? ",
       h("button", { class: "danger", onclick: revoke }, "Revoke"), h("button", { onclick: rest }, "Keep")));
     said.querySelector("button").focus();
   };

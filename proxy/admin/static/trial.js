@@ -28,7 +28,7 @@ export function trial(name, draft, { names, teams, conversation }) {
   };
   const days = h("select", { name: "days", "aria-label": "days" },
     DAYS.map(([each, words]) => h("option", { value: each, selected: each === 7 }, words)));
-  const whose = teams.length ? choice("team", "all teams", teams, "") : "everybody";
+  const whose = teams.length ? choice("team", "all teams", teams, "") : "all clients";
   return h("form", { class: "trial", onsubmit: begin },
     h("p", null, h("b", null, "What if "), "the conversations of ", whose, " of the last ", days,
       " had gone through it, compared with ", choice("against", null, names, "default"), " as it is today? ",
