@@ -24,7 +24,6 @@ PAGES = {
     "events": "#/events?least=info",
     "search": "#/search?text=a",
 }
-CHANGED = ".strip .block:not(.kept, .pinned)"
 WATCH = """
 window.hit = 0;
 window.alert = window.confirm = window.prompt = () => { window.hit += 1; };
@@ -68,6 +67,17 @@ class Eyes:
         self.go("#/conversations")
         self.page.click("a.titled >> nth=0")
         self.page.wait_for_selector(".strip .block")
+
+    def open_cleared(self):
+        """Open a message that a step has shortened: of the newest request that has one."""
+        cleared = self.page.locator(".strip .block.cleared")
+        while not cleared.count():
+            before = self.page.inner_text("output")
+            self.page.focus("input[type=range]")
+            self.page.keyboard.press("ArrowLeft")
+            self.page.wait_for_selector(f"output:not(:text-is('{before}'))")
+        cleared.last.click()
+        self.page.wait_for_selector(".beside .diff.new")
 
     def picture(self, folder, name):
         if folder:
@@ -274,8 +284,7 @@ def messages(browser, url, key, _folder):
     page, told = eyes.page, {}
     eyes.log_in(key)
     eyes.open_first()
-    page.click(f"{CHANGED} >> nth=0")
-    page.wait_for_selector(".beside .diff.new")
+    eyes.open_cleared()
     told["gone"] = page.locator(".beside .diff.gone").count()
     told["original"] = page.inner_text(".beside > div >> nth=0")
     told["heading"] = page.inner_text(".pane h3")
@@ -291,8 +300,7 @@ def messages(browser, url, key, _folder):
 
 
 def portraits(browser, url, key, folder):
-    """Pictures for the documents: light, dark, and on a phone."""
-    clicks = {"conversation": [f"{CHANGED} >> nth=0"], "policies": [".editor button:text('Check, and')"]}
+    """Pictures for the documents: light, dark, and on a phone. The phone shows the changes in one column."""
     places = {
         "usage": "#/usage?by=model",
         "requests": "#/requests",
@@ -313,15 +321,15 @@ def portraits(browser, url, key, folder):
             if page == "conversation":
                 eyes.page.click("a.titled >> nth=1")
                 eyes.page.wait_for_selector(".strip .block")
+                eyes.open_cleared()
             if page == "policies":
                 eyes.page.fill(".fields [name=clear_at_least]", "21000")
-            for click in clicks.get(page, []):
-                eyes.page.click(click)
-                eyes.page.wait_for_timeout(500)
+                eyes.page.click(".editor button:text('Check, and')")
+                eyes.page.wait_for_selector(".editor .diff.new")
             if page == "conversation":
                 eyes.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
             elif page == "policies":
-                eyes.page.locator(".field.wide").first.evaluate("part => scrollTo(0, part.offsetTop - 240)")
+                eyes.page.evaluate("document.querySelector('.fields').scrollIntoView(); scrollBy(0, -140)")
             eyes.page.wait_for_timeout(300)
             eyes.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
     return eyes.seen

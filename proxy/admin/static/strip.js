@@ -55,7 +55,8 @@ function block(piece, open) {
 function beside(opened, piece) {
   const status = `${STATUSES[opened.status]}${opened.step && opened.status === "cleared" ? ` (${opened.step})` : ""}`;
   const who = `Message ${opened.place + 1}: ${opened.role}${piece.tool ? `, ${piece.tool}` : ""} `;
-  const changes = opened.instead.length ? compare(opened.original, opened.instead.join("\n")) : null;
+  // A note that stands for several messages is no version of any one of them.
+  const changes = opened.instead.length && opened.tells === 1 ? compare(opened.original, opened.instead.join("\n")) : null;
   const shown = h("div");
   const draw = (way) => show(shown, way === "changes" ? oneColumn(changes, opened, piece) : twoColumns(changes, opened, piece));
   const ways = [["beside", "Side by side"], ["changes", "Changes"]].map(([way, words]) =>
@@ -92,7 +93,8 @@ function heading(opened, piece) {
     : `What is forwarded, ${bytes(piece.bytes_sent)}`;
 }
 
-function instead({ status }) {
+function instead({ instead: told, status }) {
+  if (told.length) return told.map(said);
   const same = status === "kept" || status === "pinned";
   return h("p", { class: "note" },
     same ? "The same, byte for byte." : "Nothing: the notes around it stand for this message.");
