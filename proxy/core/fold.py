@@ -239,7 +239,7 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
     """
     middle: list[Message] = []
     place = 0
-    gone = [message for message in draft.middle if id(message) not in kept][:1]
+    untold = find_untold(draft, kept)
     stop = max((place for place, message in enumerate(draft.middle, 1) if id(message) not in kept), default=0)
     for stays, group in groupby(draft.middle, lambda message: id(message) in kept):
         run = tuple(group)
@@ -252,13 +252,23 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
         following = (draft.middle[later] for later in range(place, len(draft.middle)))
         after = speaker(chain(following, draft.after))
         is_one = once or draft.bare
-        first = min(message.start for message in (gone if is_one else run))
+        first = untold if is_one else min(message.start for message in run)
         stretch = Stretch(
             run, _origin(run, draft), before, after, last=place == stop, recalls=draft.recalls, first=first
         )
         is_left_out = is_one and not stretch.last
         middle += leave_out(stretch) if is_left_out else put(stretch, tell(stretch))
     return draft.with_middle(middle)
+
+
+def find_untold(draft: Draft, kept: set[int]) -> int:
+    """The place from which on no summary that stays in the view tells what was done.
+
+    An earlier note stands where the last stretch was that it tells of. So what one note tells of begins here, and not
+    where the earliest of the messages stood that go now.
+    """
+    stays = (*draft.before, *(message for message in draft.middle if id(message) in kept))
+    return max((message.stop for message in stays if is_of_summary(message)), default=0)
 
 
 def leave_out(stretch: Stretch) -> tuple[Message, ...]:

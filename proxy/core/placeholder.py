@@ -159,7 +159,7 @@ def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN
 _NAME = re.compile(r"(?<![\w\\])[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
 _SPECIFIC = re.compile(r"[/_0-9]|\w\.\w|[a-z][A-Z]")
 # Line numbers, times, sizes and versions of nothing: no call is ever made with them.
-_DEBRIS = re.compile(r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+-[a-z]+|-+.*|[\d:.-]+T[\d:.Z+-]*|.*//+")
+_DEBRIS = re.compile(r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+:\w+|\d+-[a-z]+|-+.*|[\d:.-]+T[\d:.Z+-]*|.*//+")
 # `a.py:31`, and `a.py-31` as a search shows the lines around.
 _PLACE_IN_FILE = re.compile(r"(\.[a-z]{1,4})-\d+$|(?::\d+)+(?::[a-z]*)?$")
 NAME_CHARACTERS = 120
@@ -200,6 +200,7 @@ _LINE_COST_CHARACTERS = 8
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _NUMBERED = re.compile(r"\S*\d\S*")
 _SPOKEN = re.compile(r"[^\W\d_]{2}")
+_REMINDER = re.compile(r"\s{0,9}<system-reminder>[^<]{0,9999}</system-reminder>")
 _CLOSING_TAG = re.compile(r"\s*</[\w-]{1,40}>\s*")
 _RULER = re.compile(r"[\s|+:=-]{3,}")
 _SIGNATURE = re.compile(
@@ -257,6 +258,8 @@ class Excerpts:
         value = _parse_json(text)
         if value is not None and "\n" not in text.strip():
             return self._excerpt_json(value, room)
+        # What a client adds to each result in the name of the system is no part of the output.
+        text = _REMINDER.sub("", text) if "<system-reminder>" in text else text
         lines = [_clean(line) for line in text.split("\n")]
         picked, left = self._pick(text, lines, room, call)
         told = _render_lines(lines, picked)

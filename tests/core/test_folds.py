@@ -60,9 +60,11 @@ def test_what_the_assistant_said_besides_is_told_under_the_message_that_it_follo
     (note,) = (message for message in fold(*WORK) if message.text.startswith(OPENING))
     told = note.text.split("\n")
     place = told.index(CONCLUSIONS)
-    assert told[place + 1 : place + 3][0] == "- I read the session first, it holds the clock."
-    assert told[place + 2].startswith("- The clock was read twice; it is read once now. More of this.")
-    assert told[place + 2].endswith("…")
+    heading, remark, answer = told[place + 1 : place + 4]
+    assert heading == 'After "Mend the tests."'
+    assert remark == "- I read the session first, it holds the clock."
+    assert answer.startswith("- The clock was read twice; it is read once now. More of this.")
+    assert answer.endswith("…")
     assert "Understood: b.py" not in note.text  # it stands
 
 
@@ -92,3 +94,14 @@ def test_an_earlier_note_is_not_told_again():
     (note,) = (message for message in second.middle if message.text.startswith(OPENING))
     assert note.text.count("go test ./...") <= 2
     assert note.text.count(OPENING) == 1
+
+
+def test_a_second_fold_tells_of_what_the_first_one_told():
+    body = request(*WORK, user("Go on."), says("I will."), call("Bash", command="make", out=CODE), user("More?")).body
+    first, _ = run([DropMiddle()], Draft((), body[:16], body[16:], origin=body))
+    second, _ = run([DropMiddle()], Draft((), first.middle + body[16:-1], body[-1:], origin=body))
+    (note,) = (message for message in second.middle if message.text.startswith(OPENING))
+    assert "- session.py (edited)" in note.text
+    assert "go test ./... => exit code 1" in note.text
+    assert "I read the session first" in note.text
+    assert "- make" in note.text

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any, meaning
-from proxy.core.fold import fold_stretches, kept_words, weight
+from proxy.core.fold import find_untold, fold_stretches, kept_words, weight
 from proxy.core.grouping import callers
 from proxy.core.ledger import ledger
-from proxy.core.messages import Message, ToolCall, kind_of, literal, with_arguments, without
+from proxy.core.messages import NOTE, Message, ToolCall, kind_of, literal, with_arguments, without
 from proxy.core.outcome import cut_line, find_outcome, quoting_kind
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
@@ -665,11 +665,11 @@ class DropMiddle:
         folded = fold_stretches(draft, kept, lambda _: text, lambda stretch, text: stretch.notes(text), once=True)
         return folded if weight(folded.middle) < weight(draft.middle) else draft
 
-    def _tell(self, draft: Draft, kept: Collection[int], gone: Sequence[Message]) -> str:
+    def _tell(self, draft: Draft, kept: set[int], gone: Sequence[Message]) -> str:
         """The text of the note on all that goes, from the client's own messages."""
-        start, stop = min(message.start for message in gone), max(message.stop for message in gone)
-        stays = {message.start for message in draft.middle if id(message) in kept and not message.literal}
-        origin = draft.origin[start:stop]
+        beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
+        stays = {message.start for message in beside if message.made != NOTE}
+        origin = draft.origin[find_untold(draft, kept) : max(message.stop for message in gone)]
         lost = [message for message in origin if message.start not in stays]
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
         facts = ledger(lost, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes))
