@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE / ".venv"
-PYTHON_CLIENTS = ("openai-1", "openai-3", "langchain")
+PYTHON_CLIENTS = ("openai-1", "openai-3", "langchain", "anthropic")
 NODE_MODULES = HERE / "node_modules"
 # Left behind by an install that went through: the pins it was made of.
 INSTALLED = "installed.txt"
