@@ -7,5 +7,5 @@ AGENT = library(
     "ai",
     "ai_sdk_loop.js",
     "`createOpenAICompatible` takes the URL as `baseURL`. With `@ai-sdk/openai`, use `openai.chat(…)`: plain "
-    "`openai(…)` speaks Responses, which is relayed and not compacted.",
+    "`openai(…)` speaks Responses and refers to answers stored at the provider, which are relayed and not compacted.",
 )

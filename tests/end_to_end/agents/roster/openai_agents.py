@@ -6,6 +6,5 @@ AGENT = library(
     "openai-agents",
     "openai-agents",
     "openai_agents_loop.py",
-    'Needs `set_default_openai_api("chat_completions")`: by default it speaks Responses, which is relayed and not '
-    "compacted.",
+    'Tested with `set_default_openai_api("chat_completions")`; by default it speaks Responses, compacted as well.',
 )

@@ -6,5 +6,5 @@ AGENT = library(
     "pydantic-ai",
     r"pydantic-ai-slim",
     "pydantic_ai_loop.py",
-    "Use `OpenAIChatModel`; `OpenAIResponsesModel` is relayed and not compacted.",
+    "`OpenAIChatModel` was tested; `OpenAIResponsesModel` is compacted as well.",
 )
