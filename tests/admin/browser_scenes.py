@@ -69,8 +69,8 @@ class Eyes:
         self.page.wait_for_selector(".strip .block")
 
     def open_cleared(self):
-        """Open a message that a step has shortened: of the newest request that has one."""
-        cleared = self.page.locator(".strip .block.cleared")
+        """Open a result that was cleared: of the newest request that has one."""
+        cleared = self.page.locator(".strip .block.cleared[title*=clear_results]")
         while not cleared.count():
             before = self.page.inner_text("output")
             self.page.focus("input[type=range]")
@@ -329,7 +329,9 @@ def portraits(browser, url, key, folder):
             if page == "conversation":
                 eyes.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
             elif page == "policies":
-                eyes.page.evaluate("document.querySelector('.fields').scrollIntoView(); scrollBy(0, -140)")
+                eyes.page.evaluate(
+                    "document.querySelector('.editor .plain').scrollIntoView({block: 'end'}); scrollBy(0, 60)"
+                )
             eyes.page.wait_for_timeout(300)
             eyes.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
     return eyes.seen

@@ -19,7 +19,7 @@ from tests.support.admin_client import Desk, configured, team_key, until_open
 from tests.support.running_proxy import serving
 
 TURNS = 45
-WINDOW = 36_000
+WINDOW = 128_000
 
 
 async def take(folder: Path) -> None:
