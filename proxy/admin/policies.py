@@ -12,6 +12,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from tempfile import TemporaryFile
 from typing import IO, Annotated, Any
 
@@ -40,8 +41,9 @@ _COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
 _RUNNING = asyncio.Lock()
 
 
-def list_policies(context: AdminContext, _: AdminRequest) -> Json:
-    loaded = _load(context)
+def list_policies(context: AdminContext, request: AdminRequest) -> Json:
+    """All policies; to a key of one team, attachments that may concern it, and no warnings: they name other teams."""
+    loaded, team = _load(context), request.visitor.team
     config = loaded.config
     behind = dict(find_unreachable(config.attachments))
     names = sorted(config.all_policies, key=lambda name: (name != DEFAULT, name))
@@ -50,10 +52,12 @@ def list_policies(context: AdminContext, _: AdminRequest) -> Json:
         "attachments": [  # in the order in which they decide
             {"place": place, "unreachable_behind": behind.get(place), **attachment.model_dump()}
             for place, attachment in sort_by_priority(config.attachments)
+            if not team or fnmatchcase(team, attachment.team)
         ],
         "doubts": [
             {"path": path, "message": why}
             for path, why in find_warnings(config, lambda name: windows.find_bundled_window(name) is not None)
+            if not team
         ],
     }
 

@@ -142,6 +142,8 @@ async def test_the_key_of_a_team_opens_that_team_only(desk):
     other = (await desk.told("/requests?hours=48&team=platform&kind=compacted&limit=1"))["requests"][0]
     assert await desk.refused(404, "GET", f"/requests/{other['request_id']}", key=LEADER)
     assert await desk.refused(404, "GET", f"/conversations/{other['conversation']}", key=LEADER)
+    assert "platform" not in json.dumps(await desk.told("/policies", key=LEADER))
+    assert (await desk.told("/search?text=a&tenant=team.platform", key=LEADER))["hits"] == []
     for path in ("/events", "/audit", "/configuration"):
         assert (await desk.refused(403, "GET", path, key=LEADER))["code"] == "other_team"
     for body in ({"on": True}, {"on": True, "team": "platform"}):
