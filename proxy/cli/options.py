@@ -17,6 +17,7 @@ Place = tuple[str | int, ...]
 _KIB = 1024
 _UNKNOWN = "-"
 CONFIG_FILE = "proxy.yaml"
+CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -72,14 +73,14 @@ def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
     """The configuration from file, environment and command line. `needs_secrets`: those that it names must be there."""
-    environ = os.environ if needs_secrets else WithoutSecrets(os.environ)  # noqa: TID251 (the one place)
-    return load(find_config_file(args), environ, options)
+    environ = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
+    return load(find_config_file(args), environ if needs_secrets else WithoutSecrets(environ), options)
 
 
 def find_config_file(args: argparse.Namespace) -> Path | None:
-    """The configuration file: the one that is named, or `proxy.yaml` in the working directory."""
-    here = Path(CONFIG_FILE)
-    return args.config or (here if here.is_file() else None)
+    """The configuration file: that of `--config`, of the environment, or `proxy.yaml` in the working directory."""
+    here, named = Path(CONFIG_FILE), os.environ.get(CONFIG_VARIABLE)  # noqa: TID251 (the one place)
+    return args.config or (Path(named) if named else here if here.is_file() else None)
 
 
 def read_records(config: Config) -> Records:

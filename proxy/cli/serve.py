@@ -97,7 +97,7 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         upstream=", ".join(upstream.base_url for upstream in config.upstreams),
         dashboard=f"{url}/admin/" if config.admin.enabled else "off",
         key=_describe_key(config, fresh_key) if config.admin.enabled else "none",
-        file=file.resolve() if file is not None else f"defaults (no ./{CONFIG_FILE}, and no --config)",
+        file=file.resolve() if file is not None else f"defaults (no ./{CONFIG_FILE}, no --config)",
         state=state,
     )
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.

@@ -164,7 +164,7 @@ class ClientRequest:
         path = http.normal(raw)
         below = http.below_v1(path) if path else None
         if below is None:
-            raise NotFound("not found: API paths start with /v1; the proxy itself serves /health and /metrics")
+            raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
         return below, query
 
     async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:

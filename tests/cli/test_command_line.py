@@ -178,3 +178,12 @@ def test_other_shells_accept_their_script(capsys, folder, shell):
 
 def test_the_parser_of_one_command_loads_no_other():
     assert list(build_parser(["check"])._subparsers._group_actions[0].choices) == ["check", "explain"]
+
+
+def test_the_file_may_be_named_by_the_environment(capsys, monkeypatch, folder):
+    (folder / "proxy.yaml").write_text("listn: {}\n")
+    (folder / "other.yaml").write_text("listen: {port: 9000}\n")
+    monkeypatch.setenv("COMPACTION_PROXY_CONFIG", str(folder / "other.yaml"))
+    assert main(["check"]) == 0
+    assert "other.yaml" in capsys.readouterr().out
+    assert main(["check", "proxy.yaml"]) == 1

@@ -91,6 +91,11 @@ def resident_megabytes(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_000_000
 
 
+def cpu_seconds(pid):
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 async def compact_one(origin, up):
     sent = request(headers={"authorization": "Bearer sk-a"}, body=body(reading(60, size=2_000)))
     reply = await http_client.send(origin, sent)
@@ -103,14 +108,14 @@ async def test_it_compacts_a_request(program, tmp_path):
         Upstream(says("Go on.")) as up,
         standing([program], "--upstream", up.url, place=tmp_path) as (origin, seconds, process),
     ):
-        memory = resident_megabytes(process.pid)
+        memory, work = resident_megabytes(process.pid), cpu_seconds(process.pid)
         await compact_one(origin, up)
         page = await http_client.send(origin, request("GET", "/admin/", {"host": "localhost"}), method="GET")
-        assert page.status == 200, "the pages are in the wheel"
-    print(f"ready after {seconds:.2f} s, {memory:.0f} MB")  # noqa: T201
+        assert (page.status, b"admin.key" in page.body.data) == (401, True), "the pages are in the wheel"
+    print(f"ready after {seconds:.2f} s ({work:.2f} s of work), {memory:.0f} MB")  # noqa: T201
     assert memory <= IDLE_MEGABYTES_MAX
-    # Twice the promise: other tests run beside this one. bench/relay.py measures it alone.
-    assert seconds <= 2 * READY_SECONDS_MAX
+    # Its own work, because other tests run beside this one.
+    assert work <= READY_SECONDS_MAX
 
 
 def test_the_demo_and_the_sample_are_in_it(program, tmp_path):
