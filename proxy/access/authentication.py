@@ -30,6 +30,8 @@ from proxy.wire.http import ANYBODY, CREDENTIALS, Caller, Headers, find
 TAG = "x-compaction-tag"
 _BEARER = "bearer "
 _FORWARDED_FOR = "x-forwarded-for"
+GATEWAYS_MAX = 16
+"""Gateways in a row whose addresses are looked at."""
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key")
 HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
 # Below these no public DNS holds a name, so no attacker can own one.
@@ -77,7 +79,8 @@ class Authenticator:
         if find(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
             return peer
         named = ",".join(value for name, value in headers if name.lower() == _FORWARDED_FOR)
-        addresses = [address for text in named.split(",") if (address := _parse_address(text))]
+        texts = named.rsplit(",", GATEWAYS_MAX)[-GATEWAYS_MAX:]  # a client may send thousands
+        addresses = [address for text in texts if (address := _parse_address(text))]
         outside = (address for address in reversed(addresses) if not _is_within(address, self.access.trusted))
         return next(outside, addresses[0] if addresses else peer)
 

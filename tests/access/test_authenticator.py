@@ -179,6 +179,7 @@ def test_the_tag_is_what_the_request_says_it_is_for():
         ("10.0.0.7", ["unknown, \x1b[2Jforged line"], "10.0.0.7"),
         ("10.0.0.7", ["10.0.0.2, 10.0.0.3"], "10.0.0.2"),
         ("203.0.113.200", ["198.51.100.1"], "203.0.113.200"),
+        ("10.0.0.7", [", ".join(["1.2.3.4"] * 5_000 + ["10.0.0.2"] * 20)], "10.0.0.2"),
     ],
 )
 def test_the_client_is_the_address_that_a_trusted_gateway_names(peer, forwarded, client):
