@@ -39,6 +39,7 @@ from proxy.wire.http import Headers, are_text, find
 # line, which may be the one with the key.
 
 JSON = "application/json"
+SERVER_NAME = "compaction-proxy"
 # The key under which a request carries the id that it is logged with.
 REQUEST_ID = web.RequestKey("request_id", str)
 
@@ -50,7 +51,7 @@ def new_request_id() -> str:
 def error_response(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
     body = errors.to_json(fault, request_id, path)
     response = web.Response(status=fault.status, body=body, content_type=JSON)
-    response.headers["Server"] = "compaction-proxy"
+    response.headers["Server"] = SERVER_NAME
     response.headers["x-request-id"] = request_id
     for name, value in fault.headers:
         response.headers[name] = value
@@ -477,7 +478,9 @@ class App:
                 MethodNotAllowed("method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)),
                 new_request_id(),
             )
-        return await page(request)
+        answer = await page(request)
+        answer.headers["Server"] = SERVER_NAME  # not the versions of what it is made of
+        return answer
 
     async def _home(self, _: web.BaseRequest) -> web.StreamResponse:
         """A person who opens the address in a browser looks for the dashboard."""

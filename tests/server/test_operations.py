@@ -187,6 +187,11 @@ async def test_a_browser_finds_the_dashboard_and_usual_paths_of_health_answer(pr
     assert json.loads((await page(proxy, "/health")).body.data)["status"] == "ready"
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/nothing"])
+async def test_no_page_tells_the_versions_of_what_it_is_made_of(proxy, path):
+    assert (await page(proxy, path)).head.all("server") == [b"compaction-proxy"]
+
+
 async def test_formats_that_are_not_compacted_say_so_and_warn_once(up, proxy):
     path = "/responses/compact"
     replies = [await ask(proxy, chat(), path) for _ in range(3)]
