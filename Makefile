@@ -44,6 +44,9 @@ scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR:
 what-the-model-reads: $(VENV)/.runs ## write docs/what-the-model-reads.md: shortened results of the sample conversations
 	$(BIN)/python bench/what_the_model_reads.py --page docs/what-the-model-reads.md
 
+reader: $(VENV)/.runs ## what late views still tell, by rule, in conversations in TRACES=DIR; ARGS="--bits FILE": bits per action
+	@$(BIN)/python bench/reader.py $(wildcard $(TRACES)/*_*.jsonl.gz) $(ARGS)
+
 peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
 	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
 
@@ -90,4 +93,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench scorecard peers what-the-model-reads economy soak site screenshots config dist format clean
+.PHONY: help run setup test fidelity clients agents servers bench scorecard reader peers what-the-model-reads economy soak site screenshots config dist format clean

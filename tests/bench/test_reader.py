@@ -1,0 +1,41 @@
+"""The reader's rules: what a view tells of files, failures and constraints, and the intervals of its figures."""
+
+import sys
+
+from tests import ROOT
+from tests.support.messages import call, request, says, user
+
+sys.path.append(str(ROOT / "bench"))
+import reader
+
+from proxy.core.fold import frame, note
+
+WORK = (
+    user("Mend the tests. Never touch b.py."),
+    call("Edit", path="a.py", out="edited"),
+    call("Bash", command="make", out="Exit code: 2\nerror: missing rule"),
+    says("It failed."),
+)
+
+
+def test_the_answers_are_read_off_the_history():
+    body = request(*WORK).body
+    assert reader.find_changed(body) == {"a.py"}
+    assert reader.find_last_failure(body) == {"error: missing rule"}
+    assert reader.find_constraints(body) == ["Never touch b"]
+
+
+def test_a_note_tells_of_files_and_failures():
+    told = note(
+        "user", frame("Files changed:\n- a.py (edited)\nCommands:\n- make => exit code 2: error: missing rule"), 0, 4
+    )
+    assert "a.py" in reader.find_listed_files([told])
+    assert reader.tells_failure([told], {"error: missing rule"})
+    assert not reader.tells_failure([told], {"error: missing target"})
+
+
+def test_an_interval_holds_the_ratio():
+    assert reader.format_interval([(1, 2)] * 10) == "0.500 (0.500 to 0.500)"
+    assert reader.format_interval([]) == "-"
+    low = reader.format_interval([(0, 1), (1, 1)] * 8).split()[1].lstrip("(")
+    assert 0 <= float(low) <= 0.5
