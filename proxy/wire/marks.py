@@ -7,9 +7,8 @@ rewrite leaves what was sent unchanged.
 
 import json
 
-import msgspec
-
 from proxy.core import splice
+from proxy.wire.pieces import read_elements
 
 MARKS_MAX = 4
 STEP_BLOCKS = 18
@@ -17,7 +16,6 @@ STEP_BLOCKS = 18
 MARK = b'"cache_control":{"type":"ephemeral"}'
 KEY = b'"cache_control"'
 _UNMARKED = frozenset({"thinking", "redacted_thinking"})
-_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def mark_end(content: bytes) -> bytes | None:
@@ -26,8 +24,8 @@ def mark_end(content: bytes) -> bytes | None:
         return b'[{"type":"text","text":%b,%b}]' % (content, MARK) if json.loads(content).strip() else None
     if content[:1] != b"[":
         return None
-    parts = _array.decode(content)
-    last = json.loads(bytes(parts[-1])) if parts else None
+    parts = read_elements(content)
+    last = json.loads(parts[-1]) if parts else None
     if not isinstance(last, dict) or last.get("type") in _UNMARKED or not last.get("text", "x").strip():
         return None
     end = content.rindex(b"}")
@@ -36,7 +34,7 @@ def mark_end(content: bytes) -> bytes | None:
 
 def mark_messages(messages: bytes, head: int, most: int) -> bytes:
     """The list of messages with at most so many marks: at the end of the first `head`, and from the newest back."""
-    marked = list(map(bytes, _array.decode(messages)))
+    marked = read_elements(messages)
     most -= head > 0 and _mark(marked, head - 1)
     passed = due = 0
     for place in reversed(range(head, len(marked))):

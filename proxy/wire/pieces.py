@@ -1,8 +1,13 @@
 """Requests of an API that is read as chat messages: each message remembers what it came from."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+import msgspec
+
+from proxy.core import splice
 from proxy.core.messages import HEAD, NOTE, Message, Request
 
 
@@ -44,6 +49,48 @@ class PiecedRequest(Request):
             return place
         place = self.head_size + message.start
         return place if place < len(self.messages) and self.messages[place].role == message.role else None
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read_elements(raw: bytes) -> list[bytes]:
+    """The elements of a JSON array; by the slow parser where a string holds half a surrogate pair."""
+    try:
+        return list(map(bytes, _array.decode(raw)))
+    except msgspec.MsgspecError:
+        return [raw[start:stop] for start, stop in splice.elements(raw)]
+
+
+def build_reader(kind: type[S]) -> Callable[[bytes], S]:
+    """A function that reads such values from JSON.
+
+    The fast parser refuses half of a surrogate pair, which clients in JavaScript send where they cut a text in two.
+    """
+    decoder = msgspec.json.Decoder(kind)
+
+    def read(raw: bytes) -> S:
+        try:
+            return decoder.decode(raw)
+        except msgspec.MsgspecError:
+            return kind(**dict(_read_fields(kind, raw)))
+
+    return read
+
+
+def _read_fields(kind: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str, object]]:
+    value = json.loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - one of many wrong values
+    for each in msgspec.structs.fields(kind):
+        place = splice.member(raw, each.name) if each.name in value else None
+        if place is None and each.required:
+            raise ValueError(f"it has no {each.name}")
+        if place is not None and each.type is msgspec.Raw:
+            yield each.name, msgspec.Raw(raw[place.start : place.stop])
+        elif place is not None:
+            yield each.name, msgspec.convert(value[each.name], each.type)
 
 
 def number_body(messages: Sequence[Message]) -> list[Message]:

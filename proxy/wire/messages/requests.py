@@ -20,7 +20,7 @@ from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, find_values
-from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed, number_body
+from proxy.wire.pieces import Piece, PiecedRequest, build_reader, differs, is_changed, number_body, read_elements
 
 _NULL = msgspec.Raw(b"null")
 _MARKS_MAX = 4
@@ -51,9 +51,8 @@ class _Block(msgspec.Struct):
     content: msgspec.Raw = _NULL
 
 
-_array = msgspec.json.Decoder(list[msgspec.Raw])
-_message = msgspec.json.Decoder(_Message)
-_block = msgspec.json.Decoder(_Block)
+_decode_message = build_reader(_Message)
+_decode_block = build_reader(_Block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesReque
     start, stop = places.get("messages", (0, 0))
     if source[start : start + 1] != b"[":
         return None
-    containers = tuple(map(bytes, _array.decode(source[start:stop])))
+    containers = tuple(read_elements(source[start:stop]))
     if not containers:
         return None
     messages: list[Message] = []
@@ -147,13 +146,13 @@ def _account(metadata: object) -> tuple[str, str]:
 
 def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that one message of this API is: each tool result by itself, then what else it holds."""
-    found = _message.decode(container)
+    found = _decode_message(container)
     role, content = found.role, bytes(found.content)
     if content[:1] != b"[":
         raw = b'{"role":%b,"content":%b}' % (splice.quote(role), content)
         yield Message(raw, role, content), Piece(number, role, (_text_block(content),))
         return
-    blocks = [(bytes(raw), _block.decode(raw)) for raw in _array.decode(content)]
+    blocks = [(raw, _decode_block(raw)) for raw in read_elements(content)]
     if role == "assistant":
         yield _read_assistant(blocks), Piece(number, role, tuple(raw for raw, _ in blocks))
         return
@@ -301,7 +300,7 @@ def _blocks(message: Message) -> Iterator[bytes]:
     elif isinstance(content, list):
         for start, stop in splice.elements(message.content):
             part = message.content[start:stop]
-            if _block.decode(part).type != "text" or json.loads(part).get("text", "").strip():
+            if _decode_block(part).type != "text" or json.loads(part).get("text", "").strip():
                 yield part
     for call in message.calls:
         value = call.value
@@ -337,7 +336,7 @@ def _mark_fold(request: MessagesRequest, written: list[_Written]) -> list[_Writt
     mark = b',"cache_control":%b}' % block[place.start : place.stop]
     positions = [(message, at) for message in written[: changed + 1] for at in range(len(message.blocks))]
     for message, at in positions[::-LOOK_BACK_BLOCKS][:free]:
-        if _MARK not in message.blocks[at] and _block.decode(message.blocks[at]).type not in _REASONING:
+        if _MARK not in message.blocks[at] and _decode_block(message.blocks[at]).type not in _REASONING:
             message.blocks[at] = message.blocks[at].rstrip()[:-1] + mark
             message.is_touched = True
     return written

@@ -16,7 +16,7 @@ from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, find_values
-from proxy.wire.pieces import Piece, PiecedRequest, differs, is_changed, number_body
+from proxy.wire.pieces import Piece, PiecedRequest, build_reader, differs, is_changed, number_body, read_elements
 
 _NULL = msgspec.Raw(b"null")
 _BOUND = "max_output_tokens"
@@ -62,8 +62,7 @@ class _Item(msgspec.Struct):
     output: msgspec.Raw = _NULL
 
 
-_array = msgspec.json.Decoder(list[msgspec.Raw])
-_item = msgspec.json.Decoder(_Item)
+_decode_item = build_reader(_Item)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -107,7 +106,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest
         text = source[slice(*places["instructions"])]
         messages.append(Message(b'{"role":"system","content":%b}' % text, "system", text))
         pieces.append(None)
-    for message, piece in _read_items(map(bytes, _array.decode(source[start:stop]))):
+    for message, piece in _read_items(read_elements(source[start:stop])):
         messages.append(message)
         pieces.append(piece)
     if not any(pieces):
@@ -140,11 +139,11 @@ def _value(source: bytes, places: dict[str, tuple[int, int]], key: str) -> Any: 
     return json.loads(source[slice(*places[key])]) if key in places else None
 
 
-def _read_items(items: Iterator[bytes]) -> Iterator[tuple[Message, Piece]]:
+def _read_items(items: Sequence[bytes]) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that these items are. Items of the model that follow each other are one response."""
     said: list[tuple[bytes, _Item]] = []
     for place, raw in enumerate(items):
-        item = _item.decode(raw)
+        item = _decode_item(raw)
         if item.type in _CALLS or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
             said.append((raw, item))
             continue
@@ -252,7 +251,7 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
     """The items of a response, those of calls as they are left in the message; reasoning that left is gone."""
     calls = {call.id: call for call in message.calls}
     for raw in piece.blocks:
-        item = _item.decode(raw)
+        item = _decode_item(raw)
         # What has an id is looked for behind the items that name it: the API refuses one without the other.
         if item.type == "reasoning" and item.id is None and raw not in message.content:
             continue

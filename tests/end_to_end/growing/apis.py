@@ -174,13 +174,18 @@ class Run:
         if left != body:
             self.found.tally["rewritten"] += 1
             self._judge(body, left, sent, units)
-        if reply.status == 200 and self.before is not None and action != "created":
+        if reply.status == 200 and self.before is not None and action != "created" and self._has_grown(body):
             self._note(OTHER_PREFIX, units[: len(self.before[0])] != self.before[0])
         self.before = (units, body) if reply.status == 200 else None
         if self.chance.random() < REPEATED_SHARE:
             await self._repeat(proxy, OTHER_BYTES)
         self.conversation.grow()
         self.turn += 1
+
+    def _has_grown(self, body):
+        """True where the request begins as the one before: an id that is used again may be one of another kind here."""
+        came, earlier = (self.api.units(json.loads(each)) for each in (body, self.before[1]))
+        return came[: len(earlier)] == earlier
 
     def _judge(self, body, left, sent, units):
         came = json.loads(body)
