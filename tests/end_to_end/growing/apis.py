@@ -95,6 +95,11 @@ class Responses:
         return stream(*responses_api.refused_events(said)) if streams else answer({"error": error}, 400)
 
 
+def is_accepted(reply):
+    """True where the upstream took the request; Responses refuses within a stream of status 200, too."""
+    return reply.status == 200 and b'"response.failed"' not in reply.body.data
+
+
 def _parts(content):
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
@@ -169,15 +174,15 @@ class Run:
         history = [json.loads(raw) for raw in self.conversation.messages]
         body = self.api.write(history, **self.more)
         reply, action = await self._ask(proxy, body)
-        self.found.tally.update({"histories": 1, action: 1, "refused": reply.status != 200})
+        self.found.tally.update({"histories": 1, action: 1, "refused": not is_accepted(reply)})
         left = self.provider.forwarded[self.model]
         sent, units = json.loads(left), self.api.units(json.loads(left))
         if left != body:
             self.found.tally["rewritten"] += 1
             self._judge(body, left, sent, units)
-        if reply.status == 200 and self.before is not None and action != "created" and self._has_grown(body):
+        if is_accepted(reply) and self.before is not None and action != "created" and self._has_grown(body):
             self._note(OTHER_PREFIX, units[: len(self.before[0])] != self.before[0])
-        self.before = (units, body) if reply.status == 200 else None
+        self.before = (units, body) if is_accepted(reply) else None
         if self.chance.random() < REPEATED_SHARE:
             await self._repeat(proxy, OTHER_BYTES)
         self.conversation.grow()
@@ -214,7 +219,7 @@ class Run:
         if action != "created":  # as where a summary has come meanwhile
             self.found.tally["repeated"] += 1
             self._note(sentence, again != units)
-        if reply.status == 200:
+        if is_accepted(reply):
             self.before = (again, body)
 
     async def _ask(self, proxy, body):
