@@ -41,8 +41,8 @@ INTRO = """\
 
 A history of 1 MB in {messages} messages, about {tokens:,} tokens. For the warm figures the relay has one core
 for itself, clients and upstream share the other, and the contestants take turns; for the cold ones it has both, as
-counting goes on in two threads. `direct` is the upstream without a relay; `ours, bypass` is the way through the proxy
-without what it is for. `python bench/compact.py --markdown FILE` writes this page.
+counting goes on in two threads. `direct` is the upstream without a relay; `the same, bypass` is the way through the
+proxy without what it is for. `python bench/compact.py --markdown FILE` writes this page.
 """
 
 

@@ -101,9 +101,9 @@ def _litellm(place: Path, port: int, upstream: str) -> list[str]:
 
 
 DIRECT = "direct"
-OURS = Kind("ours", None, _ours)
+OURS = Kind("compaction-proxy", None, _ours)
 # The same process, asked to leave the history alone: what the way through it costs without what it is for.
-RELAYING = "ours, bypass"
+RELAYING = "the same, bypass"
 BYPASS = ("x-compaction: bypass",)
 BARE = Kind("bare aiohttp", None, _bare)
 NGINX = Kind("nginx", "nginx", _nginx)

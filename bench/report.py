@@ -21,9 +21,10 @@ INTRO = """\
 
 The relay has one core for itself; clients and upstream, both raw asyncio, share the other. Medians of {rounds} rounds
 in which the contestants took turns, the others idle. `direct` is the upstream without a relay: what clients
-and upstream spend themselves, and so the ceiling of every figure per second. `ours` does what it does by default;
-`ours, bypass` is the same process asked to leave the history alone (`x-compaction: bypass`): the way through without
-what it is for. A size's requests are one history sent again and again, so `ours` has counted and shortened it before.
+and upstream spend themselves, and so the ceiling of every figure per second. `compaction-proxy` does what it does by
+default; `the same, bypass` is the same process asked to leave the history alone (`x-compaction: bypass`): the way
+through without what it is for. A size's requests are one history sent again and again, so `compaction-proxy` has
+counted and shortened it before.
 Where it is `growing`, each request is the one before and one more call with its result, as agents send them.
 Ratios carry from machine to machine, times do not.
 

@@ -33,7 +33,7 @@ class Api:
     refusal: dict
     bill: type
     most_cost: float
-    """Of what the run costs without a proxy; .394 and .404 when this was written (.394 before its last fold)."""
+    """Of what the run costs without a proxy; .394 and .404 when this was written."""
 
 
 def write_marked(history, **more):
