@@ -74,7 +74,8 @@ def test_the_sbom_lists_every_package_of_the_lock_with_its_licence(dist):
     locked = re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert [(name, version) for name, version in locked if listed[name]["version"] != version] == []
     assert "/tmp" not in json.dumps(bom)
-    assert [name for name, part in listed.items() if not part.get("licenses")] == ["tiktoken"], "which names none"
+    without = {name for name, part in listed.items() if not part.get("licenses")}
+    assert without <= {"protobuf", "tiktoken"}, "what these write in their metadata is no name of a licence"
 
 
 def test_it_is_small(program):

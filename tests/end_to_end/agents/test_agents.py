@@ -20,6 +20,7 @@ from tests.end_to_end.agents.record import Run, recorded
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.strict import DIALECTS
 from tests.end_to_end.agents.task import PLAN
+from tests.support.proxy_client import whole_log
 from tests.support.scripted_upstream import Request, Upstream, hang
 from tests.support.upstream_replies import Act
 
@@ -65,7 +66,7 @@ async def before_a_window(agent: Agent, place: Place, window: int) -> Run:
 async def through_the_proxy(agent: Agent, place: Place, window: int, serve) -> AsyncIterator[Run]:
     async with Upstream(model(agent.habits, window)) as up, serve(up.url) as proxy:
         done = await agent.work(proxy.url, place())
-        yield recorded(agent, done, up.requests, window, log=proxy.output)
+        yield recorded(agent, done, up.requests, window, log=await whole_log(proxy))
 
 
 async def work(agent: Agent, place: Path, window: int | None) -> Run:
@@ -100,7 +101,8 @@ async def test_every_forwarded_history_is_as_valid_as_what_the_agent_sends(
 
 async def test_the_upstream_refuses_once_and_the_agent_never_hears_of_it(through_the_proxy: Run):
     assert through_the_proxy.refused == 1
-    heard = [line["status"] for line in through_the_proxy.log if line.get("status", 200) != 200]
+    answers = [line for line in through_the_proxy.log if line["event"] == "request" and line["route"] != "other"]
+    heard = [line["status"] for line in answers if line["status"] != 200]
     assert len(heard) <= through_the_proxy.beside_refused
 
 

@@ -15,6 +15,7 @@ from tests.end_to_end.agents.record import Run, recorded
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.strict import violations
 from tests.end_to_end.agents.task import PLAN
+from tests.support.proxy_client import whole_log
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Request, Upstream, calls, says
 from tests.support.upstream_replies import Reply
@@ -95,7 +96,7 @@ async def worked(agent: Agent, tmp_path_factory, serve) -> tuple[RecallingModel,
         async with serve(None, config=config) as proxy:
             done = await agent.work(proxy.url, tmp_path_factory.mktemp(agent.name))
             requests = [request for request in up.requests if request.arrived and is_chat(request)]
-            return recalling, recorded(agent, done, requests, None, log=proxy.output), requests
+            return recalling, recorded(agent, done, requests, None, log=await whole_log(proxy)), requests
 
 
 async def test_the_task_is_done_and_the_agent_shows_nothing_of_the_tool(worked):
