@@ -404,7 +404,7 @@ class Gateway:
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
-        if outgoing.session is not None or _is_bypassed(outgoing.decision):
+        if outgoing.session is not None or (not reply.is_good and _is_bypassed(outgoing.decision)):
             outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
         _note(outgoing, record)
         headers, watch = render_decision(outgoing.decision, record.request_id), _watch_for(outgoing.call, reply)

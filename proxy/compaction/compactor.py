@@ -803,9 +803,11 @@ class Compactor:
 
     async def _prepare(self, call: Call, body: bytes, client: Client, policy: CompiledPolicy) -> OutgoingRequest:
         options = RequestOptions.read(call.headers) if policy.policy.headers else RequestOptions()
-        outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.policy.transcripts)
-        if options.mode == "bypass":
-            return replace(outgoing, decision=Decision("bypassed"))
+        is_bypassed = options.mode == "bypass"
+        decision = Decision("bypassed" if is_bypassed else "none")
+        outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.policy.transcripts)
+        if is_bypassed:
+            return outgoing
         wire = FORMATS[call.path]
         self._start_loading()
         reason = wire.why_relayed(body)
