@@ -100,6 +100,11 @@ def read_object(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def as_object(value: object) -> dict[str, Any]:
+    """The value where it is an object; an empty one where an API sent something else."""
+    return value if isinstance(value, dict) else {}
+
+
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
     """An event that carries this object; `named` by its type, as two of the APIs do."""
     name = b"event: %b\n" % str(value.get("type")).encode() if named else b""

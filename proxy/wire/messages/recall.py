@@ -18,6 +18,7 @@ from proxy.wire.rounds import (
     Round,
     add_usage,
     append_elements,
+    as_object,
     read_data,
     read_object,
     write_event,
@@ -135,12 +136,12 @@ class MessagesRounds:
         told = read_data(event) or {}
         match told.get("type"):
             case "message_start":
-                self._round_usage = _object(_object(told.get("message")).get("usage"))
+                self._round_usage = as_object(as_object(told.get("message")).get("usage"))
                 return event if self._is_first else b""
             case "content_block_start":
                 self._open_block(told)
             case "content_block_delta":
-                self._grow(_index_of(told), _object(told.get("delta")))
+                self._grow(_index_of(told), as_object(told.get("delta")))
             case "content_block_stop":
                 pass
             case "message_delta":
@@ -155,7 +156,7 @@ class MessagesRounds:
         return event if place == told["index"] else write_event({**told, "index": place}, named=True)
 
     def _open_block(self, told: Mapping[str, Any]) -> None:
-        block, index = dict(_object(told.get("content_block"))), _index_of(told)
+        block, index = dict(as_object(told.get("content_block"))), _index_of(told)
         self._blocks[index] = block
         self._places[index] = None
         if self._is_shown(block):
@@ -185,7 +186,7 @@ class MessagesRounds:
         return not _is_recall(block) and (self._is_first or block.get("type") not in _THINKING)
 
     def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
-        delta, more = _object(told.get("delta")), _object(told.get("usage"))
+        delta, more = as_object(told.get("delta")), as_object(told.get("usage"))
         # What an API says at the end counts from the beginning: it replaces what was said there.
         self._round_usage = (self._round_usage or {}) | {
             name: count for name, count in more.items() if count is not None
@@ -212,8 +213,8 @@ class MessagesRounds:
     def _read_body(self) -> None:
         whole = read_object(self._body) or {}
         content = whole.get("content")
-        self._blocks = dict(enumerate(map(_object, content if isinstance(content, list) else ())))
-        self._round_usage, self._stop = _object(whole.get("usage")), whole.get("stop_reason")
+        self._blocks = dict(enumerate(map(as_object, content if isinstance(content, list) else ())))
+        self._round_usage, self._stop = as_object(whole.get("usage")), whole.get("stop_reason")
 
     def _choose_shown(self) -> list[Block]:
         shown = [block for block in self._blocks.values() if self._is_shown(block)]
@@ -235,7 +236,3 @@ class MessagesRounds:
 def _index_of(told: Mapping[str, Any]) -> int:
     index = told.get("index")
     return index if isinstance(index, int) else -1
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -18,6 +18,7 @@ from proxy.wire.rounds import (
     Round,
     add_usage,
     append_elements,
+    as_object,
     read_data,
     read_object,
     write_event,
@@ -168,9 +169,9 @@ class ResponsesRounds:
         """An event about an item, with what was held back before it."""
         kind, ready = told["type"], b""
         if kind == "response.output_item.added":
-            ready = self._open_item(index, _object(told.get("item")))
+            ready = self._open_item(index, as_object(told.get("item")))
         elif kind == "response.output_item.done":
-            self._items[index] = _object(told.get("item"))
+            self._items[index] = as_object(told.get("item"))
         item = self._items.get(index, {})
         if _is_recall(item):
             self._is_changed = True
@@ -195,12 +196,12 @@ class ResponsesRounds:
             self._places[index] = self._next_index
             self._next_index += 1
         if told["type"] == "response.output_item.done":
-            self._shown.append(_object(told.get("item")))
+            self._shown.append(as_object(told.get("item")))
         return self._number(event, {**told, "output_index": self._places[index]})
 
     def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
-        response = _object(told.get("response"))
-        self._status, self._round_usage = str(response.get("status")), _object(response.get("usage")) or None
+        response = as_object(told.get("response"))
+        self._status, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
         if self._waits:
             return b""
         thoughts, self._thoughts = self._thoughts, []
@@ -227,8 +228,8 @@ class ResponsesRounds:
     def _read_body(self) -> None:
         whole = read_object(self._body) or {}
         output = whole.get("output")
-        self._items = dict(enumerate(map(_object, output if isinstance(output, list) else ())))
-        self._round_usage, self._status = _object(whole.get("usage")) or None, str(whole.get("status"))
+        self._items = dict(enumerate(map(as_object, output if isinstance(output, list) else ())))
+        self._round_usage, self._status = as_object(whole.get("usage")) or None, str(whole.get("status"))
 
     def _join_bodies(self) -> bytes | None:
         """The last body with the items of all rounds; None where nothing in it speaks of the tool."""
@@ -259,7 +260,3 @@ def _without_tool(told: dict[str, Any]) -> dict[str, Any]:
     if isinstance(about, dict) and isinstance(about.get("tools"), list):
         about["tools"] = [tool for tool in about["tools"] if not (isinstance(tool, dict) and tool.get("name") == TOOL)]
     return told
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
