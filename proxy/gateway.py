@@ -40,7 +40,6 @@ from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import Headers
 from proxy.wire.responses.answers import find_refusal, has_begun
-from proxy.wire.rounds import Rounds
 from proxy.wire.trace_context import Trace
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
@@ -447,7 +446,7 @@ class Gateway:
             async with aclosing(following.chunks()) as chunks:
                 async for chunk in chunks:
                     held = rounds.held
-                    told = await self._fail_open(_feed(rounds, chunk), None, record) if is_read else chunk
+                    told = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
                     if told is None:  # from the fault on as it comes: nothing may be lost of an answer
                         is_read, told = False, held + chunk
                     if told:
@@ -472,15 +471,15 @@ class Gateway:
             body = await reply.peek(_is_too_large) if reply.is_good else None
             if body is None or _is_too_large(body):
                 return reply
-            if await self._fail_open(_feed(recall.rounds, body), None, record) is None:
+            if await self._fail_open(_run(partial(recall.rounds.feed, body)), None, record) is None:
                 return reply
             following = await self._go_on(recall, calls, record)
-        told = await self._fail_open(_close(recall.rounds), None, record)
+        told = await self._fail_open(_run(recall.rounds.close), None, record)
         return reply if told is None else LocalAnswer(_without_length(reply.headers), told)
 
     async def _go_on(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
         """Send the next round of a request. None: the model recalls nothing more."""
-        call = await self._fail_open(_end_round(recall), None, record)
+        call = await self._fail_open(_run(recall.go_on), None, record)
         if call is None:
             return None
         facts = recall.number, recall.answered_calls, recall.returned_bytes
@@ -488,7 +487,7 @@ class Gateway:
         reply = await calls.send(call)
         refusal = await _read_refusal(reply, call.path)
         is_too_long = refusal is not None and refusal.kind in TOO_LONG_KINDS
-        again = await self._fail_open(_shorten_round(recall), None, record) if is_too_long else None
+        again = await self._fail_open(_run(recall.go_on_without_results), None, record) if is_too_long else None
         if again is not None:
             reply.close()
             reply = await calls.send(again)
@@ -551,23 +550,9 @@ class Gateway:
         await self._fail_open((session.complete if tap.is_whole else session.abort)(tap.tail), None, record)
 
 
-# What may fail open is awaited.
-
-
-async def _feed(rounds: Rounds, chunk: bytes) -> bytes | None:
-    return rounds.feed(chunk)
-
-
-async def _end_round(recall: RecallLoop) -> Call | None:
-    return recall.go_on()
-
-
-async def _shorten_round(recall: RecallLoop) -> Call | None:
-    return recall.go_on_without_results()
-
-
-async def _close(rounds: Rounds) -> bytes | None:
-    return rounds.close()
+async def _run(act: Callable[[], T]) -> T:
+    """Work without I/O, as what may fail open: that is awaited."""
+    return act()
 
 
 def _without_length(headers: Headers) -> Headers:
