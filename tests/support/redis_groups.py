@@ -83,8 +83,10 @@ def cluster(folder: Path, *, replica: bool = False) -> Iterator[ClusterNodes]:
     """Three nodes that share the hash slots; with `replica` a fourth one, that follows the first."""
     with ExitStack() as stack:
         nodes = []
+        # Short where a failover is waited for. Else long: a node that stands still on a busy machine is not gone.
+        timeout_ms = "1000" if replica else "15000"
         for number in range(3 + replica):
-            bus = ("--cluster-port", str(free_port()), "--cluster-node-timeout", "1000")
+            bus = ("--cluster-port", str(free_port()), "--cluster-node-timeout", timeout_ms)
             own = _made(folder / f"node{number}")
             nodes.append(stack.enter_context(running(own, "--cluster-enabled", "yes", *bus)))
         for node, (first, last) in zip(nodes, _ranges(3), strict=False):
