@@ -46,49 +46,51 @@ def describe(place):
     return None
 
 
+class Handler(BaseHTTPRequestHandler):
+    objects: dict[str, dict]
+
+    @property
+    def place(self):
+        return self.path.split("?")[0].strip("/")
+
+    def answer(self, status, body, kind="application/json"):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        about = describe(self.place) or self.objects.get(self.place)
+        if about is not None:
+            self.answer(200, about)
+        elif self.place.endswith("/secrets"):
+            self.answer(200, {"kind": "SecretList", "apiVersion": "v1", "items": []})
+        else:
+            self.answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})
+
+    def do_POST(self):
+        data = self.rfile.read(int(self.headers["content-length"]))
+        kind = self.headers["content-type"]
+        if kind == "application/json":
+            made = json.loads(data)
+            self.objects[f"{self.place}/{made['metadata']['name']}"] = made
+        self.answer(201, data, kind)  # Helm's own records come as protobuf
+
+    def do_PUT(self):
+        self.do_POST()
+
+    def log_message(self, *_):
+        pass
+
+
 @contextmanager
 def kubernetes_api():
     """Its address, and the objects that stand in it by their paths, in the order of their creation."""
     objects: dict[str, dict] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self, status, body, kind="application/json"):
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def place(self):
-            return self.path.split("?")[0].strip("/")
-
-        def do_GET(self):
-            place = self.place()
-            about = describe(place)
-            if about is not None:
-                self.answer(200, about)
-            elif place in objects:
-                self.answer(200, objects[place])
-            elif place.endswith("/secrets"):
-                self.answer(200, {"kind": "SecretList", "apiVersion": "v1", "items": []})
-            else:
-                self.answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})
-
-        def do_POST(self):
-            data = self.rfile.read(int(self.headers["content-length"]))
-            kind = self.headers["content-type"]
-            if kind == "application/json":
-                made = json.loads(data)
-                objects[f"{self.place()}/{made['metadata']['name']}"] = made
-            self.answer(201, data, kind)  # Helm's own records come as protobuf
-
-        do_PUT = do_POST
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler = type("Recorder", (Handler,), {"objects": objects})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
