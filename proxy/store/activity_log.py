@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +91,11 @@ _NOT_STORED = {TurnEnded: {"request_id"}, RequestFinished: {"client", "sent_seco
 _TURN_COLUMNS, _REQUEST_COLUMNS = (
     tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
 )
-_INSERT_TURN = f"insert into turns (at, {', '.join(_TURN_COLUMNS)}) values (?{', ?' * len(_TURN_COLUMNS)})"  # noqa: S608
-_INSERT_REQUEST = f"insert into requests (at, {', '.join(_REQUEST_COLUMNS)}) values (?{', ?' * len(_REQUEST_COLUMNS)})"  # noqa: S608
-_INSERT_INCIDENT = """
-insert into incidents (at, severity, name, conversation, dollars, details) values (?, ?, ?, ?, ?, ?)
-"""
+_turn_values, _request_values = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
+_INCIDENT_COLUMNS = ("severity", "name", "conversation", "dollars", "details")
+ROWS_PER_STATEMENT = 64
+"""sqlite3 gives the interpreter away for each statement and then asks the busy event loop for it: an insert of one row
+costs more waiting than work."""
 _ADD_COUNT = """
 insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
 on conflict do update set many = many + excluded.many
@@ -129,6 +131,7 @@ class RetentionLimits:
     seconds: float = 31 * DAY_SECONDS
 
 
+Row = tuple[Any, ...]
 Record = TurnEnded | RequestFinished | Incident | CounterDelta
 
 
@@ -149,7 +152,7 @@ class ActivityLog:
         self._file = self._open()
         self._swept_at = 0.0
         self._last_warning = ""
-        self._writer = BackgroundWriter[tuple[float, Record]](
+        self._writer = BackgroundWriter[tuple[float, tuple[Record, ...]]](
             "activity-log", self._write_records, QUEUED_RECORDS_MAX, GATHER_SECONDS
         )
 
@@ -157,9 +160,9 @@ class ActivityLog:
     def dropped_records(self) -> int:
         return self._writer.dropped
 
-    def record(self, record: Record) -> None:
-        """Add a record to the next batch; with too many waiting it is dropped and counted."""
-        self._writer.put((self._clock(), record), 1)
+    def record(self, *records: Record) -> None:
+        """Add records to the next batch; with too many waiting they are dropped and counted as one."""
+        self._writer.put((self._clock(), records), len(records))
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what waits, for at most so long."""
@@ -183,31 +186,35 @@ class ActivityLog:
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 
-    def _write_records(self, records: Sequence[tuple[float, Record]]) -> int:
+    def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:
-            self._file.run(lambda db: self._write(db, records))
+            self._file.run(lambda db: self._write(db, [(at, record) for at, records in waiting for record in records]))
         except StoreUnavailable as fault:
             if str(fault) != self._last_warning:
                 self._last_warning = str(fault)
                 self._warn(f"{fault}: activity is not recorded; requests are not affected")
-            return len(records)
+            return len(waiting)
         self._last_warning = ""
         return 0
 
     def _write(self, db: sqlite3.Connection, records: Sequence[tuple[float, Record]]) -> None:
         counts: Counter[tuple[int, str, str]] = Counter()
+        turns, requests, incidents = list[Row](), list[Row](), list[Row]()
+        for at, record in records:
+            if isinstance(record, CounterDelta):
+                minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
+                for name, many in record.counts.items():
+                    counts[minute, name, record.team] += many
+            elif isinstance(record, Incident):
+                incidents.append((at, *_incident_values(record)))
+            elif isinstance(record, RequestFinished):
+                requests.append((at, *map(_to_storable, _request_values(record))))
+            else:
+                turns.append((at, *map(_to_storable, _turn_values(record))))
         with _transaction(db):
-            for at, record in records:
-                if isinstance(record, CounterDelta):
-                    minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
-                    for name, many in record.counts.items():
-                        counts[minute, name, record.team] += many
-                elif isinstance(record, Incident):
-                    db.execute(_INSERT_INCIDENT, _incident_row(at, record))
-                elif isinstance(record, RequestFinished):
-                    db.execute(_INSERT_REQUEST, (at, *_row(record, _REQUEST_COLUMNS)))
-                else:
-                    db.execute(_INSERT_TURN, (at, *_row(record, _TURN_COLUMNS)))
+            _insert(db, "turns", _TURN_COLUMNS, turns)
+            _insert(db, "requests", _REQUEST_COLUMNS, requests)
+            _insert(db, "incidents", _INCIDENT_COLUMNS, incidents)
             db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
             self._remove_old_rows(db)
 
@@ -276,14 +283,19 @@ def _run(db: sqlite3.Connection, script: str) -> None:
         db.execute(statement)
 
 
-def _row(record: TurnEnded | RequestFinished, columns: Sequence[str]) -> Iterator[Any]:
-    return (_to_storable(getattr(record, name)) for name in columns)
+def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Insert rows of a time and these columns, many by one statement."""
+    places = f"(?{', ?' * len(columns)})"
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        some = rows[start : start + ROWS_PER_STATEMENT]
+        values = ", ".join([places] * len(some))
+        db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(some)])  # noqa: S608
 
 
-def _incident_row(at: float, incident: Incident) -> tuple[Any, ...]:
+def _incident_values(incident: Incident) -> Row:
     details = json.dumps(incident.details, default=str, separators=(",", ":"))
     texts = map(_to_storable, (incident.severity, incident.name, incident.conversation))
-    return (at, *texts, _to_storable(incident.dollars) or 0.0, details)
+    return (*texts, _to_storable(incident.dollars) or 0.0, details)
 
 
 def _to_storable(value: object) -> object:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from proxy import events
-from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident
+from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident, Record
 from proxy.telemetry.lines import line_of
 from proxy.windows import resolve_window
 
@@ -30,16 +30,19 @@ class ActivityListener:
         self._refusals = Counter[int]()
 
     def __call__(self, event: events.Event) -> None:
+        records: list[Record] = []
         if isinstance(event, events.TurnEnded) or (
             isinstance(event, events.RequestFinished) and self._may_be_listed(event)
         ):
-            self._activity_log.record(event)
+            records.append(event)
         if (count := _COUNTS.get(type(event))) is not None:
             team = getattr(event, "team", "")
             # Names that only a gateway in front makes up would be a row for each of them in each minute.
-            self._activity_log.record(CounterDelta(count(event), team if self._is_listed_team(team) else ""))
+            records.append(CounterDelta(count(event), team if self._is_listed_team(team) else ""))
         if (incident := incident_of(event)) is not None:
-            self._activity_log.record(incident)
+            records.append(incident)
+        if records:
+            self._activity_log.record(*records)
 
     def _may_be_listed(self, event: events.RequestFinished) -> bool:
         """True for a request that gets a row: refusals without a team only within limits, or they push out the rest."""
