@@ -25,10 +25,13 @@ _EXIT = re.compile(
     r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}(-?\d+)|\"exit_code\": ?(-?\d+)",
     re.IGNORECASE,
 )
-# Lines are looked at only where one of these words stands in them: a search for words is fast.
-_HINT = re.compile(
-    r"(?i)error|fail|fatal|panic|exception|traceback|critical|\*\*\*|no such|denied|not found|sh: |[✗✘✖❌]"
+# Lines are looked at only where one of these words stands in them, in small letters: a search for words is fast, and
+# one that ignores case takes five times as long.
+_HINTS = (
+    *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "***", "no such", "denied"),
+    *("not found", "sh: ", "✗", "✘", "✖", "❌"),
 )
+_HINT = re.compile("|".join(map(re.escape, _HINTS)))
 # Lines that tell of an error wherever they stand in what a command printed.
 _ERROR_LINE = re.compile(
     r"[^\w<(\[]{0,8}(?:E +)?(?:"
@@ -114,8 +117,11 @@ def find_error_places(text: str) -> list[tuple[int, int]]:
 
 def _find_error_places(text: str) -> Iterator[tuple[int, int]]:
     """The places of the lines that tell of an error, in their order."""
-    place = 0
-    while hint := _HINT.search(text, place):
+    # The one letter that becomes two would move all places behind it.
+    lowered, place = text.replace("İ", "I").lower(), 0
+    if not any(hint in lowered for hint in _HINTS):
+        return
+    while hint := _HINT.search(lowered, place):
         start = text.rfind("\n", 0, hint.start()) + 1
         place = stop = _find_line_end(text, hint.end())
         if _ERROR_LINE.match(text, start, stop):

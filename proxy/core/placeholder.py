@@ -12,13 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from proxy.core.agents import COMMANDS, PATHS, find_value, is_read, meaning, without_folder
 from proxy.core.messages import Message, ToolCall, argument_texts, strings
-from proxy.core.outcome import cut_line, find_error_places, find_outcome, first_line
+from proxy.core.outcome import ResultOutcome, cut_line, find_error_places, find_outcome, first_line
 
 GAP = "…"
 
@@ -89,9 +88,17 @@ _WRAPPED_SHARE = 0.5
 _WRAPPED_CHARACTERS = 200
 
 
-def render_placeholder(template: str, text: str, call: ToolCall | None, excerpt: str = "", handle: str = "") -> str:
+def render_placeholder(
+    template: str,
+    text: str,
+    call: ToolCall | None,
+    excerpt: str = "",
+    handle: str = "",
+    *,
+    outcome: ResultOutcome | None = None,
+) -> str:
     """The template with its fields filled in. `handle`: how the text is recalled, where it can be."""
-    outcome = find_outcome(text, call)
+    outcome = outcome or find_outcome(text, call)
     verdict = " ".join(outcome.render().split())
     values = {
         "tool": call.name if call else "tool",
@@ -166,23 +173,30 @@ NAME_CHARACTERS = 120
 LONGEST_LINE_CHARACTERS = 300
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The names of a text, once each, in order of appearance; longer words are data."""
-    if "\n" in text:
-        return tuple(dict.fromkeys(name for line in text.split("\n") for name in names(line)))
-    return _names_of_line(text) if len(text) <= LONGEST_LINE_CHARACTERS else _find_names(text)
+class WordNames(dict[str, str]):
+    """The name in each word, empty where it is none: most words of a history stand in it many times."""
+
+    def __missing__(self, word: str) -> str:
+        name = self[word] = _find_name(word)
+        return name
 
 
-def _find_names(text: str) -> tuple[str, ...]:
+def names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
+    """The names of a text, once each, in order of appearance; longer words are data. `known`: of words read before."""
+    found = _NAME.findall(text)
+    if not found:
+        return ()
+    name_of = WordNames() if known is None else known
+    return tuple(dict.fromkeys([name for word in found if (name := name_of[word])]))
+
+
+def _find_name(word: str) -> str:
     # Most words are plain ones: no name is like them, and they are passed over at little cost.
-    found = (word for word in dict.fromkeys(_NAME.findall(text)) if not (word.isalpha() and word.islower()))
-    words = (_PLACE_IN_FILE.sub(r"\1", word) for word in found)
-    specific = (word for word in words if len(word) <= NAME_CHARACTERS and _SPECIFIC.search(word))
-    return tuple(dict.fromkeys(word for word in specific if not _DEBRIS.fullmatch(word)))
-
-
-# The lines of a history are read again for each way in which it might be folded.
-_names_of_line = lru_cache(maxsize=8_192)(_find_names)
+    if word.isalpha() and word.islower():
+        return ""
+    name = _PLACE_IN_FILE.sub(r"\1", word) if ":" in word or "-" in word else word
+    is_specific = len(name) <= NAME_CHARACTERS and _SPECIFIC.search(name) and not _DEBRIS.fullmatch(name)
+    return name if is_specific else ""
 
 
 # --- the excerpt ------------------------------------------------------------------------------------------------------
@@ -208,6 +222,7 @@ _SIGNATURE = re.compile(
     r"|(?:(?:export|default|public|private|static|async|pub|abstract|final) ){0,4}"
     r"(?:def|class|func|function|fn|interface|type|struct|enum|impl|trait|module) \w)"
 )
+_WARNING_WORDS = ("warn", "deprecated", "error", "fail", "denied", "not found", "exception", "undefined")
 _WARNING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|deprecated|errors?|failed|failures?|denied|not found|exception|undefined)\b"
 )
@@ -228,6 +243,7 @@ class Excerpts:
     standing: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
     """Names of which the user or the model speaks."""
+    known: WordNames = field(default_factory=WordNames)
 
     @property
     def wanted(self) -> bool:
@@ -237,7 +253,7 @@ class Excerpts:
         """These texts stay whole: their names need no line elsewhere. `mentioned`: the user or the model said them."""
         if self.wanted:
             for text in texts:
-                found = names(text)
+                found = names(text, self.known)
                 self.standing.update(found)
                 if mentioned:
                     self.mentioned.update(found)
@@ -260,7 +276,7 @@ class Excerpts:
             return self._excerpt_json(value, room)
         # What a client adds to each result in the name of the system is no part of the output.
         text = _REMINDER.sub("", text) if "<system-reminder>" in text else text
-        lines = [_clean(line) for line in text.split("\n")]
+        lines = _clean_lines(text)
         picked, left = self._pick(text, lines, room, call)
         told = _render_lines(lines, picked)
         listed = self._list(left, self.listed)
@@ -275,7 +291,7 @@ class Excerpts:
         for text in texts:
             if len(listed) >= most:
                 break
-            listed += self._list(names(text), most - len(listed))
+            listed += self._list(names(text, self.known), most - len(listed))
         return listed
 
     def _list(self, found: Iterable[str], most: int) -> list[str]:
@@ -290,28 +306,29 @@ class Excerpts:
         picked, left = dict[int, str](), dict[str, None]()
         alike = Counter[str]()
 
-        def pick(place: int, line: str) -> None:
+        def pick(place: int, line: str, found: Iterable[str]) -> None:
             nonlocal room
             room -= len(line) + 1
             picked[place] = line
             alike[_shape(line)] += 1
-            self.standing.update(names(line))
+            self.standing.update(found)
 
         # The first and the last line with an error stay even where there is no room.
         for place in sorted({text.count("\n", 0, start) for start, _ in find_error_places(text)}):
-            pick(place, _cut_end(lines[place]))
+            line = _cut_end(lines[place])
+            pick(place, line, names(line, self.known))
         for place in _edges(lines):
             line = _cut_end(lines[place], EDGE_CHARACTERS)
             if place not in picked and len(line) < room * _EDGE_SHARE:
-                pick(place, line)
+                pick(place, line, names(line, self.known))
         for place, found, is_warning in self._by_worth(lines, call):
             line = lines[place]
-            new = [name for name in found if name not in self.standing]
             fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and place not in picked
-            if fits and (new or is_warning) and alike[_shape(line)] < ALIKE_LINES_MAX:
-                pick(place, line)
+            is_wanted = fits and (is_warning or not self.standing.issuperset(found))
+            if is_wanted and alike[_shape(line)] < ALIKE_LINES_MAX:
+                pick(place, line, found)
             else:
-                left.update(dict.fromkeys(new))
+                left.update(dict.fromkeys(found))
         return picked, left
 
     def _by_worth(self, lines: Sequence[str], call: ToolCall | None) -> list[tuple[int, tuple[str, ...], bool]]:
@@ -319,17 +336,16 @@ class Excerpts:
         whether they warn.
         """
         # Words such as "warning" tell of what happened: not so in a file that was read.
-        warns = call is None or not is_read(call)
+        warnings = frozenset[int]() if call is not None and is_read(call) else _find_warnings(lines)
         elsewhere = self.mentioned.difference(names(call.arguments)) if call is not None else self.mentioned
-        found = []
+        standing, found = self.standing, []
         for place, line in enumerate(lines):
-            every = names(line)
-            new = sum(name not in self.standing for name in every)
-            is_warning = warns and _WARNING.search(line) is not None
+            every, is_warning = names(line, self.known), place in warnings
+            new = 0 if standing.issuperset(every) else len(every) - len(standing.intersection(every))
             value = new + _WORTH_WARNING * is_warning
             if new:
                 value += _WORTH_SIGNATURE * bool(_SIGNATURE.match(line))
-                value += _WORTH_MENTION * any(name in elsewhere for name in every)
+                value += _WORTH_MENTION * (not elsewhere.isdisjoint(every))
             if value:
                 found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
         return [candidate[1:] for candidate in sorted(found)]
@@ -341,8 +357,24 @@ class Excerpts:
             if len(told) <= room:
                 break
         told = cut_line(told, max(room, EDGE_CHARACTERS))
-        self.standing.update(names(told))
+        self.standing.update(names(told, self.known))
         return told
+
+
+def _clean_lines(text: str) -> list[str]:
+    """The lines of a text, each as a terminal shows it."""
+    lines = text.split("\n")
+    is_plain = "".join(lines).replace("\t", "").isprintable()
+    return [line.rstrip() for line in lines] if is_plain else [_clean(line) for line in lines]
+
+
+def _find_warnings(lines: Sequence[str]) -> frozenset[int]:
+    """The places of the lines that warn or tell of an error."""
+    # A search for words takes a tenth of the time of the expression.
+    lowered = "\n".join(lines).lower()
+    if not any(word in lowered for word in _WARNING_WORDS):
+        return frozenset()
+    return frozenset(place for place, line in enumerate(lines) if _WARNING.search(line))
 
 
 def _clean(line: str) -> str:

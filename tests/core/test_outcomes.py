@@ -129,6 +129,7 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
         ("src/a.rs\nerror[E0308]: mismatched types", "contains errors: error[E0308]: mismatched types"),
         ("a.c:3:1: error: expected ';'", "contains errors: a.c:3:1: error: expected ';'"),
         ("0 errors, 0 failed\nno errors found\nerror: none", ""),
+        ("İ İ İ\nFATAL: out of space\nİ", "contains errors: FATAL: out of space"),
         ("the error handling was reworked; failures are rare", ""),
         ('{"output": "x", "metadata": {"exit_code": 1}}', "exit code 1"),
     ],

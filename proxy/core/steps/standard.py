@@ -186,8 +186,9 @@ class ClearResults:
         excerpts.keep_rest(draft.view, gone)
 
         def shorten(text: str, call: ToolCall | None, handle: str) -> str:
-            excerpt = excerpts.excerpt(text, 1.0 if find_outcome(text, call).has_failed else part(call), call)
-            return placeholder.render_placeholder(self.template, text, call, excerpt, handle)
+            outcome = find_outcome(text, call)
+            excerpt = excerpts.excerpt(text, 1.0 if outcome.has_failed else part(call), call)
+            return placeholder.render_placeholder(self.template, text, call, excerpt, handle, outcome=outcome)
 
         shorter = {}
         for message, call in reversed(chosen):
