@@ -8,7 +8,9 @@ from importlib.metadata import distribution
 from itertools import pairwise
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+from pydantic import ValidationError
 
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
@@ -54,15 +56,17 @@ def test_every_command_and_option_is_explained(command):
     assert [name for name in (command, *options) if name not in ("-h", "--help") and not is_named(name)] == []
 
 
+LITERALS = {
+    node.value
+    for path in (ROOT / "proxy").rglob("*.py")
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+}
+
+
 def headers():
     """The headers that the code speaks of, of those that are the proxy's own."""
-    literals = {
-        node.value
-        for path in (ROOT / "proxy").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    return sorted(text for text in literals if re.fullmatch(r"x-(compaction|conversation|request)[a-z-]*", text))
+    return sorted(text for text in LITERALS if re.fullmatch(r"x-(compaction|conversation|request)[a-z-]*", text))
 
 
 @pytest.mark.parametrize("header", headers())
@@ -84,6 +88,110 @@ def codes():
 def test_every_error_is_explained_beside_its_status(status, code):
     rows = [line for line in TEXT.splitlines() if line.startswith(f"| {status} |")]
     assert [row for row in rows if f"`{code}`" in row]
+
+
+# --- what the documents name ---------------------------------------------------------------------------------------
+
+
+def test_every_metric_that_is_named_exists():
+    series = {PREFIX + series.name for series in Metrics().series}
+    named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(rf"{PREFIX}[a-z_]+", TEXT)}
+    assert named - series == set()
+
+
+def test_every_header_that_is_named_exists():
+    named = set(re.findall(r"\bx-compaction(?:-[a-z]+)*", TEXT))
+    assert named - LITERALS == set()
+
+
+def rows_below(page, heading):
+    """The first cells of a table, as the names in code marks that they hold."""
+    table = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(heading)[2].partition("\n\n")[2]
+    rows = re.findall(r"^\| (.*?) \|", table.partition("\n\n")[0], re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_every_reason_and_outcome_that_is_named_exists():
+    reasons = rows_below("policies.md", "`x-compaction-reason` | why, see the next table |")
+    outcomes = rows_below("summaries.md", "## When it fails")
+    assert len(reasons) >= 20
+    assert len(outcomes) >= 12
+    assert [name for name in (*reasons, *outcomes) if name not in LITERALS] == []
+
+
+def test_every_line_of_the_log_that_is_named_exists():
+    section = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = section.partition("\n## Log\n")[2].partition("\nA thread writes")[0]
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", table)) - LITERALS == set()
+
+
+def command_lines():
+    """Each `compaction-proxy COMMAND ...` in code marks, without comments and what a shell does with it."""
+    for mark in NAMED:
+        for line in mark.strip("`").replace("\\\n", " ").splitlines():
+            found = re.match(r"\s*\$? ?compaction-proxy ([a-z]+\b.*)", line)
+            if found:
+                yield re.split(r"\s{2,}|\s[>|&#]", found[1])[0]
+
+
+def options_of(parser):
+    found = set()
+    for action in parser._actions:
+        found |= set(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            found |= {option for each in action.choices.values() for option in options_of(each)}
+    return found
+
+
+def test_every_command_line_that_is_shown_can_be_typed():
+    known = {name: options_of(parser) for name, parser in parsers().items()}
+    lines = list(command_lines())
+    assert len(lines) > 40
+    for line in lines:
+        command, *_ = line.split()
+        assert command in known, line
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", line)) <= known[command], line
+
+
+def test_every_example_of_a_configuration_is_valid():
+    """But for secrets and files that only the reader has."""
+    examples = 0
+    for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL):
+        values = yaml.safe_load(block)
+        if set(values) <= set(Config.model_fields):
+            examples += 1
+            try:
+                Config.model_validate(values, context={})
+            except ValidationError as faults:
+                told = [fault["msg"] for fault in faults.errors()]
+                assert [each for each in told if not re.search(r"is empty or missing|no such file", each)] == [], block
+    assert examples > 15
+
+
+def test_every_file_and_test_that_is_named_exists():
+    files = set(re.findall(r"`((?:tests|proxy|bench|deploy|docs)/[\w./-]+)`", TEXT))
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "row", "default"),
+    [
+        ("operations.md", "`listen.body_silence_seconds`", lambda config: config.listen.body_silence_seconds),
+        ("operations.md", "`upstreams.connect_seconds`", lambda config: config.upstreams[0].connect_seconds),
+        ("operations.md", "`upstreams.silence_seconds`", lambda config: config.upstreams[0].silence_seconds),
+        ("operations.md", "`listen.heartbeat_seconds`", lambda config: config.listen.heartbeat_seconds),
+        ("operations.md", "`listen.drain_seconds`", lambda config: config.listen.drain_seconds),
+        ("operations.md", "`policies.NAME.summary.wait`", lambda config: config.policy("default").summary.wait),
+        ("operations.md", "`policies.NAME.summary.seconds`", lambda config: config.policy("default").summary.seconds),
+        ("summaries.md", "`summary.wait`", lambda config: config.policy("default").summary.wait),
+        ("summaries.md", "`summary.seconds`", lambda config: config.policy("default").summary.seconds),
+        ("summaries.md", "`summary.max_tokens`", lambda config: config.policy("default").summary.max_tokens),
+    ],
+)
+def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    quoted = re.findall(rf"^\|(?:[^|]+\|)? {row} \| ([\d,]+)", text, re.MULTILINE)
+    assert quoted == [f"{default(Config()):,.0f}"]
 
 
 # --- promises --------------------------------------------------------------------------------------------------------
