@@ -62,6 +62,7 @@ async def test_counting_never_goes_to_the_network(monkeypatch, tokenizers):
 
 def test_special_tokens_in_a_text_are_only_text(gpt):
     assert gpt.count(user("<|endoftext|>")) > 1 + MESSAGE_TOKENS
+    assert gpt.count(user("a <|endoftext|> b" * 3)) > 9 + MESSAGE_TOKENS
 
 
 def test_old_openai_models_have_the_old_encoding_and_everyone_else_the_new(tokenizers):

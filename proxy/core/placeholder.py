@@ -183,11 +183,9 @@ class WordNames(dict[str, str]):
 
 def names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
     """The names of a text, once each, in order of appearance; longer words are data. `known`: of words read before."""
-    found = _NAME.findall(text)
-    if not found:
-        return ()
     name_of = WordNames() if known is None else known
-    return tuple(dict.fromkeys([name for word in found if (name := name_of[word])]))
+    found = [name for word in _NAME.findall(text) if (name := name_of[word])]
+    return tuple(dict.fromkeys(found)) if found else ()
 
 
 def _find_name(word: str) -> str:

@@ -9,11 +9,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from proxy.core import grouping, splice
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
+_ESCAPED_MARK = re.compile(rb"\\(?:/|u00[2-7])")
 _STRING_MIN_BYTES = 12
 """A shorter JSON string is not searched."""
 _REACH_CHARACTERS = 512
@@ -31,6 +33,10 @@ class Rule:
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
     reach: int = _REACH_CHARACTERS
+
+    def may_be_in(self, raw: bytes) -> bool:
+        """True where one of the marks stands in this JSON."""
+        return any(_as_json(mark) in raw for mark in self.marks)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
@@ -63,14 +69,18 @@ class Redaction:
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """JSON bytes without their secrets, string by string, and which kinds there were."""
-        if not self.rules:
+        # Where JSON may have written a mark in another way, every rule is tried; else those with a mark in these bytes.
+        is_escaped = _ESCAPED_MARK.search(raw) is not None
+        rules = self.rules if is_escaped else tuple(rule for rule in self.rules if rule.may_be_in(raw))
+        if not rules:
             return raw, ()
+        found = Redaction(rules)
         changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
         for token in _STRING.finditer(raw):
             if token.end() - token.start() < _STRING_MIN_BYTES or _MEDIA.match(token[0]):
                 continue
-            clean, kinds = self.of_text(_text(token[0]))
+            clean, kinds = found.of_text(_text(token[0]))
             if kinds:
                 changes.append((*token.span(), splice.quote(clean)))
                 names += kinds
@@ -92,6 +102,12 @@ def fault(pattern: str) -> str | None:
     if len(_literal(pattern)) < 3:  # noqa: PLR2004 (fewer would be found everywhere)
         return "a pattern must begin with three plain characters or more, such as corp- in corp-[0-9a-f]{32}"
     return None
+
+
+@lru_cache(maxsize=256)
+def _as_json(mark: str) -> bytes:
+    """The bytes of a mark in JSON; marks are ASCII."""
+    return splice.quote(mark)[1:-1]
 
 
 def _text(token: bytes) -> str:

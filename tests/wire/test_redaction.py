@@ -114,6 +114,16 @@ def test_a_secret_is_found_however_its_json_is_written():
     assert RULES.of_json(rb'"postgres:\/\/app:hunter2@db"')[0] == b'"postgres://app:[redacted: password-in-url]@db"'
 
 
+@pytest.mark.parametrize("mark", ["kundé-", '"key": "', "a:/b="])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_pattern_of_ones_own_is_found_however_its_json_is_written(mark, ascii_only):
+    raw = json.dumps({"content": f"see {mark}123456, again"}, ensure_ascii=ascii_only).encode()
+    for written in (raw, raw.replace(b"/", b"\\/")):
+        clean, kinds = redaction([mark + "[0-9]{6}"]).of_json(written)
+        assert kinds == ("own-pattern",)
+        assert json.loads(clean) == {"content": "see [redacted: own-pattern], again"}
+
+
 def test_every_byte_around_a_secret_stays():
     raw = b'{ "n": 1e400,\t"a":"\\u00e9\\/", "key" : "sk-canary-7d1e5a" , "z":"\\ud83d" }'
     assert RULES.of_json(raw)[0] == raw.replace(b"sk-canary-7d1e5a", b"[redacted: api-key]")
