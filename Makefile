@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/pytest
+# Without compiled files each of the many processes that tests start would compile the package first.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

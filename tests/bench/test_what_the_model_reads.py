@@ -4,6 +4,8 @@ import re
 import sys
 from statistics import median
 
+import pytest
+
 from tests import ROOT
 
 sys.path.append(str(ROOT / "bench"))
@@ -11,23 +13,28 @@ import what_the_model_reads as bench
 
 from proxy.lab.replay import sample
 
-BODIES = list(bench.forward(sample.conversations(), "default"))
-FOLDED = list(bench.forward(sample.conversations(), "default", bench.FOLDED_WINDOW, summaries=False))
+pytestmark = pytest.mark.xdist_group("what-the-model-reads")  # the bodies are made once
 
 
-def test_the_page_shows_what_the_code_makes():
+@pytest.fixture(scope="module")
+def bodies():
+    return list(bench.forward(sample.conversations(), "default"))
+
+
+def test_the_page_shows_what_the_code_makes(bodies):
+    folded = list(bench.forward(sample.conversations(), "default", bench.FOLDED_WINDOW, summaries=False))
     page = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")
-    assert page == bench.render_page(BODIES, FOLDED), "write the page anew with `make what-the-model-reads`"
+    assert page == bench.render_page(bodies, folded), "write the page anew with `make what-the-model-reads`"
 
 
-def test_placeholders_are_a_third_of_a_late_body_at_most_and_most_are_short():
-    for body in BODIES:
+def test_placeholders_are_a_third_of_a_late_body_at_most_and_most_are_short(bodies):
+    for body in bodies:
         assert sum(map(len, body.placeholders)) / body.characters <= 0.35
-    assert median(len(text) for body in BODIES for text in body.placeholders) <= 800
+    assert median(len(text) for body in bodies for text in body.placeholders) <= 800
 
 
-def test_each_placeholder_says_who_wrote_it_and_how_to_get_the_text_back():
-    for text in (text for body in BODIES for text in body.placeholders):
+def test_each_placeholder_says_who_wrote_it_and_how_to_get_the_text_back(bodies):
+    for text in (text for body in bodies for text in body.placeholders):
         first = text.split("\n", 1)[0]
         assert "by the context proxy" in text
         assert (
