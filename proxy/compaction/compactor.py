@@ -74,11 +74,12 @@ from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
-from proxy.wire import chat, http
+from proxy.wire import http
 from proxy.wire.chat import answers
 from proxy.wire.chat.answers import UsageView
 from proxy.wire.formats import FORMATS
 from proxy.wire.http import Headers
+from proxy.wire.known_prefix import Prefix
 from proxy.wire.redaction import Redaction
 
 # --- history threads --------------------------------------------------------------------------------------------------
@@ -316,7 +317,7 @@ class Session:
         options: RequestOptions,
         policy: CompiledPolicy,
         client: Client,
-        prefix: chat.Prefix | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
         self.policy = policy
         self._prefix = prefix
@@ -460,7 +461,7 @@ class Session:
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
         self._services.accepted.add(self._scope[2])
-        if self._format is chat and len(self._request.source) >= WORTHWHILE_BYTES:
+        if len(self._request.source) >= WORTHWHILE_BYTES:
             self._services.known.add(self._scope[2], self._request, self._prefix)
         if self.is_identified:
             plan = self.exchange.decision.plan
@@ -779,15 +780,12 @@ class Compactor:
         request, _ = await self._read(call, body)
         return await self._prepare(call, body, client, choice.choose(await self._position(call, request)))
 
-    async def _read(self, call: Call, body: bytes) -> tuple[Request | None, chat.Prefix | None]:
+    async def _read(self, call: Call, body: bytes) -> tuple[Request | None, Prefix | None]:
         """The request in this body, None where it is not understood, and what was known of it."""
-        wire = FORMATS[call.path]
-        if wire is not chat:
-            return await run_apart(estimate_work(body), partial(wire.parse, body)), None
-        is_large = len(body) >= WORTHWHILE_BYTES
-        prefix = self._services.known.find_prefix(caller_fingerprint(call), body) if is_large else None
+        wire, is_large = FORMATS[call.path], len(body) >= WORTHWHILE_BYTES
+        prefix = self._services.known.find_prefix(caller_fingerprint(call), body, wire) if is_large else None
         work = estimate_work(body if prefix is None else body[prefix.stop :])
-        return await run_apart(work, partial(chat.parse, body, prefix)), prefix
+        return await run_apart(work, partial(wire.parse, body, prefix)), prefix
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""

@@ -172,6 +172,10 @@ class Request:
         """The end of the first `count` messages in the source."""
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
 
+    def find_cut(self, count: int) -> int:
+        """The same where another history may go on behind these messages otherwise; 0 where it may not."""
+        return self.find_end(count)
+
 
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
     """A message that the proxy wrote, parsed from its bytes."""

@@ -7,13 +7,18 @@ from proxy.core.messages import Message, Request
 from proxy.core.planning import Try
 from proxy.wire import chat, http, messages, responses
 from proxy.wire.http import Headers
+from proxy.wire.known_prefix import Prefix
 from proxy.wire.rounds import Round, Rounds
 
 
 class WireFormat(Protocol):
     """One API. The core sees chat messages only; a format reads them from its requests and writes them back."""
 
-    def parse(self, source: bytes) -> Request | None: ...
+    NAME: str
+    """The name of the API that its requests have."""
+
+    def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None: ...
+    def find_first_message(self, source: bytes) -> int: ...
     def why_relayed(self, source: bytes) -> str: ...
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes: ...
     def question(

@@ -8,7 +8,7 @@ rewrite leaves what was sent unchanged.
 import json
 
 from proxy.core import splice
-from proxy.wire.pieces import read_elements
+from proxy.wire.outline import read_elements
 
 MARKS_MAX = 4
 STEP_BLOCKS = 18

@@ -1,14 +1,17 @@
 """Requests of an API that is read as chat messages: each message remembers what it came from."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import HEAD, NOTE, Message, Request
+from proxy.wire.known_prefix import Prefix
+from proxy.wire.outline import Places, find_values, locate, read_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,23 @@ class PiecedRequest(Request):
 
     list_at: tuple[int, int] = (0, 0)
     """Where the client's list begins and ends in the source."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """Where each element of that list begins and ends."""
     pieces: tuple[Piece | None, ...] = ()
     """Of each of `messages`; None for what stands outside of the list."""
-    places: Mapping[int, int] = field(default_factory=dict)
+    places: Mapping[int, int] = field(default_factory=dict, compare=False)
     """The place of each of `messages`, by its `id()`."""
+
+    def find_end(self, count: int) -> int:
+        """The end of the element that the last of the first `count` messages came from."""
+        piece = self.pieces[count - 1]
+        return self.list_at[0] if piece is None else self.spans[piece.container][1]
+
+    def find_cut(self, count: int) -> int:
+        """The same where another history may go on behind it: an element is whole, and so is what the model said."""
+        piece, following = self.pieces[count - 1], self.pieces[count] if count < len(self.pieces) else None
+        is_whole = following is None or piece is None or following.container != piece.container
+        return self.find_end(count) if is_whole and piece is not None and piece.role != "assistant" else 0
 
     def piece_of(self, message: Message) -> Piece | None:
         """The origin of this message, shortened or not; None for one that the proxy wrote."""
@@ -51,16 +67,11 @@ class PiecedRequest(Request):
         return place if place < len(self.messages) and self.messages[place].role == message.role else None
 
 
+Split = Callable[[Sequence[bytes], int], Iterable[tuple[Message, Piece]]]
+"""The chat messages that elements of a list are, the first of which has this number there."""
+_CACHED_MESSAGES = 4_096
+_CACHED_MESSAGE_BYTES = 2_048
 S = TypeVar("S", bound=msgspec.Struct)
-_array = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def read_elements(raw: bytes) -> list[bytes]:
-    """The elements of a JSON array; by the slow parser where a string holds half a surrogate pair."""
-    try:
-        return list(map(bytes, _array.decode(raw)))
-    except msgspec.MsgspecError:
-        return [raw[start:stop] for start, stop in splice.elements(raw)]
 
 
 def build_reader(kind: type[S]) -> Callable[[bytes], S]:
@@ -93,11 +104,119 @@ def _read_fields(kind: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str, 
             yield each.name, msgspec.convert(value[each.name], each.type)
 
 
-def number_body(messages: Sequence[Message]) -> list[Message]:
-    """The messages, each of the body with its place there; those of the head stand for nothing of it."""
-    leading = next((at for at, each in enumerate(messages) if each.role not in HEAD), len(messages))
-    body = (replace(message, start=place, stop=place + 1) for place, message in enumerate(messages[leading:]))
-    return [*messages[:leading], *body]
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_body(
+    source: bytes, prefix: Prefix | None, read: Callable[[bytes, Places, Prefix | None], PiecedRequest | None]
+) -> PiecedRequest | None:
+    """The request in these bytes, or None when they cannot be understood. What is known of a prefix is not read."""
+    try:
+        found = None if prefix is None else _read_behind(source, prefix, read)
+        if found is not None:
+            return found
+        source.decode()
+        return read(source, find_values(source), None)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _read_behind(
+    source: bytes, prefix: Prefix, read: Callable[[bytes, Places, Prefix | None], PiecedRequest | None]
+) -> PiecedRequest | None:
+    """The request that begins with this prefix; None where it does not after all."""
+    rest = prefix.remove_from(source)
+    found = read(rest, find_values(rest), prefix)
+    if found is None or not prefix.is_followed(source, rest, found.list_at):
+        return None
+    known = prefix.request
+    cut, count = len(source) - len(rest), _count_elements(prefix)
+    behind = ((start + cut, stop + cut) for start, stop in found.spans[count:])
+    request = replace(
+        found,
+        source=source,
+        list_at=(found.list_at[0], found.list_at[1] + cut),
+        spans=(*found.spans[:count], *behind),
+        tools_at=found.tools_at + cut if found.tools_at > prefix.start else found.tools_at,
+    )
+    request.known.follow(known.known, prefix.count - known.head_size)
+    return request
+
+
+def _count_elements(prefix: Prefix) -> int:
+    """How many elements of the list are known."""
+    assert isinstance(prefix.request, PiecedRequest)  # noqa: S101 - one of another API is not looked at
+    piece = prefix.request.pieces[prefix.count - 1]
+    return 0 if piece is None else piece.container + 1
+
+
+def read_list(
+    source: bytes, places: Places, key: str, split: Split, *, system: bytes | None, prefix: Prefix | None
+) -> PiecedRequest | None:
+    """The history in the list with this key, and what both APIs name alike; None where there is none.
+
+    `system`: what the client says in front of the list. With a prefix, the list is what follows the known elements.
+    """
+    start, stop = places.get(key, (0, 0))
+    if source[start : start + 1] != b"[":
+        return None
+    elements = read_elements(source[start:stop])
+    spans = locate(source, start + 1, elements)
+    messages: list[Message] = []
+    pieces: list[Piece | None] = []
+    if system is not None:
+        messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
+        pieces.append(None)
+    outside = len(messages)
+    if prefix is not None and isinstance(prefix.request, PiecedRequest):
+        known = prefix.request
+        first = sum(1 for piece in known.pieces[:1] if piece is None)
+        messages += known.messages[first : prefix.count]
+        pieces += known.pieces[first : prefix.count]
+        before, moved = known.spans[: _count_elements(prefix)], prefix.start - known.offsets[0]
+        spans = [*((start + moved, stop + moved) for start, stop in before), *spans]
+    is_body, body = len(messages) > outside and messages[-1].stop > 0, messages[-1].stop if messages else 0
+    for message, piece in split(elements, len(spans) - len(elements)):
+        is_body = is_body or message.role not in HEAD
+        messages.append(replace(message, start=body, stop=body + 1) if is_body else message)
+        pieces.append(piece)
+        body += is_body
+    if len(messages) == outside:
+        return None
+    tools, choice = places.get("tools"), read_value(source, places, "tool_choice")
+    return PiecedRequest(
+        source,
+        tuple(messages),
+        (spans[0][0] if spans else start,) * len(messages),
+        model=as_text(read_value(source, places, "model")),
+        tools=None if tools is None else source[slice(*tools)],
+        tools_at=0 if tools is None else tools[0],
+        forced_tool=as_text(choice.get("name")) if isinstance(choice, dict) else "",
+        stream=read_value(source, places, "stream") is True,
+        list_at=(start, stop),
+        spans=tuple(spans),
+        pieces=tuple(pieces),
+        places={id(message): place for place, message in enumerate(messages)},
+    )
+
+
+def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(source[slice(*places[key])]) if key in places else None
+
+
+def as_text(value: object) -> str:
+    """The value where it is a text, or else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def cache_short(write: Callable[[bytes], tuple[bytes, ...]]) -> Callable[[bytes], tuple[bytes, ...]]:
+    """The same function with a memory for short messages: what was cleared is written again with every request."""
+    remember = lru_cache(maxsize=_CACHED_MESSAGES)(write)
+
+    def write_cached(raw: bytes) -> tuple[bytes, ...]:
+        return remember(raw) if len(raw) <= _CACHED_MESSAGE_BYTES else write(raw)
+
+    return write_cached
 
 
 def differs(one: Message, other: Message) -> bool:

@@ -1,6 +1,7 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
 from proxy.compaction.known_requests import KnownRequests
+from proxy.wire import chat, messages
 from proxy.wire.chat import parse
 from tests.support.messages import body, call, history, system, user
 
@@ -10,7 +11,7 @@ MORE = history(call("Bash", command="ls"))
 
 
 def read(known, caller, source):
-    prefix = known.find_prefix(caller, source)
+    prefix = known.find_prefix(caller, source, chat)
     known.add(caller, parse(source, prefix), prefix)
     return 0 if prefix is None else prefix.count
 
@@ -35,7 +36,7 @@ def test_a_history_takes_one_place_however_often_it_comes():
     known = KnownRequests()
     read(known, ONE, body(LONG))
     once = known.bytes
-    prefixes = [known.find_prefix(ONE, body(LONG)) for _ in range(9)]
+    prefixes = [known.find_prefix(ONE, body(LONG), chat) for _ in range(9)]
     for prefix in prefixes:
         known.add(ONE, parse(body(LONG), prefix), prefix)
     assert known.bytes == once
@@ -47,8 +48,16 @@ def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
     read(known, OTHER, body(LONG))
     for number in range(20):
         read(known, ONE, body([*LONG[:1], *user(f"Do {number}."), *LONG[2:]]))
-    assert known.find_prefix(OTHER, body(LONG)) is not None
+    assert known.find_prefix(OTHER, body(LONG), chat) is not None
     assert known.bytes <= 30 * size
     huge = history(user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 9000) for n in range(40)))
     read(known, ONE, body(huge))
-    assert known.find_prefix(ONE, body(huge)) is None
+    assert known.find_prefix(ONE, body(huge), chat) is None
+
+
+def test_requests_of_another_api_are_passed_over():
+    """What a chat request and one of Messages begin with may be the same bytes."""
+    known, source = KnownRequests(), body(LONG[1:])
+    known.add(ONE, parse(source), None)
+    assert known.find_prefix(ONE, source, chat) is not None
+    assert known.find_prefix(ONE, source, messages) is None

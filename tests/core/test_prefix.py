@@ -11,7 +11,8 @@ from proxy.core.pipeline import Draft, worth_of
 from proxy.core.prefix import Columns
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
-from proxy.wire.chat import find_first_message, find_prefix, parse
+from proxy.wire.chat import find_first_message, parse
+from proxy.wire.known_prefix import find_prefix
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parsed
 

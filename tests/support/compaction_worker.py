@@ -99,7 +99,7 @@ class Worker:
     def _read(self, source):
         if self.known is None:
             return self.wire.parse(source)
-        prefix = self.known.find_prefix(hash(self.tenant), source)
+        prefix = self.known.find_prefix(hash(self.tenant), source, chat)
         request = parse(source, prefix)
         self.known.add(hash(self.tenant), request, prefix)
         return request

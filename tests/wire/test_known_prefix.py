@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.messages import chain
-from proxy.wire.chat import find_first_message, find_prefix, parse
-from proxy.wire.chat.requests import CHANGING_MESSAGES
+from proxy.wire import messages as messages_wire
+from proxy.wire import responses as responses_wire
+from proxy.wire.chat import find_first_message, parse
+from proxy.wire.known_prefix import CHANGING_MESSAGES, find_prefix
+from tests.support import messages_api, responses_api
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, call, history, says, system, tool, user
 
@@ -109,3 +112,112 @@ def test_any_history_is_read_alike(messages, others, cut, indent, escape):
         if earlier:
             prefix = find_prefix(parse(encode(earlier)), source, find_first_message(source))
             assert parse(source, prefix) == parse(source)
+
+
+# --- Messages and Responses: an element of the list may be several messages, and one message several elements ---------
+
+WRITERS = [(messages_wire, messages_api.request), (responses_wire, responses_api.request)]
+APIS = pytest.mark.parametrize(("wire", "write"), WRITERS, ids=["Messages", "Responses"])
+HEAD, TASK = LONG[0], LONG[1]
+
+
+def find_in(wire, source, *earlier):
+    found = [find_prefix(wire.parse(each), source, wire.find_first_message(source)) for each in earlier]
+    return max(filter(None, found), key=lambda prefix: prefix.count, default=None)
+
+
+def assert_continued(wire, source, *earlier):
+    """How many elements of the list were known."""
+    prefix = find_in(wire, source, *earlier)
+    assert prefix is not None
+    warm, cold = wire.parse(source, prefix), wire.parse(source)
+    assert warm == cold
+    known = prefix.request
+    count = prefix.count - known.head_size
+    assert all(one is other for one, other in zip(warm.body[:count], known.body[:count], strict=True))
+    assert [source[slice(*span)] for span in warm.spans] == [source[slice(*span)] for span in cold.spans]
+    assert chain(warm, TENANT, KEY) == chain(cold, TENANT, KEY)
+    # One message is cleared: what is rendered around it is the client's own bytes, and the same from both.
+    views = [
+        (*read.messages[:3], read.messages[3].with_text("cleared", "clear"), *read.messages[4:])
+        for read in (warm, cold)
+    ]
+    assert wire.render(warm, views[0]) == wire.render(cold, views[1])
+    return known.pieces[prefix.count - 1].container + 1
+
+
+@APIS
+def test_what_follows_known_elements_is_read_alone(wire, write):
+    count = len(json.loads(write(LONG))[wire_list(wire)])
+    assert assert_continued(wire, write(LONG + MORE), write(LONG)) == count
+    assert assert_continued(wire, write(LONG), write(LONG)) == count
+
+
+def wire_list(wire):
+    return "input" if wire is responses_wire else "messages"
+
+
+@APIS
+def test_another_system_prompt_and_other_members_do_not_matter(wire, write):
+    """Claude Code's has a line that is another one with each request."""
+    other = [{"role": "system", "content": "You are another."}, *LONG[1:], *MORE]
+    assert assert_continued(wire, write(other, temperature=1), write(LONG)) > 10
+    assert assert_continued(wire, write(LONG[1:] + MORE), write(LONG)) > 10
+    assert assert_continued(wire, write(LONG + MORE, user="u"), write(LONG[1:])) > 10
+
+
+@APIS
+def test_what_the_model_said_is_read_again_where_more_of_it_follows(wire, write):
+    """In Responses, items of the model behind each other are one message."""
+    begun, gone_on = LONG + says("I see."), LONG + says("I see.") + says("And I know.") + MORE
+    assert assert_continued(wire, write(gone_on), write(begun)) == len(json.loads(write(LONG))[wire_list(wire)])
+
+
+def test_reasoning_that_stands_before_an_unknown_item_stays_with_it():
+    items = [*json.loads(responses_api.request(LONG))["input"], {"type": "reasoning", "summary": []}]
+    unknown, later = {"type": "local_thing", "id": "x"}, {"type": "message", "role": "user", "content": "Go on."}
+    bodies = [json.dumps({"input": [*items, *more]}).encode() for more in ([], [unknown], [unknown, later])]
+    assert assert_continued(responses_wire, bodies[1], bodies[0]) == len(items) - 1
+    assert assert_continued(responses_wire, bodies[2], bodies[1]) == len(items) + 1
+
+
+def test_a_marked_message_is_read_again():
+    """And what the model said before it: a cut is made behind a user's message only."""
+    write = messages_api.request
+    body = json.loads(write(LONG))
+    body["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    marked = json.dumps(body).encode()
+    assert assert_continued(messages_wire, write(LONG + MORE), marked) == len(body["messages"]) - 2
+
+
+@APIS
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[:-2] + ",]}",
+        lambda text: text[:-2] + ",,{}]}",
+        lambda text: text[:-1],
+        lambda text: text + " x",
+        lambda text: text[:-2] + ', {"role": 1}]}',
+        lambda text: text[:-2] + ", 5]}",
+        lambda text: text[:-1] + ', "a": NaN}',
+        lambda text: text[:-2] + ', {"role": "user", "content": "\\ud800"}]}',
+        lambda text: '{"metadata": ' + text + ", " + text[1:],
+        lambda text: text.replace("[{", "[\n\t{", 1),
+    ],
+)
+def test_other_json_around_known_elements_is_read_as_without_them(wire, write, change):
+    known = json.dumps({"model": "m", wire_list(wire): json.loads(write(LONG))[wire_list(wire)]})
+    source = change(known).encode()
+    assert wire.parse(source, find_in(wire, source, known.encode())) == wire.parse(source)
+
+
+@APIS
+@given(any_history, any_history, st.integers(0, 20))
+def test_any_history_of_an_api_is_read_alike(wire, write, messages, others, cut):
+    source = write(messages)
+    for earlier in (messages, messages[:-1], messages[:cut] + others[1:], messages + others[1:]):
+        known = wire.parse(write(earlier)) if earlier else None
+        if known is not None:
+            prefix = find_prefix(known, source, wire.find_first_message(source))
+            assert wire.parse(source, prefix) == wire.parse(source)

@@ -102,4 +102,4 @@ def test_what_is_only_taken_for_something_else_keeps_its_bytes():
     marked = tuple(replace(message, observed=message.role == "user") for message in read.messages)
     assert messages.render(read, marked) == source
     left = messages.render(read, (*marked[:2], *marked[8:]))
-    assert read.containers[0] in left
+    assert read.source[slice(*read.spans[0])] in left

@@ -12,13 +12,12 @@ bodies stands beside this folder and knows no format, but for `sse`, which must 
 from proxy.wire.chat.answers import read_body, read_event, render_answer, request_usage
 from proxy.wire.chat.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
 from proxy.wire.chat.requests import (
-    Prefix,
+    NAME,
     add_marks,
     answer_within,
     disable_streaming,
     find_bounds,
     find_first_message,
-    find_prefix,
     offer_compact,
     parse,
     question,
@@ -27,15 +26,14 @@ from proxy.wire.chat.requests import (
 )
 
 __all__ = [
+    "NAME",
     "RECALL_TOOL",
-    "Prefix",
     "add_marks",
     "answer_within",
     "continue_request",
     "disable_streaming",
     "find_bounds",
     "find_first_message",
-    "find_prefix",
     "may_recall",
     "offer_compact",
     "parse",

@@ -9,7 +9,7 @@ from proxy.core import splice
 from proxy.core.messages import Request, read_message
 from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL, withdraw_tool
 from proxy.wire.chat.answers import Assembly
-from proxy.wire.chat.requests import find_values
+from proxy.wire.outline import find_values
 from proxy.wire.rounds import (
     EventReader,
     Round,

@@ -8,9 +8,8 @@ refuses too is not understood (`None`) and the caller relays it as it is.
 
 import base64
 import json
-import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from math import ceil
@@ -24,9 +23,13 @@ from proxy.core.agents import COMPACT, tool_names
 from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message, strings
 from proxy.core.planning import Try
 from proxy.wire import marks
+from proxy.wire.known_prefix import Prefix, find_first_element, list_named
+from proxy.wire.outline import find_values, locate, read_elements
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
+NAME = ""
+"""Of the API, as requests have it."""
 _NULL = msgspec.Raw(b"null")
 _OUTPUT = ("max_completion_tokens", "max_tokens")
 # What would make a model answer with anything but one text.
@@ -87,15 +90,11 @@ class _Message(msgspec.Struct):
     function_call: _Function | None = None
 
 
-_outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_array = msgspec.json.Decoder(list[msgspec.Raw])
 _message = msgspec.json.Decoder(_Message)
-_KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
-_BETWEEN = re.compile(rb"[ \t\n\r,]*+")
-_COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
+FIRST_MESSAGE = list_named("messages")
 
 
-def parse(source: bytes, prefix: "Prefix | None" = None) -> Request | None:
+def parse(source: bytes, prefix: Prefix | None = None) -> Request | None:
     """The request in these bytes, or None when they cannot be understood. What is known of a prefix is not read."""
     try:
         found = None if prefix is None else _parse_behind(source, prefix)
@@ -105,6 +104,11 @@ def parse(source: bytes, prefix: "Prefix | None" = None) -> Request | None:
         return _request(source, find_values(source))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def find_first_message(source: bytes) -> int:
+    """The probable place of the first message, -1 for none."""
+    return find_first_element(source, FIRST_MESSAGE)
 
 
 def why_relayed(source: bytes) -> str:
@@ -146,44 +150,6 @@ def _splice(request: Request, view: Sequence[Message]) -> bytes:
 
 def _is_same(one: Message, other: Message) -> bool:
     return one is other or one.raw == other.raw
-
-
-def find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Start and end of each top-level value, by key."""
-    try:
-        places = _walk(source, _outline.decode(source))
-    except msgspec.MsgspecError:
-        places = None
-    return _scan(source) if places is None else places
-
-
-def _walk(source: bytes, outline: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
-    """One step per key, the values already known; None when a key is there twice and hides a value."""
-    at, places = source.index(b"{") + 1, {}
-    for key, value in outline.items():
-        found = _KEY.match(source, at)
-        raw = bytes(value)
-        if found is None or _decode_key(found[1]) != key or not source.startswith(raw, found.end()):
-            return None
-        places[key] = found.end(), found.end() + len(raw)
-        at = _skip(_COMMA, source, found.end() + len(raw))
-    return places if source[at - 1 : at] == b"}" else None
-
-
-def _decode_key(key: bytes) -> str:
-    return str(json.loads(b'"' + key + b'"')) if b"\\" in key else key.decode()
-
-
-def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """Find the top-level values by reading every byte; `messages` or `tools` given twice are rejected."""
-    if not isinstance(json.loads(source), dict):
-        raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
-    places: dict[str, tuple[int, int]] = {}
-    for each in splice.members(source):
-        if each.key in places and each.key in ("messages", "tools"):
-            raise ValueError(f"{each.key} is there twice")
-        places[each.key] = each.start, each.stop
-    return places
 
 
 def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Message, ...] = ()) -> Request | None:
@@ -234,29 +200,15 @@ def _history(
     source: bytes, start: int, stop: int, before: tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
     """The messages and where each begins; those of the head stand for nothing of the body."""
-    messages, offsets, at, body = [], [], start + 1, before[-1].stop if before else -1
-    for raw in _elements(source[start:stop]):
-        at = _skip(_BETWEEN, source, at)
-        offsets.append(at)
-        at += len(raw)
+    messages, body = [], before[-1].stop if before else -1
+    elements = read_elements(source[start:stop])
+    for raw in elements:
         found = _read_message(raw)
         leads = body < 0 and found[1] in ("system", "developer")
         body = body if leads else max(body, 0)
         messages.append(Message(*found, *((0, 0) if leads else (body, body + 1))))
         body += not leads
-    return tuple(messages), tuple(offsets)
-
-
-def _skip(pattern: re.Pattern[bytes], source: bytes, at: int) -> int:
-    found = pattern.match(source, at)
-    return at if found is None else found.end()
-
-
-def _elements(raw: bytes) -> Iterator[bytes]:
-    try:
-        return map(bytes, _array.decode(raw))
-    except msgspec.MsgspecError:
-        return (raw[start:stop] for start, stop in splice.elements(raw))
+    return tuple(messages), tuple(at for at, _ in locate(source, start + 1, elements))
 
 
 def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
@@ -286,67 +238,15 @@ def _call(found: _Call) -> ToolCall:
     return ToolCall(found.id, function.name, function.arguments)
 
 
-# --- known prefixes ---------------------------------------------------------------------------------------------------
-# A history that begins with messages which were read before: only what follows them is read.
-#
-# Clients send all their messages again with every request. Comparing a megabyte with the one before takes fifty
-# microseconds, reading it takes ten milliseconds. JSON behind whole elements of an array is valid exactly where it is
-# valid without them: so the rest is read by the same parser, as a request with fewer messages.
-
-CHANGING_MESSAGES = 8
-"""The newest messages, which clients change while they go on: cache markers move, reminders are taken out."""
-_SAMPLE_BYTES = 64
-_FIRST_MESSAGE = re.compile(rb'"messages"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+')
-_AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The first messages of another request, found in a body that is still to be read."""
-
-    request: Request
-    """The other request, of which `count` messages are found."""
-    count: int
-    start: int
-    """Where the first of them begins in the body."""
-    stop: int
-    """Where what follows them begins, behind the comma."""
-
-
-def find_first_message(source: bytes) -> int:
-    """The probable place of the first message, -1 for none: another object may have a member of that name as well."""
-    found = _FIRST_MESSAGE.search(source)
-    return -1 if found is None else found.end()
-
-
-def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """The messages of this request that stand at `start` of other bytes as well: all but the newest, or more."""
-    count = max(request.head_size + 1, len(request.messages) - CHANGING_MESSAGES)
-    if count > len(request.messages):
-        return None
-    known, first = memoryview(request.source), request.offsets[0]
-    shift, stop = start - first, request.find_end(count)
-    # Most candidates are other conversations, which a few bytes tell apart.
-    for at in (max(first, stop - _SAMPLE_BYTES), first):
-        if not source.startswith(known[at:stop], at + shift):
-            return None
-    while count < len(request.messages) and source.startswith(known[stop : request.find_end(count + 1)], stop + shift):
-        count, stop = count + 1, request.find_end(count + 1)
-    behind = _AFTER_MESSAGE.match(source, stop + shift)
-    return None if behind is None else Prefix(request, count, start, behind.end())
-
-
 def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
     """The request that begins with this prefix; None where it does not after all."""
     known, count, start = prefix.request, prefix.count, prefix.start
-    rest = source[:start] + source[prefix.stop :]
-    rest.decode()
+    rest = prefix.remove_from(source)
     places = find_values(rest)
-    opening = places.get("messages", (start, start))[0]
-    if rest[opening:start].strip() != b"[":
+    if not prefix.is_followed(source, rest, places.get("messages")):
         return None
     found = _request(rest, places, known.messages[:count])
-    if found is None or (source[prefix.stop - 1 : prefix.stop] == b"," and not found.messages):
+    if found is None:
         return None
     cut, moved = len(source) - len(rest), start - known.offsets[0]
     before = known.offsets[:count] if not moved else tuple(at + moved for at in known.offsets[:count])
@@ -392,7 +292,7 @@ def add_marks(source: bytes, model: str) -> bytes:
     if _ANTHROPIC_MODEL not in model or marks.KEY in source:
         return source
     start, stop = find_values(source)["messages"]
-    leading = (json.loads(raw).get("role") in HEAD for raw in _elements(source[start:stop]))
+    leading = (json.loads(raw).get("role") in HEAD for raw in read_elements(source[start:stop]))
     head = sum(1 for _ in takewhile(bool, leading))
     return splice.replace_bytes(source, start, stop, marks.mark_messages(source[start:stop], head, marks.MARKS_MAX))
 

@@ -12,7 +12,7 @@ from proxy.core import splice
 from proxy.core.messages import Request, ToolCall
 from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
 from proxy.wire.chat.recall import remove_tool
-from proxy.wire.chat.requests import find_values
+from proxy.wire.outline import find_values
 from proxy.wire.rounds import (
     EventReader,
     Round,

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -19,9 +18,23 @@ from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
-from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, find_values
-from proxy.wire.pieces import Piece, PiecedRequest, build_reader, differs, is_changed, number_body, read_elements
+from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, FIRST_MESSAGE, add_compact
+from proxy.wire.known_prefix import Prefix, find_first_element
+from proxy.wire.outline import Places, find_values, read_elements
+from proxy.wire.pieces import (
+    Piece,
+    PiecedRequest,
+    as_text,
+    build_reader,
+    cache_short,
+    differs,
+    is_changed,
+    read_body,
+    read_list,
+    read_value,
+)
 
+NAME = "messages"
 _NULL = msgspec.Raw(b"null")
 _MARKS_MAX = 4
 """Cache marks that one request may carry."""
@@ -55,24 +68,17 @@ _decode_message = build_reader(_Message)
 _decode_block = build_reader(_Block)
 
 
-@dataclass(frozen=True, slots=True)
-class MessagesRequest(PiecedRequest):
-    """A request of this API; its pieces are content blocks, and a container is a message."""
-
-    containers: tuple[bytes, ...] = ()
-    """The client's messages, each in its bytes."""
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def parse(source: bytes) -> MessagesRequest | None:
-    """The request in these bytes, or None when they cannot be understood."""
-    try:
-        source.decode()
-        return _request(source, find_values(source))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+def parse(source: bytes, prefix: Prefix | None = None) -> PiecedRequest | None:
+    """The request in these bytes, or None when they cannot be understood. What is known of a prefix is not read."""
+    return read_body(source, prefix, _request)
+
+
+def find_first_message(source: bytes) -> int:
+    """The probable place of the first message, -1 for none."""
+    return find_first_element(source, FIRST_MESSAGE)
 
 
 def why_relayed(source: bytes) -> str:
@@ -82,66 +88,38 @@ def why_relayed(source: bytes) -> str:
     return "tools-in-history" if _TOOLS_WITHIN.search(source) is not None else ""
 
 
-def _request(source: bytes, places: dict[str, tuple[int, int]]) -> MessagesRequest | None:
-    start, stop = places.get("messages", (0, 0))
-    if source[start : start + 1] != b"[":
+def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+    system = source[slice(*places["system"])] if "system" in places else None
+    found = read_list(source, places, "messages", _split_all, system=system, prefix=prefix)
+    if found is None:
         return None
-    containers = tuple(read_elements(source[start:stop]))
-    if not containers:
-        return None
-    messages: list[Message] = []
-    pieces: list[Piece | None] = []
-    if "system" in places:
-        system = source[slice(*places["system"])]
-        messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
-        pieces.append(None)
-    for number, container in enumerate(containers):
-        for message, piece in _split(container, number):
-            messages.append(message)
-            pieces.append(piece)
-    messages = number_body(messages)
-    tools, choice = places.get("tools"), _value(source, places, "tool_choice")
-    output, thinking = _value(source, places, "max_tokens"), _value(source, places, "thinking")
-    user, session = _account(_value(source, places, "metadata"))
-    return MessagesRequest(
-        source,
-        tuple(messages),
-        (start,) * len(messages),
-        model=_text(_value(source, places, "model")),
-        tools=None if tools is None else source[slice(*tools)],
-        tools_at=0 if tools is None else tools[0],
-        forced_tool=_text(choice.get("name")) if isinstance(choice, dict) else "",
+    output, thinking = (read_value(source, places, key) for key in ("max_tokens", "thinking"))
+    user, session = _account(read_value(source, places, "metadata"))
+    return replace(
+        found,
         user=user,
         session=session,
         max_output=output if type(output) is int else None,
-        stream=_value(source, places, "stream") is True,
-        wire="messages",
+        wire=NAME,
         binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
-        containers=containers,
-        list_at=(start, stop),
-        pieces=tuple(pieces),
-        places={id(message): place for place, message in enumerate(messages)},
     )
-
-
-def _value(source: bytes, places: dict[str, tuple[int, int]], key: str) -> Any:  # noqa: ANN401 - JSON
-    return json.loads(source[slice(*places[key])]) if key in places else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _account(metadata: object) -> tuple[str, str]:
     """The user that the client names without the session, and the session: a resumed history is known again."""
-    user = _text(metadata.get("user_id")) if isinstance(metadata, dict) else ""
+    user = as_text(metadata.get("user_id")) if isinstance(metadata, dict) else ""
     try:
         named = json.loads(user)
     except (ValueError, RecursionError):
         return user, ""
     if not isinstance(named, dict):
         return user, ""
-    return json.dumps({**named, "session_id": ""}, sort_keys=True), _text(named.get("session_id"))
+    return json.dumps({**named, "session_id": ""}, sort_keys=True), as_text(named.get("session_id"))
+
+
+def _split_all(containers: Sequence[bytes], first: int) -> Iterator[tuple[Message, Piece]]:
+    for number, container in enumerate(containers, first):
+        yield from _split(container, number)
 
 
 def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
@@ -219,7 +197,7 @@ class _Written:
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
-    assert isinstance(request, MessagesRequest)  # noqa: S101 - this module made it
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
     changes = []
     if is_changed(request, view):
         changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
@@ -228,7 +206,7 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
     return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
 
 
-def _write_list(request: MessagesRequest, view: Sequence[Message]) -> list[bytes]:
+def _write_list(request: PiecedRequest, view: Sequence[Message]) -> list[bytes]:
     written = _mark_fold(request, list(_place_instructions(_join(request, view))))
     sizes = Counter[int]()
     for piece in request.pieces:
@@ -236,7 +214,7 @@ def _write_list(request: MessagesRequest, view: Sequence[Message]) -> list[bytes
     return [_write(request, message, sizes) for message in written]
 
 
-def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Written]:
+def _join(request: PiecedRequest, view: Iterable[Message]) -> Iterator[_Written]:
     """The messages of this API: what came in one message and is left leaves in one, results first."""
     last: _Written | None = None
     for message in view:
@@ -246,7 +224,8 @@ def _join(request: MessagesRequest, view: Iterable[Message]) -> Iterator[_Writte
         is_own = request.is_own(message)
         if is_own and piece is None:
             continue  # the system prompt, which is not in the list
-        blocks = list(piece.blocks) if piece is not None and is_own else list(_blocks(message))
+        # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
+        blocks = [*(piece.blocks if piece is not None and is_own else _write_blocks(message.raw))]
         if not blocks:
             continue
         container = piece.container if piece is not None else None
@@ -280,17 +259,20 @@ def _place_instructions(written: Iterable[_Written]) -> Iterator[_Written]:
     yield from waiting
 
 
-def _write(request: MessagesRequest, message: _Written, sizes: Mapping[int, int]) -> bytes:
+def _write(request: PiecedRequest, message: _Written, sizes: Mapping[int, int]) -> bytes:
     """The client's own bytes where all of a message is left as it came."""
     if message.container is not None and not message.is_touched and sizes[message.container] == len(message.blocks):
-        return request.containers[message.container]
+        return request.source[slice(*request.spans[message.container])]
     return b'{"role":%b,"content":[%b]}' % (splice.quote(message.role), b",".join(message.blocks))
+
+
+@cache_short
+def _write_blocks(raw: bytes) -> tuple[bytes, ...]:
+    return tuple(_blocks(read_message(json.loads(raw), raw)))
 
 
 def _blocks(message: Message) -> Iterator[bytes]:
     """The content blocks that say what this chat message says. No text is empty: the API refuses that."""
-    # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
-    message = read_message(json.loads(message.raw), message.raw)
     if message.is_result:
         yield _write_result(message)
         return
@@ -317,7 +299,7 @@ def _write_result(message: Message) -> bytes:
     return written % (splice.quote(message.answers), message.content, b"," if more else b"", more)
 
 
-def _mark_fold(request: MessagesRequest, written: list[_Written]) -> list[_Written]:
+def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written]:
     """Cache marks where what the proxy changed ends, and before, if the client marks its messages and marks are left.
 
     The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What stands up to here stays
@@ -401,7 +383,7 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     `bounds`: the most tokens of the answer. `foreign`: it goes to another upstream, so only what the question needs
     goes along.
     """
-    assert isinstance(request, MessagesRequest)  # noqa: S101 - this module made it
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
     source = _replace_history(request, put)
     if foreign:
         kept = {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
@@ -430,7 +412,7 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     return source[:end] + b',"max_tokens":%d' % most + source[end:]
 
 
-def _replace_history(request: MessagesRequest, put: Try) -> bytes:
+def _replace_history(request: PiecedRequest, put: Try) -> bytes:
     """The request with these messages; a system prompt other than the client's own stands in its place."""
     head = [message for message in put.messages if message.role in ("system", "developer")]
     own = request.head

@@ -8,10 +8,12 @@ recall    the tool by which a model reads earlier messages again, and answers in
 from proxy.wire.responses.answers import read_body, read_event, render_answer
 from proxy.wire.responses.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
 from proxy.wire.responses.requests import (
+    NAME,
     add_marks,
     answer_within,
     disable_streaming,
     find_bounds,
+    find_first_message,
     offer_compact,
     parse,
     question,
@@ -21,12 +23,14 @@ from proxy.wire.responses.requests import (
 )
 
 __all__ = [
+    "NAME",
     "RECALL_TOOL",
     "add_marks",
     "answer_within",
     "continue_request",
     "disable_streaming",
     "find_bounds",
+    "find_first_message",
     "may_recall",
     "offer_compact",
     "parse",

@@ -8,16 +8,31 @@ each output is a result. What was not touched leaves in the client's bytes; what
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
-from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, find_values
-from proxy.wire.pieces import Piece, PiecedRequest, build_reader, differs, is_changed, number_body, read_elements
+from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact
+from proxy.wire.known_prefix import Prefix, find_first_element, list_named
+from proxy.wire.outline import Places, find_values
+from proxy.wire.pieces import (
+    Piece,
+    PiecedRequest,
+    as_text,
+    build_reader,
+    cache_short,
+    differs,
+    is_changed,
+    read_body,
+    read_list,
+    read_value,
+)
 
+NAME = "responses"
+_FIRST_ITEM = list_named("input")
 _NULL = msgspec.Raw(b"null")
 _BOUND = "max_output_tokens"
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -68,13 +83,14 @@ _decode_item = build_reader(_Item)
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def parse(source: bytes) -> PiecedRequest | None:
-    """The request in these bytes, or None when they cannot be understood."""
-    try:
-        source.decode()
-        return _request(source, find_values(source))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+def parse(source: bytes, prefix: Prefix | None = None) -> PiecedRequest | None:
+    """The request in these bytes, or None when they cannot be understood. What is known of a prefix is not read."""
+    return read_body(source, prefix, _request)
+
+
+def find_first_message(source: bytes) -> int:
+    """The probable place of the first item, -1 for none."""
+    return find_first_element(source, _FIRST_ITEM)
 
 
 def why_relayed(source: bytes) -> str:
@@ -96,53 +112,27 @@ def _find_given(source: bytes) -> set[str]:
     return {key for key, place in places.items() if source[slice(*place)] != b"null"}
 
 
-def _request(source: bytes, places: dict[str, tuple[int, int]]) -> PiecedRequest | None:
-    start, stop = places.get("input", (0, 0))
-    if source[start : start + 1] != b"[":
+def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+    text = source[slice(*places.get("instructions", (0, 0)))]
+    system = text if text[:1] == b'"' else None
+    found = read_list(source, places, "input", _read_items, system=system, prefix=prefix)
+    if found is None:
         return None
-    messages: list[Message] = []
-    pieces: list[Piece | None] = []
-    if source[slice(*places.get("instructions", (0, 0)))][:1] == b'"':
-        text = source[slice(*places["instructions"])]
-        messages.append(Message(b'{"role":"system","content":%b}' % text, "system", text))
-        pieces.append(None)
-    for message, piece in _read_items(read_elements(source[start:stop])):
-        messages.append(message)
-        pieces.append(piece)
-    if not any(pieces):
-        return None
-    messages = number_body(messages)
-    tools, choice, bound = places.get("tools"), _value(source, places, "tool_choice"), _value(source, places, _BOUND)
-    user = _value(source, places, "safety_identifier") or _value(source, places, "user")
-    session = _value(source, places, "prompt_cache_key")
-    model = _value(source, places, "model")
-    return PiecedRequest(
-        source,
-        tuple(messages),
-        (start,) * len(messages),
-        model=model if isinstance(model, str) else "",
-        tools=None if tools is None else source[slice(*tools)],
-        tools_at=0 if tools is None else tools[0],
-        forced_tool=str(choice.get("name") or "") if isinstance(choice, dict) else "",
-        user=user if isinstance(user, str) else "",
-        session=session if isinstance(session, str) else "",
+    bound = read_value(source, places, _BOUND)
+    user = read_value(source, places, "safety_identifier") or read_value(source, places, "user")
+    return replace(
+        found,
+        user=as_text(user),
+        session=as_text(read_value(source, places, "prompt_cache_key")),
         max_output=bound if type(bound) is int else None,
-        stream=_value(source, places, "stream") is True,
-        wire="responses",
-        list_at=(start, stop),
-        pieces=tuple(pieces),
-        places={id(message): place for place, message in enumerate(messages)},
+        wire=NAME,
     )
 
 
-def _value(source: bytes, places: dict[str, tuple[int, int]], key: str) -> Any:  # noqa: ANN401 - JSON
-    return json.loads(source[slice(*places[key])]) if key in places else None
-
-
-def _read_items(items: Sequence[bytes]) -> Iterator[tuple[Message, Piece]]:
+def _read_items(items: Sequence[bytes], first: int) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that these items are. Items of the model that follow each other are one response."""
     said: list[tuple[bytes, _Item]] = []
-    for place, raw in enumerate(items):
+    for place, raw in enumerate(items, first):
         item = _decode_item(raw)
         if item.type in _CALLS or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
             said.append((raw, item))
@@ -152,12 +142,14 @@ def _read_items(items: Sequence[bytes]) -> Iterator[tuple[Message, Piece]]:
         while said and said[-1][1].type == "reasoning" and not (item.role or item.type in _OUTPUTS):
             apart.insert(0, said.pop())
         if said:
-            yield _read_response(said), Piece(place - 1, "assistant", tuple(each for each, _ in said))
+            before = place - len(apart) - 1
+            yield _read_response(said), Piece(before, "assistant", tuple(each for each, _ in said))
             said = []
         for each in (*apart, (raw, item)):
             yield _read_item(*each), Piece(place, item.role, each[:1])
     if said:
-        yield _read_response(said), Piece(-1, "assistant", tuple(each for each, _ in said))
+        last = first + len(items) - 1
+        yield _read_response(said), Piece(last, "assistant", tuple(each for each, _ in said))
 
 
 def _read_item(raw: bytes, item: _Item) -> Message:
@@ -228,15 +220,18 @@ def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
         yield from piece.blocks if piece is not None else ()
         return
     # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
-    message = read_message(json.loads(message.raw), message.raw)
-    if message.is_result:
-        yield _write_output(message)
-    elif piece is not None and message.role == "assistant":
-        yield from _change_response(piece, message)
+    if piece is not None and message.role == "assistant":
+        yield from _change_response(piece, read_message(json.loads(message.raw), message.raw))
     elif message.role in ("system", "developer") and message.content[:1] == b"[" and piece is not None:
         yield from piece.blocks
     else:
-        yield from _write_message(message)
+        yield from _write_new_items(message.raw)
+
+
+@cache_short
+def _write_new_items(raw: bytes) -> tuple[bytes, ...]:
+    message = read_message(json.loads(raw), raw)
+    return (_write_output(message),) if message.is_result else tuple(_write_message(message))
 
 
 def _write_output(message: Message) -> bytes:
