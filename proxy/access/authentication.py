@@ -14,6 +14,7 @@ call the proxy by an address or a local name: for them nothing changes.
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -201,12 +202,14 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
         raise NotJson("send the body as `content-type: application/json`: the proxy spends a key of its own")
 
 
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
+
+
 def host_of(netloc: str) -> str:
-    """The name without the port, in lower case; `[::1]:8800` is `::1`."""
+    """The name without the port, in lower case; `[::1]:8800` is `::1`. What is no name and port is returned whole."""
     name = netloc.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return (name.rpartition(":")[0] if name.count(":") == 1 else name).removesuffix(".")
+    found = _HOST.fullmatch(name)
+    return (found[1] or found[2]) if found else name
 
 
 def lower_case(hosts: Iterable[str]) -> frozenset[str]:

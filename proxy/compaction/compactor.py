@@ -717,11 +717,15 @@ class Session:
                 paid_dollars=turn.dollars_paid,
                 plain_dollars=turn.dollars_unchanged,
                 would_be_dollars=turn.dollars_would_be,
-                user=self._request.user[:NAME_MAX_CHARS],
-                session=find_session(self._call.headers, self._options, self._request.session)[:NAME_MAX_CHARS],
+                user=self._render_name(self._request.user),
+                session=self._render_name(find_session(self._call.headers, self._options, self._request.session)),
                 request_id=self._call.request_id,
             )
         )
+
+    def _render_name(self, name: str) -> str:
+        """The name of a user or session for the activity log: some clients put a key there."""
+        return self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
 
     @property
     def _identity(self) -> Identity:

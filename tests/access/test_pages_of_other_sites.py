@@ -24,8 +24,11 @@ def test_by_addresses_local_names_and_listed_ones_it_is_called(host):
 
 @pytest.mark.parametrize(
     "host",
-    ["rebound.evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8800", "ui.example.com.evil.test1"],
-)
+    [
+        "rebound.evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8800", "ui.example.com.evil.test1",
+        "[::1].evil.example", "localhost:1@evil.example", "localhost:.evil.example",
+    ],
+)  # fmt: skip
 def test_by_another_public_name_it_is_not(host):
     with pytest.raises(HostNotAllowed, match=r"access\.hosts"):
         check_page((("Host", host), JSON), HOSTS)

@@ -25,6 +25,7 @@ from proxy.store.transcripts.writer import Originals
 from proxy.upstream import Call, Client
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import ANYBODY, Caller, find
+from proxy.wire.redaction import redaction
 from tests.support.agent import reading, turns
 from tests.support.messages import body, call, history, says, system, user
 
@@ -105,6 +106,16 @@ async def house():
     made = House(Watched())
     yield made
     await made.leave()
+
+
+async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
+    key, heard = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4", []
+    house = House(MemoryStore())
+    house.compactor = Compactor(house.store, house.keeper, heard.append, redaction())
+    await house.sends(WORK, ("x-session-id", f"run of {key}"), usage={"prompt_tokens": 9}, user=key)
+    await house.leave()
+    (turn,) = (event for event in heard if isinstance(event, events.TurnEnded))
+    assert (turn.user, turn.session) == ("[redacted: api-key]", "run of [redacted: api-key]")
 
 
 def tail_of(usage):
