@@ -725,7 +725,7 @@ class Session:
 
     def _render_name(self, name: str) -> str:
         """The name of a user or session for the activity log: some clients put a key there."""
-        return self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
+        return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
 
     @property
     def _identity(self) -> Identity:
