@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-SECRET_BYTES = 32
+SECRET_BYTES = 33
+"""One more than in version 0.1: so the length tells which version has made a store, and what it may hold."""
 MEBIBYTE = 1024 * 1024
 WEEK_SECONDS = 7 * 24 * 3600.0
 RECORDED_USES_PER_LIFETIME = 32
