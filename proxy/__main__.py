@@ -1,5 +1,19 @@
-"""`python -m proxy` is `compaction-proxy`."""
+"""The command `compaction-proxy`, and `python -m proxy`.
 
-from proxy.cli import main
+It is apart from `proxy.cli` because Ctrl-C counts while modules are loaded, too.
+"""
 
-raise SystemExit(main())
+import signal
+import sys
+from importlib import import_module
+
+
+def main() -> int:
+    try:
+        return int(import_module("proxy.cli").main())
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

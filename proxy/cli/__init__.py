@@ -16,7 +16,6 @@ from typing import TextIO, cast
 from proxy import __version__
 from proxy.cli.parser import CommandParser
 from proxy.config import InvalidConfig
-from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.telemetry.output import EscapedOutput
 
 COMMANDS = {
@@ -63,8 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
             return int(args.run(args))
-    except KeyboardInterrupt:
-        return INTERRUPTED_STATUS
     except BrokenPipeError:  # the reader closed the pipe; without dup2 Python prints an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -1,6 +1,7 @@
 """`check` and `explain`: is a configuration valid, and which settings apply to a request, each with its origin."""
 
 import argparse
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -11,6 +12,7 @@ from proxy.cli.options import print_error
 from proxy.cli.parser import add_command, parse_path
 from proxy.config import InvalidConfig, Loaded, Occasion, RolloutChoice, Upstream, as_yaml, find_origins, find_warnings
 from proxy.config.attachments import ALL_PERCENT
+from proxy.config.schema import as_json_schema
 from proxy.config.values import ConfigModel
 from proxy.windows import find_bundled_window
 
@@ -27,6 +29,7 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "validate a configuration: prints every fault with its place, exits with 1 on any",
         "check proxy.yaml",
         "check --defaults > proxy.yaml",
+        "check --schema > proxy.schema.json    # for editors",
         "check - < proxy.yaml",
     )
     parser.add_argument(
@@ -41,12 +44,18 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--defaults", action="store_true", help="print every setting with its default, and check nothing"
     )
+    parser.add_argument(
+        "--schema", action="store_true", help="print a JSON Schema of the file for editors, and check nothing"
+    )
     parser.set_defaults(run=_check)
 
 
 def _check(args: argparse.Namespace) -> int:
     if args.defaults:
         print(as_yaml(), end="")  # noqa: T201
+        return 0
+    if args.schema:
+        options.print_json(as_json_schema())
         return 0
     try:
         config = options.load_configuration(args, options.state_option(args)).config
@@ -72,7 +81,8 @@ def _has_bundled_window(model: str) -> bool:
     return find_bundled_window(model) is not None
 
 
-Row = tuple[str, str, str]
+Row = tuple[str, object, str]
+"""Path of a setting, its value as JSON has it, and its origin."""
 
 
 def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -82,7 +92,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "show the settings that apply, each with its origin",
         "explain",
         "explain --team research --model gpt-5.1",
-        "explain --json | jq '.[] | select(.origin != \"default\")'",
+        "explain --changed",
     )
     options.add_config(parser)
     options.add_state(parser)
@@ -91,6 +101,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
     parser.add_argument("--tag", default="", help="value of the x-compaction-tag header")
     parser.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
+    parser.add_argument("--changed", action="store_true", help="show only what is not a default")
     options.add_json(parser)
     parser.set_defaults(run=_explain)
 
@@ -114,6 +125,8 @@ def _explain(args: argparse.Namespace) -> int:
     public = "" if key is None else key.id
     choices = config.choices(Occasion(team, public, args.model or "", settings.name, args.tag))
     rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, choices, team, settings, args.policy)]
+    if args.changed:
+        rows = [row for row in rows if not row[-1].startswith("default")]
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
@@ -149,31 +162,34 @@ def _value_rows(
         yield from _block_rows(loaded, config.teams[team], ("teams", team))
     for name in [policy] if policy else dict.fromkeys(choice.policy for choice in choices):
         yield from _policy_rows(loaded, name)
-    for name in ("listen", "access", "state", "transcripts", "admin", "log"):
+    for name in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded, getattr(config, name), (name,))
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
-    width = max(len(path) for path, _, _ in rows)
-    broad = min(48, max(len(value) for _, value, _ in rows))
-    for path, value, origin in rows:
+    shown = [(path, _format_value(value), origin) for path, value, origin in rows]
+    width = max((len(path) for path, _, _ in shown), default=0)
+    broad = min(48, max((len(value) for _, value, _ in shown), default=0))
+    for path, value, origin in shown:
         print(f"{path:{width}}  {value:{broad}}  {origin}")  # noqa: T201
 
 
 def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
-    for name, value in group:
+    for name, value in group.model_dump(mode="json").items():
         at = (*place, name)
         origin = loaded.origin(*at) if name in group.model_fields_set else "default"
-        yield ".".join(map(str, at)), _format_value(value), origin
+        yield ".".join(map(str, at)), value, origin
 
 
 def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:
     """Values of a policy, each with the policy that sets it (itself or an ancestor) and its place."""
     for path, value, origin in find_origins(loaded, name):
-        yield f"policy {name}.{'.'.join(path)}", _format_value(value), origin
+        yield f"policy {name}.{'.'.join(path)}", value, origin
 
 
 def _format_value(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None or value == {} else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(_format_value, value)) or "none"
+    if isinstance(value, str):
+        return value
+    return "none" if value is None or value == {} else json.dumps(value)

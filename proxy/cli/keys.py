@@ -99,12 +99,12 @@ def _list(args: argparse.Namespace) -> int:
 def _revoke(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
     public = public_id_or_text(args.id)
-    if not options.confirm(args, "revoke this key for good"):
-        return 1
-    try:
-        change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
-    except KeyError:  # not repeated: the argument may be part of a key
+    key = read_registry(config).keys.get(public)
+    if key is None:  # not repeated: the argument may be part of a key
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
+    if not options.confirm(args, f"revoke key {key.id} of team {key.team} for good"):
+        return 1
+    change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
     print(f"Revoked key {public}.")  # noqa: T201
     return 0
 

@@ -123,6 +123,17 @@ def format_bytes(amount: int) -> str:
     return f"{amount:,} {unit}"
 
 
+def format_count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def describe_fault(fault: Exception) -> str:
+    """The reason of a fault for a person: of a file its name and the text of the system, without a number."""
+    if isinstance(fault, OSError) and fault.strerror:
+        return f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
+    return str(fault)
+
+
 def print_error(why: str) -> int:
     """Print why a command failed to standard error; returns exit status 1."""
     print(why, file=sys.stderr)  # noqa: T201 (for a person)

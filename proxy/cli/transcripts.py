@@ -18,7 +18,7 @@ from proxy import assembly
 from proxy.admin.history import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.options import format_bytes, format_table
+from proxy.cli.options import format_bytes, format_count, format_table
 from proxy.cli.parser import add_command
 from proxy.config import Config
 from proxy.core.messages import Message, block_key
@@ -152,13 +152,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     export = _add(acts, "export", export_one, "one conversation as the messages that a client sends")
     export.add_argument("--request", action="store_true", help="as the body of a request")
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
-    export.add_argument("--output", metavar="FILE", type=Path, help="write there instead")
+    export.add_argument("--output", metavar="FILE", type=Path, help="write to this file instead of standard output")
     for one in (show, export):
         one.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID where several have it")
         one.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
     prune = _add(acts, "prune", prune_all, "remove the oldest; a dry run unless --yes")
-    prune.add_argument("--days", type=float, help="those that were silent longer (default: as configured)")
-    prune.add_argument("--mib", type=int, help="the oldest beyond so many MiB (default: as configured)")
+    prune.add_argument(
+        "--days", type=float, metavar="N", help="conversations idle for more than N days (default: as configured)"
+    )
+    prune.add_argument("--mib", type=int, metavar="N", help="the oldest, beyond N MiB in all (default: as configured)")
     options.add_json(prune)
     prune.add_argument("--yes", action="store_true", help="really remove them")
 
@@ -174,15 +176,14 @@ def _add(
 
 
 def _run(act: Act, args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args)).config
+    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
     try:
         return act(TranscriptSource(config, assembly.open_archive(config)), args)
     except BrokenPipeError:  # the reader of the pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (NotFoundError, OSError) as fault:
-        print(fault, file=sys.stderr)  # noqa: T201
-        return 1
+        return options.print_error(options.describe_fault(fault))
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
@@ -267,7 +268,7 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
         sys.stdout.buffer.write(body + b"\n")
     altered = sum(bool(line.altered) for line in path)
     if altered:
-        print(f"{altered} messages are not as they were sent: secrets were taken out", file=sys.stderr)  # noqa: T201
+        print(f"{format_count(altered, 'message')} not as sent: secrets were removed", file=sys.stderr)  # noqa: T201
     return 0
 
 
@@ -288,7 +289,7 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         return 0
     if not args.yes:
         total = format_bytes(sum(saved.bytes for saved in expired))
-        print(f"{len(expired)} conversations, {total}: --yes removes them")  # noqa: T201
+        print(f"{format_count(len(expired), 'conversation')}, {total}: --yes removes them")  # noqa: T201
         return 0
     print(f"Freed {format_bytes(freed)}.")  # noqa: T201
     return 0

@@ -189,7 +189,9 @@ FileContent = tuple[dict[str, Any], dict[Place, str], list[Fault]]
 def _read_file(file: Path) -> FileContent:
     try:
         return _parse(file)
-    except (OSError, UnicodeDecodeError) as fault:
+    except OSError as fault:
+        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault.strerror}")]) from None
+    except UnicodeDecodeError as fault:
         raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0

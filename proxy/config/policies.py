@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    create_model,
+)
 
 from proxy.config.values import ConfigModel, refuse_if
 from proxy.core import grouping, rules
@@ -81,7 +90,18 @@ def _check_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ..
 
 Pattern = Annotated[str, refuse_if(grouping.fault)]
 ObservationPattern = Annotated[str, refuse_if(find_pattern_fault)]
-StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps)]
+
+
+class _StepSchema:
+    """JSON Schema of the steps of a policy, with the settings of each."""
+
+    def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
+        about = {name: {**_settings_of(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
+        one = {"type": "object", "properties": about, "additionalProperties": False, "maxProperties": 1}
+        return {"type": "array", "items": {**one, "minProperties": 1}}
+
+
+StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps), _StepSchema()]
 
 
 class KeepConfig(ConfigModel):
@@ -116,7 +136,7 @@ def _read_prompt(given: object) -> Prompt:
     return given if isinstance(given, Prompt) else read_prompt(str(given))
 
 
-PromptNamed = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str)]
+PromptNamed = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str), WithJsonSchema({"type": "string"})]
 
 
 class SummaryConfig(ConfigModel):

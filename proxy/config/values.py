@@ -23,6 +23,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -158,8 +159,18 @@ def check_strength(secret: Secret | None) -> Secret | None:
     return secret
 
 
-SecretReference = Annotated[Secret | None, BeforeValidator(_read_reference), PlainSerializer(_show_reference)]
-MaybeSecret = Annotated[Secret | str, BeforeValidator(_read_if_reference), PlainSerializer(_show_reference)]
+SecretReference = Annotated[
+    Secret | None,
+    BeforeValidator(_read_reference),
+    PlainSerializer(_show_reference),
+    WithJsonSchema({"type": ["string", "null"], "pattern": "^(env|file):."}),
+]
+MaybeSecret = Annotated[
+    Secret | str,
+    BeforeValidator(_read_if_reference),
+    PlainSerializer(_show_reference),
+    WithJsonSchema({"type": "string"}),
+]
 
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 

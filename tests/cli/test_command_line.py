@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
+from proxy.__main__ import main as entry_point
 from proxy.cli import COMMANDS, build_parser, main
+from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.telemetry import log
 from tests.support.commands import run_command
 from tests.support.messages import user
@@ -81,11 +83,36 @@ async def test_a_configuration_and_a_conversation_are_read_from_standard_input(f
 # --- what acts on every replica ---
 
 
-@pytest.mark.parametrize("words", [("switch", "off"), ("keys", "revoke", "9d308bebfd")])
-async def test_what_acts_on_every_replica_needs_yes_where_nobody_can_be_asked(folder, words):
-    ended = await run_command(*words, place=folder)
-    assert ended.code == 1
-    assert "--yes" in ended.complaint
+async def test_what_acts_on_every_replica_needs_yes_where_nobody_can_be_asked(folder):
+    (folder / "proxy.yaml").write_text("teams: {red: {}}\n")
+    key = (await run_command("keys", "create", "--team", "red", place=folder)).out.strip()
+    for words in (("switch", "off"), ("keys", "revoke", key)):
+        ended = await run_command(*words, place=folder)
+        assert ended.code == 1
+        assert "--yes" in ended.complaint
+
+
+async def test_an_unknown_key_is_refused_before_anybody_is_asked(folder):
+    ended = await run_command("keys", "revoke", "9d308bebfd", place=folder)
+    assert (ended.code, "unknown key id" in ended.complaint) == (1, True)
+
+
+def test_ctrl_c_counts_while_modules_are_loaded(monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("proxy.__main__.import_module", interrupt)
+    assert entry_point() == INTERRUPTED_STATUS
+
+
+@pytest.mark.parametrize("command", ["check", "compact", "replay"])
+def test_a_file_that_is_missing_is_named_in_plain_words(folder, monkeypatch, capsys, command):
+    monkeypatch.chdir(folder)
+    assert main([command, "nope.json"]) == 1
+    told = capsys.readouterr().err
+    assert "nope.json" in told
+    assert "No such file or directory" in told
+    assert "Errno" not in told
 
 
 @pytest.mark.parametrize(("answer", "state"), [("y", "off"), ("n", "on"), ("", "on")])

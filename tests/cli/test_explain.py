@@ -1,5 +1,7 @@
 """`explain`: what is in force, each value with its origin."""
 
+import json
+
 import pytest
 
 from proxy.access.records import Records, create_team_key
@@ -52,6 +54,16 @@ def test_every_value_has_its_origin(explain):
     assert rows["listen.port"] == ("9000", "proxy.yaml:2")
     assert rows["log.level"] == ("debug", "COMPACTION_PROXY_LOG__LEVEL")
     assert rows["log.format"] == ("auto", "default")
+
+
+def test_only_what_is_no_default_is_shown_where_asked_for_and_as_json_has_it(explain, tmp_path, capsys):
+    _, rows = explain("--model", "gpt-4o", "--changed")
+    assert {"upstreams.0.retries", "listen.port", "log.level"} < set(rows)
+    assert not [origin for _, origin in rows.values() if origin.startswith("default")]
+    assert main(["explain", "--config", str(tmp_path / "proxy.yaml"), "--json"]) == 0
+    values = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert (values["listen.port"], values["listen.tls_cert"], values["otel.logs"]) == (9000, None, False)
+    assert values["policy default.always"] == [{"clip_output": {}}, {"dedup_arrivals": {}}]
 
 
 def test_what_the_file_does_not_set_is_a_default_also_of_an_upstream_and_a_team_in_it(explain):

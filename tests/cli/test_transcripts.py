@@ -251,7 +251,7 @@ def test_an_export_leads_with_the_system_prompt_and_says_what_was_taken_out(run)
     sent = json.loads(WORK)["messages"]
     assert json.loads(told)[:-1] == sent[:-1]
     assert json.loads(told)[-1]["content"] == "The key is [redacted: api-key]."
-    assert said.startswith("1 messages are not as they were sent")
+    assert said.startswith("1 message not as sent")
 
 
 def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbinary):
@@ -284,7 +284,7 @@ def test_pruning_is_a_dry_run_that_tells_what_would_go(run, aged):
     assert code == 0
     assert name_of(HELLO)[:16] in told
     assert name_of(WORK)[:16] not in told
-    assert told.splitlines()[-1].startswith("1 conversations, ")
+    assert told.splitlines()[-1].startswith("1 conversation, ")
     assert "--yes removes them" in told
     assert len(run("list")[1].splitlines()) == 3
 
@@ -308,5 +308,5 @@ def test_pruning_to_a_size_removes_the_oldest_first(run, aged):
 
 def test_pruning_as_configured_is_what_the_proxy_does_itself(run, aged, tmp_path):
     (tmp_path / "my.yaml").write_text("transcripts: {days: 1}\n")
-    assert "1 conversations" in run("prune", "--config", "my.yaml")[1]
+    assert "1 conversation," in run("prune", "--config", "my.yaml")[1]
     assert "0 conversations" in run("prune")[1]

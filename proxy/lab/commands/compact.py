@@ -105,7 +105,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def compact(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args).config
+    asks_model = args.tangents or not {SUMMARY, AUTO}.isdisjoint(args.step or ())
+    config = options.load_configuration(args, needs_secrets=asks_model).config
     if fault := _find_fault(args, config):
         return print_error(fault)
     policy = config.policy(args.policy)
@@ -116,8 +117,10 @@ def compact(args: argparse.Namespace) -> int:
         rules = replace(rules, keep=replace(rules.keep, turns=args.keep_last))
     try:
         request = _read(args)
-    except (OSError, saved.UnreadableError) as fault:
-        return print_error(f"{args.file}: {fault}")
+    except OSError as unread:
+        return print_error(options.describe_fault(unread))
+    except saved.UnreadableError as unread:
+        return print_error(f"{args.file}: {unread}")
     window = resolve_window(args.model, Window(total=args.window, origin="config") if args.window else None)
     count = Tokenizers().of(args.model, policy.estimator).count
     room = window.usable_tokens(rules.summary.max_tokens if args.step else None)

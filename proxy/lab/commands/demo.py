@@ -52,8 +52,6 @@ def run(args: argparse.Namespace) -> int:
     os.environ["no_proxy"] = "127.0.0.1"  # noqa: TID251 (whatever is set for the network, this stays on the machine)
     try:
         return asyncio.run(_run_demo(args, tempfile.mkdtemp(prefix="compaction-proxy-demo-")))
-    except KeyboardInterrupt:
-        return INTERRUPTED_STATUS
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

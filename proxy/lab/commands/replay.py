@@ -32,7 +32,6 @@ from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Conversation, Result, Scores
 from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import SimulatedServer
-from proxy.lifetime import INTERRUPTED_STATUS
 
 DEFAULT_WINDOW_TOKENS = 128_000
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
@@ -92,7 +91,13 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cache", choices=HABITS, default="provider", help="how the upstream caches")
     prices = (*PRICES, _MODEL)
-    parser.add_argument("--prices", choices=prices, default=".1/1.25", help="prices that policies are given")
+    parser.add_argument(
+        "--prices",
+        choices=prices,
+        default=".1/1.25",
+        help="prices of cached and of new input, as shares of the list price; `model`: the model's own "
+        "(default .1/1.25)",
+    )
     parser.add_argument(
         "--model", metavar="M", default="", help="model for prices and token counts, instead of the recorded one"
     )
@@ -109,14 +114,12 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_replay(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args).config
+    config = options.load_configuration(args, needs_secrets=False).config
     try:
         conversations = _read_conversations(args)
         results = _replay_all(args, config, conversations)
     except (OSError, UnreadableError, UnknownPolicy, ProxyError) as fault:
-        return print_error(str(fault))
-    except KeyboardInterrupt:
-        return INTERRUPTED_STATUS
+        return print_error(options.describe_fault(fault))
     if args.html:
         args.html.write_text(report.page(results), encoding="utf-8")
     with suppress(BrokenPipeError):

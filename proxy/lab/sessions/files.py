@@ -76,7 +76,8 @@ def _read_bytes(place: Path) -> bytes:
         with gzip.open(place) as packed:
             source = packed.read(FILE_BYTES_LIMIT + 1)
     except (OSError, EOFError, zlib.error) as fault:
-        raise UnreadableError(f"{place}: cannot be read: {fault}") from None
+        why = getattr(fault, "strerror", None) or fault
+        raise UnreadableError(f"{place}: cannot be read: {why}") from None
     if len(source) > FILE_BYTES_LIMIT:
         raise UnreadableError(f"{place}: unpacks to more than {FILE_BYTES_LIMIT:,} bytes")
     return source
