@@ -1,10 +1,14 @@
-"""Chat requests as agents send them, made to a size: a system prompt, tools, a task, calls and their results."""
+"""Requests as agents send them, made to a size, for each API: a system prompt, tools, a task, calls and results."""
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+
+NEW_BYTES = 500
+"""Bytes of a result that is new in a request of a history that goes on; with its call about 700."""
 WORDS = ("the", "test", "of", "a", "parser", "fails", "when", "import", "path", "file", "line", "error", "value")
 TOOLS = [
     {
@@ -36,15 +40,68 @@ def chat(size: int, *, stream: bool = False) -> bytes:
     return _bytes(request)
 
 
-def growing(size: int, turns: int, seed: int) -> Iterator[bytes]:
+def growing(size: int, turns: int, seed: int, path: str = CHAT) -> Iterator[bytes]:
     """The requests of a history of this size that goes on: each is the one before, one more call and its result."""
     dice = random.Random(seed)
     request = json.loads(chat(size))
     messages = request["messages"]
     messages[1]["content"] += f" Try {seed}."  # a history that was never sent before
     for _ in range(turns):
-        messages.extend(_turn(dice, len(messages), 500))
-        yield _bytes(request)
+        messages.extend(_turn(dice, len(messages), NEW_BYTES))
+        yield _bytes(WRITTEN[path](request))
+
+
+def interleaved(size: int, conversations: int, turn: int) -> Iterator[bytes]:
+    """One request of each of so many conversations: the one before, one more call and its result."""
+    for seed in range(conversations):
+        *_, body = growing(size, turn + 1, seed)
+        yield body
+
+
+def _in_messages(request: dict[str, Any]) -> dict[str, Any]:
+    system, *messages = request["messages"]
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            part = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+            found.append({"role": "user", "content": [part]})
+        elif "tool_calls" in message:
+            (call,) = message["tool_calls"]
+            arguments = json.loads(call["function"]["arguments"])
+            part = {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": arguments}
+            found.append({"role": "assistant", "content": [part]})
+        elif found and found[-1]["role"] == "user":
+            found[-1]["content"].append({"type": "text", "text": message["content"]})
+        else:
+            found.append({"role": "user", "content": message["content"]})
+    tools = [
+        {"name": name, "description": name, "input_schema": {"type": "object"}} for name in ("Read", "Edit", "Bash")
+    ]
+    return {"model": "bench-1", "max_tokens": 1000, "system": system["content"], "tools": tools, "messages": found}
+
+
+def _in_responses(request: dict[str, Any]) -> dict[str, Any]:
+    system, *messages = request["messages"]
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            call = message["tool_call_id"]
+            found.append({"type": "function_call_output", "call_id": call, "output": message["content"]})
+        elif "tool_calls" in message:
+            (call,) = message["tool_calls"]
+            found.append({"type": "function_call", "call_id": call["id"], **call["function"]})
+        else:
+            found.append({"role": "user", "content": message["content"]})
+    tools = [{"type": "function", **tool["function"]} for tool in request["tools"]]
+    return {"model": "bench-1", "instructions": system["content"], "tools": tools, "input": found}
+
+
+WRITTEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    CHAT: lambda request: request,
+    MESSAGES: _in_messages,
+    RESPONSES: _in_responses,
+}
+"""A chat request as each API has it, by path."""
 
 
 def _turn(dice: random.Random, number: int, size: int) -> list[dict[str, Any]]:

@@ -13,23 +13,26 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import load
-from bodies import chat, growing
+from bodies import CHAT, MESSAGES, RESPONSES, chat, growing, interleaved
 from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, started
 from process import CLIENTS, Server, alone
 from report import Beside, Target, report, targets
 from scores import Round, Scenario, Score, Scores
 from standin import Pace, StandIn
 
-GROWING_FROM_BYTES = 10_000
 WARMING_TURNS = 3
-"""Requests of a new history that are not counted: it is read for the first time, and shortened where that is due."""
+GROWING = (("10 kB", 10_000, None), ("100 kB", 100_000, 2.0), ("1 MB", 1_000_000, 4.0), ("10 MB", 10_000_000, 4.0))
+"""Histories that go on, and how many times the bare relay's processor time a turn may take."""
+CONVERSATION_BYTES = 10_000
+"""Of each of the interleaved conversations: so many of them that all fit into what is remembered for one caller."""
 PACE = Pace(chunks=200, seconds=0.005)
 
 
@@ -42,6 +45,8 @@ class Effort:
     small: int
     medium: int
     large: int
+    huge: int
+    conversations: int
     streams: tuple[int, int]  # one after the other; by 32 clients
     starts: int
     looks: int
@@ -49,44 +54,113 @@ class Effort:
     def scenarios(self) -> list[Scenario]:
         sizes = (("1 kB", 1_000, self.small), ("100 kB", 100_000, self.medium), ("1 MB", 1_000_000, self.large))
         whole = [Scenario(name, chat(size), clients, times) for name, size, times in sizes for clients in (1, 32)]
-        growing = [
-            Scenario(f"{name}, growing", chat(size), 1, times, grows=True)
-            for name, size, times in sizes
-            if size > GROWING_FROM_BYTES
+        turns = (self.medium, self.medium, self.large, self.huge)
+        grown = [
+            _growing(name, size, times, CHAT, limit)
+            for (name, size, limit), times in zip(GROWING, turns, strict=True)
+            if times
         ]
+        grown += [
+            _growing(f"{api}, {name}", size, times, path, limit)
+            for api, path in (("Messages", MESSAGES), ("Responses", RESPONSES))
+            for (name, size, limit), times in zip(GROWING[1:3], (self.medium, self.large), strict=True)
+        ]
+        if self.conversations:
+            bodies = partial(_one_turn, self.conversations)
+            grown.append(
+                Scenario(
+                    f"{self.conversations:,} conversations of 10 kB in turn, growing",
+                    b"",
+                    clients=1,
+                    times=self.conversations,
+                    grow=bodies,
+                    is_for_fast=True,
+                )
+            )
         body = chat(1_000, stream=True)
         name = f"stream of {PACE.chunks} chunks, {PACE.seconds * 1000:g} ms apart"
         counts = zip((1, 32), self.streams, strict=True)
-        return [*whole, *growing, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
+        return [*whole, *grown, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
 
 
-LONG = Effort((OURS, BARE, NGINX, LITELLM), 7, small=800, medium=300, large=80, streams=(2, 64), starts=5, looks=300)
-SHORT = Effort((OURS, BARE, NGINX), 3, small=250, medium=100, large=32, streams=(1, 32), starts=2, looks=50)
+def _growing(name: str, size: int, times: int, path: str, limit: float | None) -> Scenario:
+    def grow(number: int, turns: int) -> Iterator[bytes]:
+        return growing(size, turns, number, path)
+
+    return Scenario(
+        f"{name}, growing",
+        b"",
+        clients=1,
+        times=times,
+        path=path,
+        grow=grow,
+        warms=WARMING_TURNS,
+        limit=limit,
+        is_for_fast=path != CHAT or size > GROWING[2][1],
+    )
+
+
+def _one_turn(conversations: int, number: int, turns: int) -> Iterator[bytes]:
+    return islice(interleaved(CONVERSATION_BYTES, conversations, number), turns)
+
+
+LONG = Effort(
+    kinds=(OURS, BARE, NGINX, LITELLM),
+    rounds=7,
+    small=800,
+    medium=300,
+    large=80,
+    huge=8,
+    conversations=1_000,
+    streams=(2, 64),
+    starts=5,
+    looks=300,
+)
+SHORT = Effort(
+    kinds=(OURS, BARE, NGINX),
+    rounds=3,
+    small=250,
+    medium=60,
+    large=16,
+    huge=0,
+    conversations=0,
+    streams=(1, 32),
+    starts=2,
+    looks=50,
+)
 
 
 async def measure(field: Sequence[Contestant], asked: Sequence[Scenario], rounds: int) -> Scores:
-    scores = {scenario.title: {contestant.name: Score() for contestant in field} for scenario in asked}
+    scores = {
+        scenario.title: {contestant.name: Score() for contestant in _takers(field, scenario)} for scenario in asked
+    }
     for number in range(rounds + 1):
         print(f"round {number} of {rounds}" if number else "warming up", file=sys.stderr, flush=True)
         for scenario in asked:
-            for contestant in field:
+            for contestant in _takers(field, scenario):
                 if number:
                     scores[scenario.title][contestant.name].rounds.append(
                         await once(contestant, field, scenario, number)
                     )
                 elif not scenario.streams:
-                    await once(contestant, field, replace(scenario, times=2 * scenario.clients))
+                    few = scenario.times if scenario.grow and not scenario.warms else 2 * scenario.clients
+                    await once(contestant, field, replace(scenario, times=few))
     return scores
+
+
+def _takers(field: Sequence[Contestant], scenario: Scenario) -> list[Contestant]:
+    return [contestant for contestant in field if contestant.slower == 1 or not scenario.is_for_fast]
 
 
 async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Scenario, number: int = 0) -> Round:
     times = max(scenario.times // contestant.slower, scenario.clients)
     with alone(contestant.server, servers(field)):
-        if scenario.grows:
-            bodies = growing(len(scenario.body), times + WARMING_TURNS, number)
-            await load.ask_in_turn(contestant.chat, islice(bodies, WARMING_TURNS), headers=contestant.headers)
+        if scenario.grow is not None:
+            bodies = scenario.grow(number, times + scenario.warms)
+            url = contestant.origin + scenario.path
+            await load.ask_in_turn(url, islice(bodies, scenario.warms), headers=contestant.headers)
             before = contestant.cpu
-            sample = await load.ask_in_turn(contestant.chat, bodies, headers=contestant.headers)
+            sample = await load.ask_in_turn(url, bodies, headers=contestant.headers)
         else:
             before = contestant.cpu
             sample = await load.ask(

@@ -1,18 +1,26 @@
 """The figures of bench/relay.py as tables, and what was promised beside what was found."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bodies import CHAT as CHAT_PATH
+from bodies import NEW_BYTES
 from contestants import BARE, DIRECT, OURS, RELAYING
 from scores import Scenario, Score, Scores, cpu, p50
 from tables import figure, provenance, table
 
 US, MS = 1e6, 1e3
+TURN_BYTES = NEW_BYTES + 200
+"""Of a call and its result."""
 # What may be added to the median: by the way through the proxy, and by the way with all that it does for a history.
 ADDED_MS = {RELAYING: {"1 kB": 1.0, "100 kB": 2.0, "1 MB": 6.0}, OURS.name: {"1 kB": 2.0, "100 kB": 5.0, "1 MB": 25.0}}
 
-# How many times the bare relay's processor time a turn of a history takes that goes on, with all that is done for it.
-GROWING_RATIOS = {"100 kB, growing": 2.0, "1 MB, growing": 4.0}
+WARM_RATIO = 1.4
+"""Times the bare relay's processor time that a request of 1 kB may take, with all that is done for it."""
+SLOPE_RATIO = 1.3
+"""Times the bare relay's own that the processor time may grow with each byte of history."""
+ADDED_MS_GROWING = 2.0
+"""May be added to the median at 1 MB, where the history goes on."""
 
 INTRO = """\
 # What the proxy costs
@@ -25,7 +33,8 @@ and upstream spend themselves, and so the ceiling of every figure per second. `c
 default; `the same, bypass` is the same process asked to leave the history alone (`x-compaction: bypass`): the way
 through without what it is for. A size's requests are one history sent again and again, so `compaction-proxy` has
 counted and shortened it before.
-Where it is `growing`, each request is the one before and one more call with its result, as agents send them.
+Where it is `growing`, each request is the one before and one more call with its result, as agents send them; there,
+`ns a new byte` is what a turn costs beyond the bare relay for each of the about {new_bytes:,} bytes that are new in it.
 Ratios carry from machine to machine, times do not.
 
 `make bench ARGS="--markdown docs/benchmarks.md"` writes this page.
@@ -61,13 +70,15 @@ class Target:
 
 def targets(asked: Sequence[Scenario], scores: Scores, ours: Beside) -> list[Target]:
     return [
-        *(_cpu_target(scenario, scores) for scenario in asked if not scenario.grows),
-        *(_growth_target(scenario, scores) for scenario in asked if scenario.grows),
+        *(_cpu_target(scenario, scores) for scenario in asked if scenario.grow is None),
+        *_small_target(asked, scores),
+        *(_growth_target(scenario, scores, limit) for scenario in asked if (limit := scenario.limit) is not None),
+        *_slope_target(asked, scores),
         *(
             _added_target(name, scenario, scores)
             for name in ADDED_MS
             for scenario in asked
-            if scenario.clients == 1 and not (scenario.streams or scenario.grows)
+            if scenario.clients == 1 and not (scenario.streams or scenario.grow)
         ),
         Target("seconds until ready", 1.0, ours.ready),
         Target("MB of memory when idle", 80.0, ours.idle_rss),
@@ -82,10 +93,28 @@ def _cpu_target(scenario: Scenario, scores: Scores) -> Target:
     return Target(f"CPU, times the bare relay's ({RELAYING}): {scenario.title}", limit, times)
 
 
-def _growth_target(scenario: Scenario, scores: Scores) -> Target:
+def _growth_target(scenario: Scenario, scores: Scores, limit: float) -> Target:
     found = scores[scenario.title]
     times = found[OURS.name].over(found[BARE.name], cpu)
-    return Target(f"CPU, times the bare relay's ({OURS.name}): {scenario.title}", GROWING_RATIOS[scenario.name], times)
+    return Target(f"CPU, times the bare relay's ({OURS.name}): {scenario.title}", limit, times)
+
+
+def _small_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]:
+    smallest = asked[0]
+    yield _growth_target(smallest, scores, WARM_RATIO)
+    for scenario in asked:
+        if scenario.name == "1 MB, growing":
+            found = scores[scenario.title]
+            added = found[OURS.name].beyond(found[DIRECT], p50) * MS
+            yield Target(f"ms added to the median ({OURS.name}): {scenario.title}", ADDED_MS_GROWING, added)
+
+
+def _slope_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]:
+    """How much more a turn costs for each byte of its history, against the bare relay: shortest to longest history."""
+    grown = [scenario for scenario in asked if scenario.warms and scenario.path == CHAT_PATH]
+    short, long = (scores[scenario.title] for scenario in (grown[0], grown[-1]))
+    ours, bare = (long[name].of(cpu) - short[name].of(cpu) for name in (OURS.name, BARE.name))
+    yield Target(f"growth of CPU with the history, times the bare relay's: {grown[-1].name}", SLOPE_RATIO, ours / bare)
 
 
 def _added_target(name: str, scenario: Scenario, scores: Scores) -> Target:
@@ -98,7 +127,7 @@ def report(
     rounds: int, asked: Sequence[Scenario], scores: Scores, beside: Sequence[Beside], promised: Sequence[Target]
 ) -> str:
     parts = [
-        INTRO.format(provenance=provenance(), rounds=rounds),
+        INTRO.format(provenance=provenance(), rounds=rounds, new_bytes=TURN_BYTES),
         *(_whole(scenario, scores[scenario.title]) for scenario in asked if not scenario.streams),
         *(_streamed(scenario, scores[scenario.title]) for scenario in asked if scenario.streams),
         _beside(beside),
@@ -116,10 +145,16 @@ def _whole(scenario: Scenario, found: dict[str, Score]) -> str:
             figure(score.of(lambda it: it.p99) * MS, 2),
             "" if name == DIRECT else figure(score.beyond(found[DIRECT], p50) * MS, 2),
             figure(score.of(lambda it: it.per_second), 0),
+            *((_per_new_byte(name, score, found),) if scenario.grow else ()),
         )
         for name, score in found.items()
     ]
-    return table((scenario.title, "CPU µs", "x bare", "p50 ms", "p99 ms", "added p50", "per second"), rows)
+    names = (scenario.title, "CPU µs", "x bare", "p50 ms", "p99 ms", "added p50", "per second")
+    return table((*names, "ns a new byte") if scenario.grow else names, rows)
+
+
+def _per_new_byte(name: str, score: Score, found: dict[str, Score]) -> str:
+    return "" if name in (DIRECT, BARE.name) else figure(score.beyond(found[BARE.name], cpu) / TURN_BYTES * 1e9, 0)
 
 
 def _streamed(scenario: Scenario, found: dict[str, Score]) -> str:

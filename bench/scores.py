@@ -1,6 +1,6 @@
 """What is asked of every relay, and what comes of it: rounds of figures, compared round by round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -14,8 +14,16 @@ class Scenario:
     clients: int
     times: int
     streams: bool = False
-    grows: bool = False
-    """Each request is the one before and a little more."""
+    path: str = "/v1/chat/completions"
+    grow: Callable[[int, int], Iterator[bytes]] | None = None
+    """The requests of a history that goes on, by number of the round and number of requests: each is the one before
+    and a little more."""
+    warms: int = 0
+    """The first of these requests are not counted: the history is read for the first time, and shortened where due."""
+    limit: float | None = None
+    """The most processor time, in times of the bare relay's, that a turn may take with all that is done for it."""
+    is_for_fast: bool = False
+    """LiteLLM is left out: it would take minutes, or does not speak this API."""
 
     @property
     def title(self) -> str:

@@ -45,6 +45,36 @@ def _completion() -> bytes:
     return json.dumps(whole).encode()
 
 
+USAGE = {"input_tokens": 12345, "output_tokens": 67, "total_tokens": 12412}
+SAID = "I have read the file; the test fails because of the date. " * 8
+MESSAGE = {
+    "id": "msg_bench",
+    "type": "message",
+    "role": "assistant",
+    "model": "bench-1",
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "content": [{"type": "text", "text": SAID}],
+    "usage": USAGE,
+}
+RESPONSE = {
+    "id": "resp_bench",
+    "object": "response",
+    "model": "bench-1",
+    "status": "completed",
+    "output": [
+        {
+            "id": "msg_bench",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": SAID, "annotations": []}],
+        }
+    ],
+    "usage": USAGE,
+}
+
+
 def _whole(status: str, body: bytes, more: str = "") -> bytes:
     return (
         f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
@@ -57,6 +87,11 @@ def _chunk(data: bytes) -> bytes:
 
 
 ANSWER = _whole("200 OK", _completion())
+ANSWERS = {
+    b"/v1/messages": _whole("200 OK", json.dumps(MESSAGE).encode()),
+    b"/v1/responses": _whole("200 OK", json.dumps(RESPONSE).encode()),
+}
+"""Answers of the other APIs, by path."""
 REFUSAL = json.dumps({"error": {"message": "no", "type": "server_error", "param": None, "code": None}}).encode()
 HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n"
@@ -108,6 +143,7 @@ class Line(asyncio.Protocol):
         self._head = b""
         self._missing = 0
         self._act: str | None = None
+        self._path = b""
         self._streams = False
         self._timer: asyncio.TimerHandle | None = None
         self._said = 0
@@ -142,6 +178,7 @@ class Line(asyncio.Protocol):
         length, act = _LENGTH.search(head), _ACT.search(head)
         self._missing = int(length[1]) if length else 0
         self._act = act[1].decode() if act else None
+        self._path = head[: head.find(b"\r\n")].split(b" ")[1]
         self._streams = False
         self._is_busy = True
         return rest
@@ -154,7 +191,7 @@ class Line(asyncio.Protocol):
         elif self._streams:
             self.stream(self.finish)
         else:
-            self.say(ANSWER)
+            self.say(ANSWERS.get(self._path, ANSWER))
 
     def say(self, whole: bytes) -> None:
         self._is_busy = False
