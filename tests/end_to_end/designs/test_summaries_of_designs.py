@@ -136,6 +136,17 @@ async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, 
     assert [line["message"] for line in lines if "message" in line][: len(sent)] == sent
 
 
+async def test_row_6_a_sentence_of_ones_own_names_folder_and_conversation(up, alone):
+    up.script = summarizer(GOOD)
+    summary = {"pointer": "Kept: {path} as {conversation}."}
+    async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
+        step = await agent.sends(chatting(600))
+    told = turns_of(up)[-1].json["messages"][1]["content"]
+    path, conversation = re.search(r"Kept: (\S+) as (\w+)\.", told).groups()
+    assert read_originals(path)
+    assert conversation == step.says("x-compaction-conversation")
+
+
 async def test_row_6_in_a_tool_loop_only_the_task_and_the_newest_call_stay_beside_them(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.end_to_end.designs.talking import characters, chatting, first_shortened, structured, working
 from tests.support.agent import Agent
+from tests.support.messages import history, says, user
 from tests.support.proxy_client import log_of
 from tests.support.scripted_upstream import says as tells
 
@@ -53,11 +54,14 @@ async def test_row_18_three_quarters_of_the_window_by_a_quarter_of_the_character
     assert 30_000 < characters(sent) / 4 < 30_400
 
 
-async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(agent):
-    few = working(200)
-    step = await agent.sends(few, model="jp", max_tokens=1_000)
-    assert characters(few) / 4 > 30_000
-    assert step.is_verbatim
+@pytest.mark.parametrize(("turns", "is_compacted"), [(1, False), (5, False), (6, True)])
+async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(agent, turns, is_compacted):
+    """All calls stand in the first turn, before the newest one, which this design never touches."""
+    talk = [piece for place in range(turns - 1) for piece in (says(f"Done {place}."), user("And then?"))]
+    sent = [*working(200), *history(*talk)]
+    step = await agent.sends(sent, model="jp", max_tokens=1_000)
+    assert characters(sent) / 4 > 30_000
+    assert step.is_verbatim is not is_compacted
 
 
 async def test_row_18_an_unknown_window_compacts_nothing_and_warns(up, alone):
