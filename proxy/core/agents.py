@@ -216,7 +216,7 @@ def requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 # words each time. The first examples stay as they are: only from the third on is it sure that no person writes them.
 
 OBSERVATIONS = (
-    r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|EXECUTION RESULT)\b[^\n]*:",
+    r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|Code output|EXECUTION RESULT)\b[^\n]*:",
     r"^\s*<(?:returncode|output|observation|tool_response|function_results?|result)>",
     r"\nbash-\$\s*$",
     r"^\s*I ran this command:\n",

@@ -97,6 +97,14 @@ def test_words_beside_output(text, beside):
     assert words_beside_output(text) == beside
 
 
+def test_output_of_open_interpreter_is_known_from_the_first_on():
+    asked = "\n\nWhat does this output mean / what's next (if anything, or are we done)?"
+    nothing = "The code above was executed on my machine. It produced no text output."
+    texts = [f"Code output: {output(0)}{asked}", nothing, f"Code output: {output(1)}{asked}"]
+    talk = [[*says("```bash\nls\n```"), *user(text)] for text in texts]
+    assert marks(user("Fix the build."), *talk) == [False, False, True, False, False, False, True]
+
+
 def test_many_elements_are_read_in_one_pass():
     assert words_beside_output("<a></a>" * 200_000 + "end") == "end"
 
@@ -192,7 +200,9 @@ def runs(number):
     return says(f"I look at {number}.\n```shell\ngrep -rn call_{number}\n```")
 
 
-INTERPRETER = [[*runs(number), *user(f"Code output: {output(number)}\n\nWhat does it mean?")] for number in range(6)]
+INTERPRETER = [
+    [*runs(number), *user(f"The script printed: {output(number)}\n\nWhat does it mean?")] for number in range(6)
+]
 EXECUTOR = [[*runs(number), *user(output(number), name="executor")] for number in range(6)]
 SYSTEM = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
 
@@ -226,7 +236,7 @@ def words(number, text):
         [words(number, f"I get this:\n{output(number)}\nWhy does {number} fail?") for number in range(5)],
         [words(number, f"{'abcdefgh'[number] * 9} is what I see:\n{output(number)}") for number in range(5)],
         [[*says("And now?"), *user(f"My notes:\n{output(number)}")] for number in range(5)],
-        [*INTERPRETER[:1], [*says("And you?"), *user(f"Code output: {output(8)}")], *INTERPRETER[1:]],
+        [*INTERPRETER[:1], [*says("And you?"), *user(f"The script printed: {output(8)}")], *INTERPRETER[1:]],
         [[*runs(1), *user("No, not that."), *system(f"Keep to this.\n{output(1)}")] for _ in range(5)],
     ],
     ids=["questions at the end", "other words each time", "nothing was run", "the same elsewhere", "after a person"],
