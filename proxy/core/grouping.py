@@ -301,7 +301,7 @@ class Pins:
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """The starts of messages that no step may touch: instructions in the midst, the user's last words, pins."""
+    """The starts of messages that no step may touch: instructions and tools in the midst, last words, pins."""
     last = last_user(messages)
     return frozenset(
         message.start
@@ -309,6 +309,7 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
         if not message.literal
         and (
             (message.role in HEAD and not message.observed)
+            or message.declares_tools
             or place == last
             or (passages and _may_pin(message) and _holds(message, passages))
         )

@@ -29,6 +29,7 @@ NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
+_DECLARING = b'"tool_reference"'
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
 
 
@@ -108,6 +109,11 @@ class Message:
     def attached(self) -> bool:
         """True where its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
+
+    @property
+    def declares_tools(self) -> bool:
+        """True where a result declares tools: later calls of these are refused without it."""
+        return self.role in RESULTS and self.content[:1] == b"[" and _DECLARING in self.content
 
     @property
     def text(self) -> str:

@@ -113,7 +113,7 @@ class ConversationState:
 
         def run_steps(start: int) -> tuple[Message, ...]:
             tail = body[start:]
-            fixed = frozenset(message.start for message in tail if not message.is_bulk)
+            fixed = frozenset(each.start for each in tail if not each.is_bulk or each.declares_tools)
             before = self.request.head + covered + body[covers:start]
             draft = Draft(before, tail, fixed=fixed, window=block.window, count=self.count, recalls=recalls)
             return run(block.always, draft)[0].middle

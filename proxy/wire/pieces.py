@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -72,6 +72,18 @@ Split = Callable[[Sequence[bytes], int], Iterable[tuple[Message, Piece]]]
 _CACHED_MESSAGES = 4_096
 _CACHED_MESSAGE_BYTES = 2_048
 S = TypeVar("S", bound=msgspec.Struct)
+
+
+class TextFields(msgspec.Struct):
+    """A value of which some members, of any kind, are read where they are texts and are empty where they are not."""
+
+    TEXTS: ClassVar[tuple[str, ...]] = ()
+    """The names of these members."""
+
+    def __post_init__(self) -> None:
+        for name in self.TEXTS:
+            if not isinstance(getattr(self, name), str):
+                setattr(self, name, "")
 
 
 def build_reader(kind: type[S]) -> Callable[[bytes], S]:

@@ -1,8 +1,10 @@
 """Histories of every shape in Anthropic Messages: what the API accepted of the client, it accepts of the proxy."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +54,54 @@ def test_histories_that_are_tried_are_compacted():
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert find_faults(steps[-1].left) == []
+
+
+def search_tools(number):
+    """A search for tools, whose result declares one, in the place of a step of the agent."""
+    used = {"type": "tool_use", "id": f"search_{number}", "name": "ToolSearch", "input": {"query": "mail"}}
+    found = [{"type": "tool_reference", "tool_name": f"mcp__mail__send_{number}"}]
+    result = {"type": "tool_result", "tool_use_id": f"search_{number}", "content": found}
+    return [{"role": "assistant", "content": [used]}, {"role": "user", "content": [result]}]
+
+
+CLEARING_ONLY = replace(EAGER, fold=())
+
+
+@pytest.mark.parametrize("make", [partial(Worker, EAGER), partial(Worker, CLEARING_ONLY)], ids=["fold", "clear"])
+def test_what_declares_tools_stays_and_the_rest_is_shortened(make):
+    def write(history, **more):
+        value = json.loads(request(history, **more))
+        value["messages"][1:1] = search_tools(1)
+        if len(value["messages"]) > 12:
+            value["messages"][11:11] = search_tools(2)
+        return json.dumps(value).encode()
+
+    worker = make(wire=messages, write=write)
+    for turn in turns(reading(16)):
+        sent = worker.send(turn)
+        assert find_faults(sent.left) == []
+        assert sent.left.count(b'"tool_reference"') == sent.came.count(b'"tool_reference"')
+    assert sent.left.count(b'"tool_reference"') == 2
+    assert len(sent.left) < len(sent.came) / 2
+    assert all(json.dumps(each).encode()[1:-1] in sent.left for each in search_tools(1) + search_tools(2))
+
+
+UNKNOWN_BLOCKS = [
+    {"type": "invented_in_2031", "id": 5, "name": None, "tool_use_id": ["call_1"], "input": 1},
+    {"type": "search_result", "source": "https://a.example", "title": "A", "content": [{"type": "text", "text": "a"}]},
+    {"type": "container_upload", "file_id": "file_1"},
+    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}, "title": None},
+]
+
+
+@pytest.mark.parametrize("block", UNKNOWN_BLOCKS, ids=[each["type"] for each in UNKNOWN_BLOCKS])
+def test_blocks_of_other_types_are_no_errors(block):
+    def write(history, **more):
+        value = json.loads(request(history, **more))
+        value["messages"][0]["content"].append(block)
+        return json.dumps(value).encode()
+
+    worker = Worker(EAGER, wire=messages, write=write)
+    steps = [worker.send(turn) for turn in turns(reading(12))]
+    assert "created" in [sent.plan.action for sent in steps]
+    assert all(find_faults(sent.left) == [] for sent in steps)

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from proxy.wire import responses
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import legal
-from tests.support.responses_api import find_faults, request
+from tests.support.responses_api import KINDS, find_faults, request
 from tests.support.worker_cases import CUTTERS, EAGER, SETTLED
 
 WORKERS = st.one_of(CUTTERS, SETTLED).map(lambda make: partial(make, wire=responses, write=request))
@@ -41,3 +42,96 @@ def test_histories_that_are_tried_are_compacted():
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert find_faults(steps[-1].left) == []
+
+
+# --- items that are no messages and no calls of functions -------------------------------------------------------------
+
+LONG_OUTPUT = "".join(f"line {number} of what was written\n" for number in range(60))
+EXITED = {"type": "exit", "exit_code": 0}
+SCREENSHOT = {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+PAIRS = {
+    "local_shell_call": ({"action": {"type": "exec", "command": ["ls"]}}, {"output": LONG_OUTPUT}),
+    "shell_call": (
+        {"action": {"commands": ["ls", "pwd"]}},
+        {"output": [{"stdout": LONG_OUTPUT, "stderr": "", "outcome": EXITED}] * 2, "max_output_length": 9_000},
+    ),
+    "apply_patch_call": (
+        {"operation": {"type": "update_file", "path": "a.py", "diff": "@@"}},
+        {"status": "completed", "output": LONG_OUTPUT},
+    ),
+    "custom_tool_call": ({"name": "exec", "input": "tools.shell({})"}, {"output": LONG_OUTPUT}),
+    "computer_call": ({"action": {"type": "screenshot"}, "pending_safety_checks": []}, {"output": SCREENSHOT}),
+    "tool_search_call": ({"arguments": {"query": "mail"}, "execution": "client"}, {"tools": [{"type": "function"}]}),
+    "program": ({"code": "print(1)", "fingerprint": "f"}, {"result": LONG_OUTPUT, "status": "completed"}),
+    "mcp_approval_request": ({"name": "send", "server_label": "mail", "arguments": "{}"}, {"approve": True}),
+}
+SHORTENED = ("local_shell_call", "shell_call", "apply_patch_call", "custom_tool_call")
+ALONE = [
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+    {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["x"], "results": None},
+    {"type": "code_interpreter_call", "id": "ci_1", "status": "completed", "code": "1", "container_id": "c"},
+    {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "iVBORw0KGgo="},
+    {"type": "mcp_call", "id": "mcp_1", "name": "send", "server_label": "mail", "arguments": "{}", "output": "sent"},
+    {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "mail", "tools": []},
+    {"type": "additional_tools", "role": "developer", "tools": []},
+    {"type": "configuration_update", "model": "gpt-6.2"},
+    {"type": "invented_in_2031", "id": "x_1", "payload": {"deep": [1, {"call_id": "call_1"}]}},
+]
+
+
+def write_items(items, **more):
+    return json.dumps({"model": "gpt-5.1", "input": items, "store": False, **more}).encode()
+
+
+def pair_of(kind, number):
+    said, told = PAIRS[kind]
+    key = "approval_request_id" if kind == "mcp_approval_request" else "call_id"
+    opening = {"id": f"id_{number}"} if kind == "mcp_approval_request" else {"call_id": f"id_{number}"}
+    return [{"type": kind, **opening, **said}, {"type": KINDS[kind], key: f"id_{number}", **told}]
+
+
+def say(role, text):
+    return {"type": "message", "role": role, "content": text}
+
+
+def send_each(items_of_turns):
+    """What leaves, turn by turn, each with what came."""
+    worker, items = Worker(EAGER, wire=responses, write=write_items), [say("user", "Mend it.")]
+    for more in items_of_turns:
+        sent = worker.send(items)
+        yield sent, json.loads(sent.left)["input"]
+        items = [*items, *more]
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_calls_of_every_kind_stay_with_what_answers_them(kind):
+    turns_of_items = [
+        [{"type": "reasoning", "summary": [], "id": f"rs_{number}"}, *pair_of(kind, number)]
+        + ([say("assistant", "Done."), say("user", "And now?")] if number % 5 == 4 else [])
+        for number in range(16)
+    ]
+    steps = list(send_each(turns_of_items))
+    for sent, left in steps:
+        assert find_faults(sent.left) == []
+        own = {json.dumps(item, sort_keys=True) for item in json.loads(sent.came)["input"]}
+        changed = [item for item in left if json.dumps(item, sort_keys=True) not in own]
+        assert {item["type"] for item in changed} <= {"message", KINDS[kind]}
+        assert kind in SHORTENED or all(item["type"] == "message" for item in changed)
+    assert (len(steps[-1][0].left) < len(steps[-1][0].came)) == (kind in SHORTENED)
+
+
+@pytest.mark.parametrize("item", ALONE, ids=[item["type"] for item in ALONE])
+def test_items_that_stand_alone_are_left_or_gone_whole(item):
+    turns_of_items = [[item if number == 3 else pair_of("shell_call", number)[0]] for number in range(4)]
+    turns_of_items = [
+        [*([item] if number == 3 else []), *pair_of("shell_call", number), say("assistant", "So."), say("user", "On.")]
+        for number in range(12)
+    ]
+    is_state = item["type"] not in responses.requests._SAID
+    for number, (sent, left) in enumerate(send_each(turns_of_items)):
+        assert find_faults(sent.left) == []
+        count = sum(each == item for each in left)
+        assert count <= 1
+        assert sum(each["type"] == item["type"] for each in left) == count
+        assert not (is_state and number > 3 and count == 0)
+    assert len(sent.left) < len(sent.came)

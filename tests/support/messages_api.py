@@ -94,7 +94,7 @@ def request(history, **more):
 def find_faults(body):
     """What the API would refuse in this request."""
     value = json.loads(body)
-    return [*_order(value["messages"]), *_blocks(value["messages"]), *_marks(value)]
+    return [*_order(value["messages"]), *_blocks(value["messages"]), *_marks(value), *_loop(value)]
 
 
 def _parts(message):
@@ -158,10 +158,28 @@ def _blocks(messages):
                 yield "the input of a tool is an object"
 
 
+def _loop(value):
+    """With thinking of the older kind, what the model said last begins with a thought, where tools answer it."""
+    if value.get("thinking", {}).get("type") != "enabled" or len(value["messages"]) < 2:
+        return
+    said, answered = value["messages"][-2:]
+    is_loop = said["role"] == "assistant" and any(part["type"] == "tool_result" for part in _parts(answered))
+    if is_loop and _parts(said)[0]["type"] not in ("thinking", "redacted_thinking"):
+        yield "Expected `thinking` or `redacted_thinking`, but found something else"
+
+
 def _marks(value):
-    said = json.dumps(value)
-    if said.count('"cache_control"') > 4:
+    blocks = [
+        part for message in [{"content": value.get("system") or []}, *value["messages"]] for part in _parts(message)
+    ]
+    marked = [block for block in [*(value.get("tools") or []), *blocks] if "cache_control" in block]
+    if json.dumps(value).count('"cache_control"') > 4:
         yield "more than four cache marks"
+    if any(block.get("type") in ("thinking", "redacted_thinking") for block in marked):
+        yield "a cache mark on a thought"
+    lives = [block["cache_control"].get("ttl", "5m") for block in marked]
+    if lives != sorted(lives):  # "1h" comes before "5m"
+        yield "a cache mark of one hour behind one of five minutes"
 
 
 # --- what an upstream answers -----------------------------------------------------------------------------------------

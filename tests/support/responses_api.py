@@ -3,7 +3,16 @@
 import json
 import re
 
-KINDS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+KINDS = {
+    **{
+        f"{kind}_call": f"{kind}_call_output"
+        for kind in ("function", "custom_tool", "local_shell", "shell", "apply_patch", "computer")
+    },
+    "tool_search_call": "tool_search_output",
+    "mcp_approval_request": "mcp_approval_response",
+    "program": "program_output",
+}
+"""Items that must be answered, and what answers them."""
 
 
 def as_items(history):
@@ -61,16 +70,20 @@ def find_faults(body):
 
 
 def _pairs(items):
-    called = {kind: [item["call_id"] for item in items if item["type"] == kind] for kind in KINDS}
+    called = {kind: [_pair_id(item) for item in items if item["type"] == kind] for kind in KINDS}
     for kind, output in KINDS.items():
-        answered = [item["call_id"] for item in items if item["type"] == output]
+        answered = [_pair_id(item) for item in items if item["type"] == output]
         yield from (f"No tool output found for function call {id_}" for id_ in called[kind] if id_ not in answered)
         yield from (f"No tool call found for output with call_id {id_}" for id_ in answered if id_ not in called[kind])
         for id_ in set(answered) & set(called[kind]):
-            at = [item.get("call_id") == id_ and item["type"] for item in items]
+            at = [_pair_id(item) == id_ and item["type"] for item in items]
             if at.index(kind) > at.index(output):
                 yield f"the output of {id_} comes before its call"
     yield from _lonely_reasoning(items)
+
+
+def _pair_id(item):
+    return item.get("call_id") or item.get("approval_request_id") or item.get("id")
 
 
 def _lonely_reasoning(items):
@@ -86,11 +99,21 @@ def _faults_of(item):
         for part in item["content"] if isinstance(item["content"], list) else ():
             if not part["type"].startswith((way, "refusal")):
                 yield f"{part['type']} in a message of the {item['role']}"
-    for name in ("arguments", "input"):
+    for name in ("arguments", "input") if item["type"] in ("function_call", "custom_tool_call", "mcp_call") else ():
         if not isinstance(item.get(name, ""), str):
             yield f"{name} is a text"
+    yield from _faults_of_output(item)
+
+
+def _faults_of_output(item):
     output = item.get("output", "")
-    if isinstance(output, list) and not all(part["type"].startswith("input_") for part in output):
+    if item["type"] == "shell_call_output":
+        if not all({"stdout", "stderr", "outcome"} == set(each) for each in output):
+            yield "a shell's output is a list of what each command wrote"
+    elif item["type"] == "computer_call_output":
+        if output["type"] != "computer_screenshot":
+            yield "a computer's output is a screenshot"
+    elif isinstance(output, list) and not all(part["type"].startswith("input_") for part in output):
         yield "parts of an output are those of an input"
 
 

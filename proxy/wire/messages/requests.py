@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from proxy.wire.outline import Places, find_values, read_elements
 from proxy.wire.pieces import (
     Piece,
     PiecedRequest,
+    TextFields,
     as_text,
     build_reader,
     cache_short,
@@ -46,8 +48,6 @@ _FORCING = frozenset({"any", "tool"})
 _REASONING = frozenset({"thinking", "redacted_thinking"})
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
 """The provider shortens the history: by an edit that the request asks for, or in a block it sent before."""
-_TOOLS_WITHIN = re.compile(rb'"type"\s*:\s*"tool_reference"')
-"""A result declares tools: a later call of one is refused where that result is gone."""
 
 
 class _Message(msgspec.Struct):
@@ -55,12 +55,15 @@ class _Message(msgspec.Struct):
     content: msgspec.Raw = _NULL
 
 
-class _Block(msgspec.Struct):
+class _Block(TextFields):
+    """One block. In a block of another type, a member may be of another kind."""
+
+    TEXTS = ("id", "name", "tool_use_id")
     type: str = ""
-    id: str = ""
-    name: str = ""
+    id: Any = ""
+    name: Any = ""
     input: msgspec.Raw = _NULL
-    tool_use_id: str = ""
+    tool_use_id: Any = ""
     content: msgspec.Raw = _NULL
 
 
@@ -82,10 +85,8 @@ def find_first_message(source: bytes) -> int:
 
 
 def why_relayed(source: bytes) -> str:
-    """Why the history is not shortened here: the provider does, or it declares tools; else nothing."""
-    if _COMPACTING.search(source) is not None:
-        return "provider-compacts"
-    return "tools-in-history" if _TOOLS_WITHIN.search(source) is not None else ""
+    """Why the history is not shortened here: the provider does; else nothing."""
+    return "provider-compacts" if _COMPACTING.search(source) is not None else ""
 
 
 def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:

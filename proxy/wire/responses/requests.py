@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from proxy.wire.outline import Places, find_values
 from proxy.wire.pieces import (
     Piece,
     PiecedRequest,
+    TextFields,
     as_text,
     build_reader,
     cache_short,
@@ -37,7 +39,10 @@ _NULL = msgspec.Raw(b"null")
 _BOUND = "max_output_tokens"
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Items that call a tool of the client, and the member that holds what the model wrote."""
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
+"""Items that call a tool which the API itself defines: what the model wrote is an object, and left as it is."""
+_SHELL_OUTPUT = "shell_call_output"
+_OUTPUTS = frozenset({f"{call}_output" for call in (*_CALLS, *_ACTIONS)})
 # What the model made beside its text, each by itself. All other items that are not known stay where they are.
 _SAID = frozenset(
     {
@@ -58,6 +63,7 @@ _TOOLS = frozenset({"tools", "parallel_tool_calls"})
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
     {"model", "input", "instructions", "stream", "temperature", "top_p", "reasoning", _BOUND, *_TOOLS}
 )
+_TEXT_PART = b'{"type":"text","text":%b}'
 _REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
 """Members of a request that name a history at the provider."""
@@ -65,16 +71,21 @@ _COMPACTING = re.compile(rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_tr
 _MANAGEMENT = "context_management"
 
 
-class _Item(msgspec.Struct):
+class _Item(TextFields):
+    """One item. In an item of another type, a member may be of another kind."""
+
+    TEXTS = ("role", "call_id", "name", "arguments", "input")
     type: str = "message"
-    id: str | None = None
-    role: str = ""
+    id: Any = None
+    role: Any = ""
     content: msgspec.Raw = _NULL
-    call_id: str | None = None
-    name: str = ""
-    arguments: str = ""
-    input: str = ""
+    call_id: Any = ""
+    name: Any = ""
+    arguments: Any = ""
+    input: Any = ""
     output: msgspec.Raw = _NULL
+    action: msgspec.Raw = _NULL
+    operation: msgspec.Raw = _NULL
 
 
 _decode_item = build_reader(_Item)
@@ -134,7 +145,8 @@ def _read_items(items: Sequence[bytes], first: int) -> Iterator[tuple[Message, P
     said: list[tuple[bytes, _Item]] = []
     for place, raw in enumerate(items, first):
         item = _decode_item(raw)
-        if item.type in _CALLS or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
+        is_call = item.type in _CALLS or item.type in _ACTIONS
+        if is_call or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
             said.append((raw, item))
             continue
         # Reasoning before an item that is not known belongs to it, and stays with it.
@@ -154,8 +166,11 @@ def _read_items(items: Sequence[bytes], first: int) -> Iterator[tuple[Message, P
 
 def _read_item(raw: bytes, item: _Item) -> Message:
     if item.type in _OUTPUTS:
-        content, id_ = bytes(item.output), item.call_id or ""
+        content, id_ = bytes(item.output), item.call_id
         more = splice.without(raw, frozenset({"call_id", "output"}))[1:-1].strip()
+        if item.type == _SHELL_OUTPUT:
+            content, ended = _read_shell_output(content)
+            more += b',"outcome":' + ended
         written = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(id_), content, more)
         return Message(written, "tool", content, answers=id_)
     if item.type == "message" and item.role:
@@ -166,6 +181,16 @@ def _read_item(raw: bytes, item: _Item) -> Message:
     return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
 
 
+def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
+    """The output of several commands as parts of text, and how the last command ended."""
+    value = json.loads(output)
+    commands = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    texts = [each.get(name) for each in commands for name in ("stdout", "stderr")]
+    parts = b",".join(_TEXT_PART % splice.quote(text) for text in texts if isinstance(text, str) and text)
+    ended = commands[-1].get("outcome") if commands else None
+    return b"[" + parts + b"]", json.dumps(ended or {"type": "exit", "exit_code": 0}).encode()
+
+
 def _read_response(said: Sequence[tuple[bytes, _Item]]) -> Message:
     parts: list[bytes] = []
     calls: list[ToolCall] = []
@@ -173,10 +198,13 @@ def _read_response(said: Sequence[tuple[bytes, _Item]]) -> Message:
         if item.type in _CALLS:
             kind = "custom" if item.type == "custom_tool_call" else "function"
             text = item.input if kind == "custom" else item.arguments
-            calls.append(ToolCall(item.call_id or "", item.name, text, kind))  # type: ignore[arg-type]
+            calls.append(ToolCall(item.call_id, item.name, text, kind))  # type: ignore[arg-type]
+        elif item.type in _ACTIONS:
+            action = bytes(item.operation if item.type == "apply_patch_call" else item.action)
+            calls.append(ToolCall(item.call_id, item.type.removesuffix("_call"), action.decode()))
         elif item.type == "message":
             content = bytes(item.content)
-            parts += [b'{"type":"text","text":%b}' % content] if content[:1] == b'"' else _elements(content)
+            parts += [_TEXT_PART % content] if content[:1] == b'"' else _elements(content)
         else:
             parts.append(raw)
     content = b"[" + b",".join(parts) + b"]" if parts else b"null"
@@ -235,9 +263,13 @@ def _write_new_items(raw: bytes) -> tuple[bytes, ...]:
 
 
 def _write_output(message: Message) -> bytes:
-    more = splice.without(message.raw, frozenset({"role", "tool_call_id", "content", "name"}))[1:-1].strip()
+    added = frozenset({"role", "tool_call_id", "content", "name", "outcome"})
+    more = splice.without(message.raw, added)[1:-1].strip()
     kind = b"" if b'"type"' in more else b'"type":"function_call_output",'
     content = _as_input(message.content)
+    if place := splice.member(message.raw, "outcome"):  # a shell's: all is one command's output
+        text, ended = splice.quote(message.text), message.raw[place.start : place.stop]
+        content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % (text, ended)
     written = b'{%b%b%b"call_id":%b,"output":%b}'
     return written % (kind, more, b"," if more else b"", splice.quote(message.answers), content)
 
@@ -250,9 +282,11 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
         # What has an id is looked for behind the items that name it: the API refuses one without the other.
         if item.type == "reasoning" and item.id is None and raw not in message.content:
             continue
-        if (key := _CALLS.get(item.type)) is None:
-            yield raw
-        elif (call := calls.get(item.call_id or "")) is not None:
+        key, call = _CALLS.get(item.type), calls.get(item.call_id)
+        if key is None:
+            if item.type not in _ACTIONS or call is not None:
+                yield raw
+        elif call is not None:
             place = splice.member(raw, key)
             changed = place is not None and call.arguments != (item.input or item.arguments)
             text = splice.quote(call.arguments)

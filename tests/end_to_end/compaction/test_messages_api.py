@@ -163,7 +163,7 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     ("more", "reason"),
     [
         ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compacts"),
-        ({"metadata": {"user_id": "a"}, "x": [{"type": "tool_reference", "tool_name": "b"}]}, "tools-in-history"),
+        ({"x": [{"type": "compaction", "content": "Earlier."}]}, "provider-compacts"),
     ],
 )
 async def test_a_history_that_cannot_be_shortened_is_left_alone(serve, fresh, more, reason):

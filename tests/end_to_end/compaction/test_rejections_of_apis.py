@@ -28,8 +28,11 @@ class Rejection:
 class Messages:
     path, judge = "/messages", staticmethod(messages_api.find_faults)
 
+    def __init__(self, **more):
+        self.more = more
+
     def write(self, history):
-        value = json.loads(messages_api.request(history))
+        value = json.loads(messages_api.request(history, **self.more))
         for number, message in enumerate(value["messages"]):
             if message["role"] == "assistant":
                 message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": f"c2ln{number}"})
@@ -65,10 +68,13 @@ class Responses:
 
 
 MESSAGES, RESPONSES = Messages(), Responses()
+MANUAL = Messages(thinking={"type": "enabled", "budget_tokens": 500})
+"""With thinking as models before Opus 4.6 have it."""
 
 RECOVERED = [
     (MESSAGES, Rejection(400, "prompt is too long: 21402 tokens > 20000 maximum")),
     (MESSAGES, Rejection(400, "input length and `max_tokens` exceed context limit: 21402 + 1000 > 20000")),
+    (MESSAGES, Rejection(400, "Input is too long for requested model.")),
     (
         MESSAGES,
         Rejection(
@@ -104,10 +110,20 @@ RECOVERED = [
     ),
 ]
 HANDED_ON = [
+    (
+        MESSAGES,
+        Rejection(
+            400,
+            "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When "
+            "`thinking` is enabled, a final `assistant` message must start with a thinking block.",
+        ),
+    ),
     (MESSAGES, Rejection(413, "Request exceeds the maximum size", "request_too_large")),
     (MESSAGES, Rejection(429, "This request would exceed your account's rate limit.", "rate_limit_error")),
     (MESSAGES, Rejection(500, "Internal server error", "api_error")),
+    (MESSAGES, Rejection(504, "Request timed out", "timeout_error")),
     (MESSAGES, Rejection(529, "Overloaded", "overloaded_error")),
+    (MESSAGES, Rejection(400, "role 'system' is not supported on this model")),
     (MESSAGES, Rejection(400, "Tool reference 'X' not found in available tools")),
     (MESSAGES, Rejection(400, "thinking.block_binding: Extra inputs are not permitted")),
     (
@@ -119,6 +135,7 @@ HANDED_ON = [
             "invalid_request_error",
         ),
     ),
+    (RESPONSES, Rejection(400, "Item with id 'rs_1' not found.", "invalid_request_error")),
     (RESPONSES, Rejection(400, "Previous response with id 'resp_1' not found.", "previous_response_not_found")),
 ]
 NEVER = {
@@ -126,8 +143,15 @@ NEVER = {
     "a result without its call": (MESSAGES, "unexpected `tool_use_id` found"),
     "an empty text": (MESSAGES, "text content blocks must be non-empty"),
     "too many marks": (MESSAGES, "more than four cache marks"),
+    "a mark on a thought": (MESSAGES, "a cache mark on a thought"),
+    "a longer mark behind a shorter one": (MESSAGES, "a cache mark of one hour behind one of five minutes"),
+    "an instruction in front": (MESSAGES, "an instruction between"),
+    "a loop without its thought": (MANUAL, "Expected `thinking` or `redacted_thinking`"),
     "an answer at the end": (MESSAGES, "the first or the last message is not a user's"),
     "a call without its output": (RESPONSES, "No tool output found for function call"),
+    "a custom call without its output": (RESPONSES, "No tool output found for function call"),
+    "a patch without its output": (RESPONSES, "No tool output found for function call"),
+    "a search for tools without its output": (RESPONSES, "No tool output found for function call"),
     "an output without its call": (RESPONSES, "No tool call found for"),
     "reasoning alone": (RESPONSES, "was provided without its required following item"),
 }
@@ -159,7 +183,7 @@ async def test_what_nothing_helps_against_is_handed_on_as_it_came(serve, fresh, 
     assert len({request.body for request in fresh.requests if request.method == "POST"}) == 1
 
 
-@pytest.mark.parametrize("api", [MESSAGES, RESPONSES], ids=["messages", "responses"])
+@pytest.mark.parametrize("api", [MESSAGES, MANUAL, RESPONSES], ids=["messages", "manual thinking", "responses"])
 async def test_the_rest_never_happens(serve, fresh, api):
     """An upstream that rejects what its API rejects, and a run of many blocks."""
     said = []
@@ -192,36 +216,46 @@ async def test_reasoning_with_an_id_goes_or_stays_with_the_item_that_it_led_to(s
     assert len(left) < len(json.loads(sent)["input"])
 
 
-def spoil(name, value):
-    """The same request with this fault."""
-    history = value.get("messages") or value["input"]
-    match name:
-        case "a call without its result":
-            history[2]["content"] = [{"type": "text", "text": "Go on."}]
-        case "a result without its call":
-            history[1]["content"] = [{"type": "text", "text": "Well."}]
-        case "an empty text":
-            history[0]["content"][0]["text"] = " "
-        case "too many marks":
-            for message in history[:5]:
-                message["content"][-1]["cache_control"] = {"type": "ephemeral"}
-        case "an answer at the end":
-            history.pop()
-        case "a call without its output":
-            history.pop()
-        case "an output without its call":
-            del history[2]
-        case "reasoning alone":
-            history.append(history[1])
-    return json.dumps(value).encode()
+MARK, LONG_MARK = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+
+def mark(message, mark=MARK, place=-1):
+    message["content"][place]["cache_control"] = mark
+
+
+SPOIL = {
+    "a call without its result": lambda history: history[2].update(content="Go on."),
+    "a result without its call": lambda history: history[1].update(content="Well."),
+    "an empty text": lambda history: history[0]["content"][0].update(text=" "),
+    "too many marks": lambda history: [mark(message) for message in history[:5]],
+    "a mark on a thought": lambda history: mark(history[1], place=0),
+    "a longer mark behind a shorter one": lambda history: [mark(history[0]), mark(history[2], LONG_MARK)],
+    "an instruction in front": lambda history: history.insert(0, {"role": "system", "content": "Be brief."}),
+    "a loop without its thought": lambda history: history[-2]["content"].pop(0),
+    "an answer at the end": lambda history: history.pop(),
+    "a call without its output": lambda history: history.pop(),
+    "a custom call without its output": lambda history: history.append(
+        {"type": "custom_tool_call", "call_id": "c_1", "name": "exec", "input": "ls"}
+    ),
+    "a patch without its output": lambda history: history.append(
+        {"type": "apply_patch_call", "call_id": "c_1", "operation": {"type": "delete_file", "path": "a.py"}}
+    ),
+    "a search for tools without its output": lambda history: history.append(
+        {"type": "tool_search_call", "call_id": "c_1", "arguments": {}}
+    ),
+    "an output without its call": lambda history: history.pop(2),
+    "reasoning alone": lambda history: history.append(history[1]),
+}
+"""What is done to the items or messages of a sound request, so that the API would reject it."""
 
 
 @pytest.mark.parametrize("name", NEVER)
 async def test_the_judge_finds_what_never_happens(name):
     api, words = NEVER[name]
-    sound = api.write(reading(4))
-    assert api.judge(sound) == []
-    assert any(words in fault for fault in api.judge(spoil(name, json.loads(sound))))
+    value = json.loads(api.write(reading(4)))
+    assert api.judge(json.dumps(value)) == []
+    SPOIL[name](value.get("messages") or value["input"])
+    assert any(words in fault for fault in api.judge(json.dumps(value)))
 
 
 async def test_an_overflow_in_a_stream_is_recovered_from_as_well(serve, fresh):
