@@ -94,7 +94,7 @@ def _describe(loaded: Loaded, name: str) -> Json:
 
 
 def _kind(loaded: Loaded, name: str) -> str:
-    if name in loaded.config.policies:
+    if name in loaded.config.policies and "policies" in loaded.config.model_fields_set:
         return "file"
     return "shipped" if name in shipped_policies() else "default"
 

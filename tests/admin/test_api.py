@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.admin.app import ROUTES
+from proxy.admin.policies import _kind
+from proxy.config import load
 from proxy.store.activity_log import ActivityLog
 from tests.support.admin_client import TURN
 from tests.support.proxy_client import whole_log
@@ -177,6 +179,12 @@ async def test_what_if_replays_what_is_kept_of_a_team_through_two_policies(desk,
     name = (await listed(desk, "platform"))["conversation"]
     one = await desk.told("/what-if", method="POST", body={**wanted, "conversation": name})
     assert (one["conversations"], one["left_out"]) == (1, 0)
+
+
+def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp_path):
+    (tmp_path / "proxy.yaml").write_text("policies: {default: {horizon: 30}}\n")
+    kinds = [_kind(loaded, "default") for loaded in (load(None, {}), load(tmp_path / "proxy.yaml", {}))]
+    assert kinds == ["default", "file"]
 
 
 async def test_policies_are_told_with_who_wrote_them(desk):

@@ -54,7 +54,8 @@ const nothing = (filtered) => filtered
     h("p", null, "No conversation matches this filter. ", h("a", { href: "#/conversations" }, "Show all")))
   : empty("No conversations yet",
     h("p", null, "A conversation appears here once it is long enough to be looked at (",
-      h("code", null, "clear_at_least"), " of its policy, 20,000 tokens as shipped). Shorter ones pass untouched."));
+      h("code", null, "clear_at_least"), " of its policy). Shorter ones pass untouched: ",
+      h("a", { href: "#/requests" }, "All requests")));
 
 // Agents that begin alike may share a conversation; their sessions are told apart where they name them.
 const address = (each) => `#/conversations/${encodeURIComponent(each.conversation)}`

@@ -43,6 +43,10 @@ export const figure = (content) => ({ figure: content });
 const isFigure = (content) => Boolean(content) && typeof content === "object" && "figure" in content;
 const bare = (content) => (isFigure(content) ? content.figure : content);
 
+// A sentence in which `names` stand between backticks.
+export const prose = (text) =>
+  text.replaceAll("\n", " ").split("`").map((piece, at) => (at % 2 ? h("code", null, piece) : piece));
+
 // A part of a page, and a word beside what is shown.
 export const part = (title, ...children) => h("section", null, h("h2", null, title), children);
 export const note = (...words) => h("p", { class: "note" }, words);

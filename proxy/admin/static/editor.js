@@ -3,7 +3,7 @@
 
 import { get, post } from "./api.js";
 import { copying } from "./controls.js";
-import { badge, h, note, show } from "./dom.js";
+import { badge, h, note, prose, show } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
 import { trial } from "./trial.js";
 
@@ -115,7 +115,7 @@ function field(setting, value, inherited) {
   };
   const row = h("div", { class: kind === "json" ? "field wide" : "field" },
     h("label", { for: input.id }, h("code", null, path), value === undefined ? null : [" ", badge("set here")]),
-    input, h("small", null, about.replaceAll("\n", " ")));
+    input, h("small", null, prose(about)));
   return { setting, row, read, isSet: () => input.value.trim() !== "" };
 }
 
@@ -182,7 +182,7 @@ function outcome({ entry, file, name, diff, version, doubts }) {
   return [
     h("p", { class: "good" }, `The draft is valid. Its version would be ${version}.`),
     doubts.length ? h("div", { class: "fault soft" }, h("p", null, "Valid, but probably a mistake:"),
-      h("ul", null, doubts.map(({ path, message }) => h("li", null, h("code", null, path), " ", message)))) : null,
+      h("ul", null, doubts.map(({ path, message }) => h("li", null, h("code", null, path), " ", prose(message))))) : null,
     file === null ? note("The file has a form that is not edited here: put this text into it by hand.")
       : lines.length ? [
         h("h4", null, `What changes in ${name}`),

@@ -1,13 +1,13 @@
 // What went wrong, where the person looks who has asked for it.
 
-import { h, show } from "./dom.js";
+import { h, prose, show } from "./dom.js";
 
 export const complaint = (fault) =>
   h("div", { class: "fault", role: "alert" },
-    h("p", null, fault.message),
+    h("p", null, prose(fault.message)),
     fault.faults?.length ? h("ul", null, fault.faults.map(place)) : null);
 
-const place = ({ path, message }) => h("li", null, path && [h("code", null, path), " "], message);
+const place = ({ path, message }) => h("li", null, path && [h("code", null, path), " "], prose(message));
 
 // Shows what an act comes to, or why it did not.
 export async function attempted(here, act) {

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { complaint } from "./faults.js";
-import { badge, figure, h, note, part, show, table } from "./dom.js";
+import { badge, figure, h, note, part, prose, show, table } from "./dom.js";
 import { toPolicy } from "./links.js";
 import { editor } from "./editor.js";
 
@@ -26,7 +26,7 @@ export async function policies(place, [name], query) {
 const isForComparison = ({ kind, name }) => kind === "shipped" && !["observe", "off"].includes(name);
 
 const list = (flaws) => h("ul", null, flaws.map(flaw));
-const flaw = ({ path, message }) => h("li", null, h("code", null, path), " ", message);
+const flaw = ({ path, message }) => h("li", null, h("code", null, path), " ", prose(message));
 
 const card = (each, chosen) => h("a", {
   class: "card", href: `#/policies/${encodeURIComponent(each.name)}`, "aria-current": each.name === chosen && "true",

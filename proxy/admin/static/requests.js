@@ -109,6 +109,7 @@ function filters(wanted, { teams, models, upstreams }) {
 }
 
 function pictures({ total, moments, every }, { hours }) {
+  if (!total.requests) return null;
   const span = hours * 3600;
   const since = total.oldest ? Math.max(60, Date.now() / 1000 - total.oldest) : span;
   const failed = total.refused + total["upstream-errors"] + total.failed;
@@ -182,9 +183,13 @@ const tokens = (each) => (each.tokens_raw
   ? h("span", { class: "when" }, each.tokens_raw === each.tokens_forwarded ? many(each.tokens_raw)
     : `${many(each.tokens_raw)} → ${many(each.tokens_forwarded)}`) : "–");
 
-const nothing = (asked) => empty("No requests",
-  h("p", null, "No request of the last ", SPANS.find(([hours]) => hours === asked.hours)?.[1] ?? `${asked.hours} h`,
-    " fits this filter. ", h("a", { href: "#/requests" }, "Show all")));
+function nothing(asked) {
+  const span = SPANS.find(([hours]) => hours === asked.hours)?.[1] ?? `${asked.hours} h`;
+  const isFiltered = FILTERS.some((name) => asked[name] && asked[name] !== "all");
+  return empty("No requests", isFiltered
+    ? h("p", null, `No request of the last ${span} fits this filter. `, h("a", { href: "#/requests" }, "Show all"))
+    : h("p", null, `There were no requests in the last ${span}. New ones appear here by themselves.`));
+}
 
 export async function request(place, [id]) {
   const told = await get(`/requests/${encodeURIComponent(id)}`);

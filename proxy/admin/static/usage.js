@@ -93,7 +93,7 @@ function rows(told, at, { of, line, written }) {
 const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Blocks", "Spent", "Without proxy", "Saved", ""];
 
 function groups(told, at) {
-  const head = [at.by, ...HEAD.map(figure)];
+  const head = [at.by[0].toUpperCase() + at.by.slice(1), ...HEAD.map(figure)];
   const cells = (each) => [
     exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
     less(each.tokens_raw, each.tokens_forwarded), each.cached_share === null ? "–" : percent(each.cached_share),
