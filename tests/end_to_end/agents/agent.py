@@ -18,7 +18,7 @@ from tests.end_to_end.agents.task import make_repository
 
 KEY = "sk-made-up"
 MODEL = "scripted-1"
-PATIENCE = 140.0
+PATIENCE = 300.0  # Open Interpreter waits a second after each command
 # What tiktoken calls the files of its cache: hashes of where they are fetched from.
 WORD_LISTS = {
     "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",

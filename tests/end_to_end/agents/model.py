@@ -21,6 +21,7 @@ RESPONSES = "/v1/responses"
 _STEP = re.compile(r"\bStep (\d+)\b")
 _CLOSING = re.compile(r"close with the word ([a-z]+)")
 _HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
+_FENCE = re.compile(r"(```)(\w*)")
 _SUMMARY = re.compile(r"(?<!not a )\bsummar", re.IGNORECASE)
 
 
@@ -158,7 +159,7 @@ def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> It
     """In few events, for an agent that redraws and saves at each one; but text and calls come in pieces."""
     about = {"model": body["model"]}
     yield delta(role="assistant", content="", **about)
-    for piece in _halves(turn.text or ""):
+    for piece in _pieces(turn.text or ""):
         yield delta(content=piece, **about)
     for at, call in enumerate(calls):
         first, second = _halves(call["function"]["arguments"])
@@ -169,6 +170,11 @@ def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> It
     if (body.get("stream_options") or {}).get("include_usage"):
         yield chunk(choices=[], usage=turn.usage, **about)
     yield DONE
+
+
+def _pieces(text: str) -> tuple[str, ...]:
+    """A fence and its language come alone, as from a real model: Open Interpreter looks for them piece by piece."""
+    return tuple(_FENCE.split(text)) if _FENCE.search(text) else _halves(text)
 
 
 def _answer_messages(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:

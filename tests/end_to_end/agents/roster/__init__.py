@@ -18,6 +18,7 @@ from tests.end_to_end.agents.roster import (
     llm,
     mini_swe_agent,
     mistral_vibe,
+    open_interpreter,
     openai_agents,
     openai_node,
     openai_python,
@@ -50,4 +51,5 @@ AGENTS: tuple[Agent, ...] = (
     mini_swe_agent.AGENT,
     gptme.AGENT,
     mistral_vibe.AGENT,
+    open_interpreter.AGENT,
 )

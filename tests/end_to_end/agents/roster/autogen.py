@@ -7,8 +7,7 @@ AGENT = library(
     "autogen",
     "autogen-agentchat",
     "autogen_loop.py",
-    "With a code executor, output arrives as bare user messages that only their `name` tells apart. The proxy takes "
-    "them for the user's words: nothing is cleared before the window is full. With tools they are results as usual.",
+    "With a code executor, output arrives as bare user messages that only their `name` tells apart. From the third on "
+    "they are known for output by that name, behind an answer with a script. With tools they are results as usual.",
     habits=in_a_block("sh"),
-    is_recognised=False,
 )

@@ -33,8 +33,8 @@ def _closes(word: str) -> Turn:
 AGENT = Agent(
     "gptme",
     "gptme",
-    "With `--tool-format tool` results are tool messages; in its own format they are system messages, which are never "
-    "shortened. `GPTME_OPENAI_RESPONSES_API=0` selects Chat Completions. A model that it takes for one of 128k "
+    "With `--tool-format tool` results are tool messages; in its own format they are system messages, known for output "
+    "from the third on. `GPTME_OPENAI_RESPONSES_API=0` selects Chat Completions. A model that it takes for one of 128k "
     "tokens loses its oldest messages, the task first: name a provider whose models are larger.",
     _start,
     Habits(step_after_the_last, _act, _closes),
