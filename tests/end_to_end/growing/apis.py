@@ -6,16 +6,15 @@ assert found.faults == []
 
 import json
 import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from tests.end_to_end.growing import run
 from tests.end_to_end.growing.run import (
     ASKS,
     BYTES_PER_TOKEN,
-    CONVERSATIONS_AT_ONCE,
-    NOT_OPEN,
     OTHER_BYTES,
     OTHER_BYTES_LATER,
     OTHER_MEMBER,
@@ -24,15 +23,13 @@ from tests.end_to_end.growing.run import (
     REPEATED_SHARE,
     SUMMARY_TOO_LONG,
     WINDOWS,
-    WORKERS,
-    write_settings,
+    Found,
 )
 from tests.support import messages_api, responses_api
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE
-from tests.support.proxy_client import ask, log_of
-from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import Upstream, answer, stream
+from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import answer, stream
 from tests.support.summary_model import account
 
 # A policy that takes tools away changes members of a request, and one that repairs may add to it.
@@ -105,12 +102,6 @@ def _parts(content):
 
 
 APIS = {"Messages": Messages(), "Responses": Responses()}
-
-
-@dataclass
-class Found:
-    tally: Counter = field(default_factory=Counter)
-    faults: list = field(default_factory=list)
 
 
 @dataclass
@@ -233,27 +224,5 @@ class Run:
 
 
 async def play(place: Path, name: str, seeds: Sequence[int], *, histories: int | None = None) -> Found:
-    """These conversations in this API, some at a time; no new ones are begun after so many `histories`."""
-    found = Found()
-    provider = Provider(APIS[name], found)
-    async with Upstream(provider) as up:
-        for start in range(0, len(seeds), CONVERSATIONS_AT_ONCE):
-            if histories is not None and found.tally["histories"] >= histories:
-                break
-            files = place / f"{name}-{start}"
-            files.mkdir(parents=True)
-            runs = [Run(provider, seed) for seed in seeds[start : start + CONVERSATIONS_AT_ONCE]]
-            await _play_some(files, up.url, runs, found)
-            up.forget()
-    return found
-
-
-async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -> None:
-    found.tally["conversations"] += len(runs)
-    arguments, config = ("--workers", str(WORKERS)), write_settings(url)
-    for act, fresh in ((Run.begin, False), (Run.go_on, True)):
-        async with serving(None, *arguments, place=place, config=config, fresh=fresh) as proxy:
-            for run in runs:
-                await act(run, proxy)
-    faults = [line for event in ("failed-open", "our-fault") for line in log_of(proxy, event)]
-    found.faults += [(NOT_OPEN, line) for line in faults]
+    """These conversations in this API."""
+    return await run.play(place, seeds, histories=histories, provider=partial(Provider, APIS[name]), run=Run)

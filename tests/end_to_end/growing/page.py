@@ -30,7 +30,10 @@ ABOUT = (
     "six of ten summaries that it writes are of no use. The judge is written from the documentation of the API, "
     "without code of the proxy (`tests/support/history_judge.py`); a test plants faults that it must find."
 )
-MADE_BY = "`make soak` plays them, CI a tenth of them. This page is made by"
+MADE_BY = (
+    "`make soak` plays them, CI a tenth of them. With `--slices DIR`, a run that was stopped goes on where it ended. "
+    "This page is made by"
+)
 # In the words of this page: what was looked for, and how the run and the judge name a fault of that kind.
 CHECKS = (
     ("forwarded histories that were less valid than what the client sent", ("made invalid",)),
@@ -85,6 +88,7 @@ def report_apis(found: Mapping[str, apis.Found]) -> str:
     parts = (
         OTHER_APIS,
         textwrap.fill(ABOUT_APIS, LINE_LENGTH, break_on_hyphens=False),
+        f"{provenance()}.",
         table(("must not happen", *found), checks),
         table(("played", *found), played),
     )
@@ -118,7 +122,7 @@ def report(found: Found) -> str:
     parts = (
         TITLE,
         textwrap.fill(about, LINE_LENGTH, break_on_hyphens=False),
-        f"{MADE_BY}\n\n```\n{COMMAND}\n```",
+        f"{textwrap.fill(MADE_BY, LINE_LENGTH)}\n\n```\n{COMMAND}\n```",
         f"{provenance()}.",
         table(("must not happen", "found"), checks),
         table(("played", ""), played),

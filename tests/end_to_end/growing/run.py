@@ -63,6 +63,12 @@ class Found:
     by_policy: dict = field(default_factory=lambda: {name: Counter() for name in POLICIES})
     faults: list = field(default_factory=list)
 
+    def add(self, other):
+        self.tally.update(other.tally)
+        for name, counted in other.by_policy.items():
+            self.by_policy[name].update(counted)
+        self.faults += other.faults
+
 
 @dataclass
 class Provider:
@@ -197,17 +203,19 @@ class Run:
             self.found.faults.append((sentence, where))
 
 
-async def play(place: Path, seeds: Sequence[int], *, histories: int | None = None) -> Found:
+async def play(
+    place: Path, seeds: Sequence[int], *, histories: int | None = None, provider: type = Provider, run: type = Run
+) -> Found:
     """These conversations, some at a time; no new ones are begun after so many `histories`."""
     found = Found()
-    provider = Provider(found)
-    async with Upstream(provider) as up:
+    upstream = provider(found)
+    async with Upstream(upstream) as up:
         for start in range(0, len(seeds), CONVERSATIONS_AT_ONCE):
             if histories is not None and found.tally["histories"] >= histories:
                 break
             files = place / str(start)
             files.mkdir(parents=True)
-            runs = [Run(provider, seed) for seed in seeds[start : start + CONVERSATIONS_AT_ONCE]]
+            runs = [run(upstream, seed) for seed in seeds[start : start + CONVERSATIONS_AT_ONCE]]
             await _play_some(files, up.url, runs, found)
             up.forget()
     return found
