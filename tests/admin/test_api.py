@@ -181,7 +181,7 @@ async def test_what_if_replays_what_is_kept_of_a_team_through_two_policies(desk,
     assert (one["conversations"], one["left_out"]) == (1, 0)
 
 
-def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp_path):
+async def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp_path):
     (tmp_path / "proxy.yaml").write_text("policies: {default: {horizon: 30}}\n")
     kinds = [_kind(loaded, "default") for loaded in (load(None, {}), load(tmp_path / "proxy.yaml", {}))]
     assert kinds == ["default", "file"]
