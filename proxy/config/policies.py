@@ -28,7 +28,7 @@ from pydantic import (
     create_model,
 )
 
-from proxy.config.values import ConfigModel, refuse_if
+from proxy.config.values import ConfigModel, refuse_if, suggest
 from proxy.core import grouping, rules
 from proxy.core.agents import find_pattern_fault
 from proxy.core.pipeline import Step
@@ -393,7 +393,7 @@ def _build_step(entry: Mapping[str, Any]) -> Step:
         raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
     ((name, settings),) = entry.items()
     if name not in STEPS:
-        raise ValueError(f"there is no step {name!r}; the steps are {', '.join(STEPS)}")
+        raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} (the steps are {', '.join(STEPS)})")
     return STEPS[name](**dict(_settings_of(name).model_validate(settings or {})))
 
 

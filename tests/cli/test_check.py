@@ -167,6 +167,11 @@ def explain(tmp_path, capsys):
         ("policies: {x: {asides: ['(a']}}", "policies.x.asides.0", "not a regular expression: "),
         ("policies: {x: {pins: {patterns: ['(a']}}}", "policies.x.pins.patterns.0", "not a regular expression: "),
         ("transcripts: {patterns: ['(a']}", "transcripts.patterns.0", ""),
+        (
+            "policies: {x: {always: [{clip_ouput: {}}]}}",
+            "policies.x.always",
+            "there is no step 'clip_ouput'; did you mean 'clip_output'? (the steps are clip_output, ",
+        ),
     ],
 )
 def test_a_wrong_value_is_quoted_beside_what_is_allowed(check, text, path, why):
