@@ -31,6 +31,8 @@ from standin import Pace, StandIn
 WARMING_TURNS = 3
 GROWING = (("10 kB", 10_000, None), ("100 kB", 100_000, 2.0), ("1 MB", 1_000_000, 4.0), ("10 MB", 10_000_000, 4.0))
 """Histories that go on, and how many times the bare relay's processor time a turn may take."""
+RESTING_SECONDS = 0.005
+"""Of processor time within a twentieth of a second: less is rest."""
 CONVERSATION_BYTES = 10_000
 """Of each of the interleaved conversations: so many of them that all fit into what is remembered for one caller."""
 PACE = Pace(chunks=200, seconds=0.005)
@@ -159,6 +161,7 @@ async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Sc
             bodies = scenario.grow(number, times + scenario.warms)
             url = contestant.origin + scenario.path
             await load.ask_in_turn(url, islice(bodies, scenario.warms), headers=contestant.headers)
+            await _come_to_rest(contestant)
             before = contestant.cpu
             sample = await load.ask_in_turn(url, bodies, headers=contestant.headers)
         else:
@@ -180,6 +183,15 @@ async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Sc
         lag_p50=load.percentile(sample.lags, 0.5),
         lag_p99=load.percentile(sample.lags, 0.99),
     )
+
+
+async def _come_to_rest(contestant: Contestant) -> None:
+    """Wait until a first sight is through: what it folds away is written to the transcripts behind its answer."""
+    for _ in range(100):
+        before = contestant.cpu
+        await asyncio.sleep(0.05)
+        if contestant.cpu - before < RESTING_SECONDS:
+            return
 
 
 async def beside(contestant: Contestant, field: Sequence[Contestant], looks: int) -> Beside:
