@@ -103,6 +103,15 @@ def test_the_cost_of_a_bound_that_is_told_many_times_grows_with_their_number():
     assert_grows_in_proportion(lambda source: answer_within(source, 5), told, 10_000)
 
 
+def test_the_cost_of_putting_a_shortened_history_together_grows_with_its_length():
+    def shortened(count):
+        request = parsed(body(numbered(reads_of_one_file(count))))
+        view = [message.with_text("[gone]", "x") if message.is_result else message for message in request.body]
+        return request, view
+
+    assert_grows_in_proportion(lambda both: render(*both), shortened, 2_000)
+
+
 def test_repair_keeps_its_speed_where_every_call_is_answered():
     whole = parsed(body(json.loads(json.dumps(numbered(reads_of_one_file(3)))))).body
     assert repair(whole) == whole

@@ -11,9 +11,8 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import takewhile
 from math import ceil
-from operator import is_
 from typing import Any
 
 import msgspec
@@ -137,8 +136,9 @@ def _splice(request: Request, view: Sequence[Message]) -> bytes:
     pieces: list[bytes] = []
     while number < len(view):
         first = head + view[number].start if view[number].stop else number
-        pairs = map(is_, islice(view, number, None), islice(messages, first, None))
-        length = sum(takewhile(bool, pairs))
+        length, most = 0, min(len(view) - number, count - first)
+        while length < most and view[number + length] is messages[first + length]:
+            length += 1
         if length:
             pieces.append(source[offsets[first] : request.find_end(first + length)])
             number += length
