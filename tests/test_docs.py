@@ -311,6 +311,14 @@ def test_the_readme_counts_the_agents_of_its_table():
     assert claim == (str(len(results)), str(sum(without == "yes" for without, _ in results)))
 
 
+def test_the_readme_quotes_how_many_histories_were_generated():
+    page = (ROOT / "docs" / "generated-histories.md").read_text(encoding="utf-8")
+    (claim,) = re.findall(r"^\| ([\d,]+) generated histories, and ([\d,]+) in each", README, re.MULTILINE)
+    played = re.findall(r"^\| histories +\| +([\d,]+) \|(?: +([\d,]+) \|)?", page, re.MULTILINE)
+    assert played == [(claim[0], ""), (claim[1], claim[1])]
+    assert f"compaction-proxy {__version__}." in page
+
+
 def test_the_example_of_the_readme_is_what_the_code_makes():
     """Its second half: `docs/what-the-model-reads.md` is written by the code, and another test compares it."""
     before, after = re.findall(r"```\n(.*?)```", README.partition("## What the model sees")[2], re.DOTALL)[:2]
