@@ -44,7 +44,7 @@ from proxy.lab.replay.values import Conversation
 WINDOW = 128_000
 TAIL_TOKENS = 1_000
 BYTES_PER_TOKEN = 3.3
-SCALE = 6
+SCALE = 12
 """A small model on a CPU reads some ten tokens a second beside other work, so it judges short histories, by policies
 whose thresholds are divided by this."""
 SAMPLES = 2_000

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
 from proxy.config import Config, as_yaml
+from proxy.core.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.lab.replay import sample
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
@@ -281,7 +282,7 @@ def test_the_readme_says_the_defaults_of_the_code():
     for claim in (
         f"{policy.clear_at_least:,} tokens",
         f"({policy.clear_cold_at_least:,} once the provider's cache has expired)",
-        f"Over {policy.trigger:.0%}".replace("%", " %"),
+        f"Over {LARGE_TRIGGER:.0%} of the usable context window ({SMALL_TRIGGER:.0%} of small ones)".replace("%", " %"),
         f"{clip.get('least_bytes', 20_000):,} bytes",
         f"{config.transcripts.days:.0f} days after the last message, {config.transcripts.mib // 1024} GiB in all",
         f"{config.state.days:.0f} days after the last use, {config.state.mib} MiB in all",

@@ -197,6 +197,19 @@ class SummaryConfig(ConfigModel):
         return Summaries(**values)
 
 
+def _read_trigger(given: Any) -> float | Literal["auto"]:  # noqa: ANN401 (whatever a file holds)
+    try:
+        share = -1 if isinstance(given, bool) else given if given == "auto" else float(given)
+    except (TypeError, ValueError):
+        share = -1
+    if share == "auto" or 0 <= share <= 1:
+        return share
+    raise ValueError("must be `auto`, or a number from 0 to 1")
+
+
+Trigger = Annotated[float | Literal["auto"], BeforeValidator(_read_trigger)]
+
+
 class ToolConfig(ConfigModel):
     """Rules for old calls of a tool, before what the steps of the policy say of it."""
 
@@ -260,13 +273,16 @@ class Policy(ConfigModel):
     clear_at_least is so high that nothing is ever cleared."""
     horizon: float = Field(_R.horizon, ge=0)
     """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
-    trigger: float = Field(_R.trigger, ge=0, le=1)
-    """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs. 0:
-    only where it would not fit."""
+    trigger: Trigger = _R.trigger
+    """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs. `auto`:
+    0.55 of large windows, up to 0.8 of those below 87,000 tokens. 0: only where it would not fit."""
     trigger_tokens: int = Field(_R.trigger_tokens, ge=0)
     """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
     target: float = Field(_R.target, gt=0, lt=1)
     """Share of the trigger to bring the history down to. Lower it to compact harder and less often."""
+    room: int = Field(_R.room, ge=0)
+    """Tokens that must be free below the trigger after that, at most half of it. It counts before small windows, where
+    the share alone would leave little room for the next requests."""
     min_progress: float = Field(_R.min_progress, ge=0, lt=1)
     """Least share of the history that a compaction must free, unless only that makes the request fit."""
     trigger_of: Literal["usable", "window"] = _R.trigger_of

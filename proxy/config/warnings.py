@@ -90,7 +90,8 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             yield f"policies.{name}.summary.model", f"no upstream serves {model!r}"
         if policy.keep.tokens >= KEEP_MAX_TOKENS:
             yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
-        if policy.trigger_tokens and policy.clear_at_least >= policy.trigger_tokens * policy.target:
+        goal = policy.rules(name).find_goal(policy.trigger_tokens)
+        if policy.trigger_tokens and policy.clear_at_least >= goal:
             yield (
                 f"policies.{name}.clear_at_least",
                 "is not below trigger_tokens * target: old results are never cleared, because the trigger comes first",
@@ -100,7 +101,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
                 f"policies.{name}.clear_cold_at_least",
                 "is more than clear_at_least: set it lower, for a rewrite is cheap while the upstream's cache is cold",
             )
-        if policy.trigger_tokens and policy.keep.tokens >= policy.trigger_tokens * policy.target:
+        if policy.trigger_tokens and policy.keep.tokens >= goal:
             yield (
                 f"policies.{name}.keep.tokens",
                 "is not below trigger_tokens * target: what is kept fills the target by itself",

@@ -814,11 +814,13 @@ class Exchange:
             useless, since = last.useless_blocks, last.requests_since_block + 1
         facts = self._request_facts(self.window)
         limits = rules.limits(facts)
-        if not limits or size <= limits[0][0] * rules.target:
+        limit = limits[0][0] if limits else size
+        goal = rules.find_goal(limit)
+        if not limits or size <= goal:
             useless = 0
         if found.action != "created" or found.reason not in WINDOW_REASONS or not limits:
             return useless, since
-        helps = size <= limits[0][0] * (1 + rules.target) / 2 and since >= LASTING_REQUESTS
+        helps = size <= (limit + goal) / 2 and since >= LASTING_REQUESTS
         return 0 if helps else useless + 1, 0
 
     def _account(self, usage: Usage, now: float) -> TurnReport:
@@ -903,7 +905,7 @@ class Exchange:
         if outcome == "none" and not rules.new_blocks:
             outcome = "off"
         if found is None:
-            is_blind = rules.new_blocks and rules.trigger > 0 and not self.window.is_known
+            is_blind = rules.new_blocks and rules.trigger != 0 and not self.window.is_known
             reason = SWITCHED_OFF if self.context.is_halted else WINDOW_UNKNOWN if is_blind and is_large else ""
             return Decision(outcome, reason)
         reason = found.reason

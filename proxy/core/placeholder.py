@@ -206,6 +206,9 @@ def _find_name(word: str) -> str:
 EDGE_CHARACTERS = 160
 LEAST_CHARACTERS = 120
 """An excerpt is not shorter than this, whatever the part, unless the share of the text is."""
+LEAST_NAMES, CHARACTERS_PER_NAME = 8, 600
+"""A text has room for so many names, and for one more for each so many characters: a list is not half of a short text.
+"""
 ALIKE_LINES_MAX = 3
 _SIMILAR_MIN = 3
 _LINE_COST_CHARACTERS = 8
@@ -277,7 +280,7 @@ class Excerpts:
         lines = _clean_lines(text)
         picked, left = self._pick(text, lines, room, call)
         told = _render_lines(lines, picked)
-        listed = self._list(left, self.listed)
+        listed = self._list(left, min(self.listed, max(LEAST_NAMES, len(text) // CHARACTERS_PER_NAME)))
         if not listed:
             return told
         names_told = f"Names in {'the gaps' if told else 'it'}: {', '.join(listed)}"

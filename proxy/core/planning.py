@@ -104,7 +104,7 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
-    tokens = max(rules.keep.tokens, int(limit * rules.target * rules.summary.verbatim))
+    tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
     # Another focus than that of the standing summary: what it needs stands in the originals only.
     standing_covers, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
@@ -338,7 +338,7 @@ def plan_next_summary(state: ConversationState) -> Question | None:
         return None
     limit, reason = rules.limits(facts)[0]
     rung = clear_old(state, state.draft(rules.keep), reason)
-    return find_question(state, size, limit) if size - rung.freed > limit * rules.target else None
+    return find_question(state, size, limit) if size - rung.freed > rules.find_goal(limit) else None
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
@@ -471,7 +471,7 @@ def _required_tokens(state: ConversationState, size: int, limit: int) -> int:
     """
     least = int(size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
-    return max(least, int(limit * (1 - state.rules.target)) // 2) if again else least
+    return max(least, (limit - state.rules.find_goal(limit)) // 2) if again else least
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:

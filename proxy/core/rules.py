@@ -22,6 +22,10 @@ from proxy.core.steps.standard import (
 from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import Prices
 
+LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.55, 0.8, 48_000
+"""The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,
+as far as they fit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -49,24 +53,27 @@ class Rules:
     fold: tuple[Step, ...] = (DropMiddle(),)
     """Steps that bring a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
-    clear_at_least: int = 13_000
+    clear_at_least: int = 24_000
     """Old results are cleared once this many tokens can go; a history shorter than this is left alone."""
-    clear_cold_at_least: int = 4_000
+    clear_cold_at_least: int = 2_000
     """The same while the prompt cache of the conversation is cold."""
     always_at_least: int = 0
     """Tokens of a history from which the always-steps act (0: from `clear_at_least`)."""
     horizon: float = 60.0
     """The number of requests within which a rewrite must have paid for itself."""
-    trigger: float = 0.8
-    """Above this share of the usable window a block is made (0: only of what does not fit)."""
+    trigger: float | Literal["auto"] = "auto"
+    """Above this share of the usable window a block is made (0: only of what does not fit; `auto`: by its size)."""
     trigger_of: Literal["usable", "window"] = "usable"
     """What the trigger is a share of: the window less the answer and a margin, or all of it."""
     headroom: float = 0.0
     """The share of it that must stay free below the trigger."""
     trigger_tokens: int = 0
     """The same as a number of tokens, whichever comes first (0: none)."""
-    target: float = 0.5
-    """... that brings the view down to this share of the trigger."""
+    target: float = 0.8
+    """... that brings the view down to this share of the trigger, or further..."""
+    room: int = 14_000
+    """... so that this many tokens are free below the trigger, but no more than half of it: without this, each turn
+    before a small window would make a block."""
     min_progress: float = 0.1
     """A block that frees less than this share of the view is not made, unless the view would not fit without it."""
     min_groups: int = 4
@@ -103,20 +110,32 @@ class Rules:
         """The sizes over which a block is made, lowest first, each with the reason it gives."""
         found = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, whole = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
-        if usable is not None and whole is not None and self.trigger > 0:
+        if usable is not None and whole is not None and self.trigger != 0:
             # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
-            found.append((min(usable, int(whole * (self.trigger - self.headroom))), "window"))
+            found.append((min(usable, int(whole * (self._find_trigger(whole) - self.headroom))), "window"))
         elif usable is not None:
             found.append((usable, "window"))  # what does not fit is refused, whatever the policy says
         if self.trigger_tokens > 0:
             found.append((self.trigger_tokens, "window"))
         return sorted(found)
 
+    def _find_trigger(self, whole: int) -> float:
+        """The trigger as a share of so many tokens."""
+        if self.trigger != "auto":
+            return self.trigger
+        return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, whole)))
+
+    def find_goal(self, limit: int, reason: str = "") -> int:
+        """The size that a block brings a view over this limit down to. A client that asks for one wants half gone."""
+        room = limit // 2 if reason == "forced" else min(limit // 2, self.room)
+        return min(int(limit * self.target), limit - room)
+
     def for_overflow(self) -> "Rules":
         """The rules for a request that the upstream refused as too long: keep little and clip hard, at any price."""
         clip = ClipOutput(over=8_000, share=0.05)
         keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
-        return replace(self, always=(*self.always, clip), keep=keep, trigger=0.7, min_groups=0, summary=alone)
+        steps, target = (*self.always, clip), min(self.target, 0.5)
+        return replace(self, always=steps, keep=keep, trigger=0.7, target=target, min_groups=0, summary=alone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -478,7 +478,7 @@ def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung
 
     A rung that tells or folds loses something: one that brings the view well under the limit is enough.
     """
-    goal = int(limit * state.rules.target)
+    goal = state.rules.find_goal(limit, reason)
     rungs: list[Rung] = []
     for rung in _rungs(state, size, goal, reason, rungs):
         rungs.append(rung)
@@ -523,7 +523,7 @@ def _rungs(state: ConversationState, size: int, goal: int, reason: str, tried: S
 
 def summarize_forced(state: ConversationState, size: int) -> Rung | None:
     """The rung that uses the summary which the client asked for; None where there is none, or it is not shorter."""
-    rung = next(_use_summary(state, "forced", int(size * state.rules.target)), None)
+    rung = next(_use_summary(state, "forced", state.rules.find_goal(size, "forced")), None)
     is_shorter = rung is not None and rung.state.count_view() < state.count_body()
     return rung if is_shorter else None
 

@@ -128,8 +128,8 @@ def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
 def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
     rules, facts = Rules(clear_at_least=10**9), Facts(usable_tokens=12_000)
     sent = works(Worker(rules, facts), work(100))
-    limit = facts.usable_tokens * rules.trigger
-    batch = limit * (1 - rules.target) / 2
+    ((limit, _),) = rules.limits(facts)
+    batch = (limit - rules.find_goal(limit)) / 2
     assert 1 <= rewrites(sent) <= ceil(quarter(sent[-1].came) / batch)
     assert all(each.plan.after <= facts.usable_tokens for each in sent)
 

@@ -25,9 +25,11 @@ RULES = Rules(
     keep=Keep(tokens=1_000, groups=3),
     clear_at_least=2_000,
     clear_cold_at_least=800,
+    trigger=0.8,
     summary=ALONE,
 )
 WINDOW = Facts(usable_tokens=8_000)
+LIMIT = 6_400
 ASIDE = [*says("Done."), *user("Summarize this conversation.")]
 
 
@@ -110,7 +112,7 @@ DEEP = replace(RULES, clear_at_least=10**9, clear_cold_at_least=10**9)
 def test_over_the_trigger_the_view_goes_down_to_the_target():
     plan = Worker(DEEP, WINDOW).send(work(12)).plan
     assert (plan.action, plan.reason) == ("created", "window")
-    assert plan.after <= 8_000 * DEEP.trigger * DEEP.target
+    assert plan.after <= DEEP.find_goal(LIMIT)
     assert done(work(9), DEEP) == ("none", "")
 
 
@@ -125,7 +127,7 @@ def test_where_clearing_is_not_enough_the_oldest_is_folded():
     plan = Worker(replace(DEEP, when_full=()), WINDOW).send(work(12)).plan
     assert plan.reason == "window"
     assert [report.step for report in plan.reports] == ["drop_middle"]
-    assert plan.after <= 8_000 * DEEP.trigger * 0.9
+    assert plan.after <= LIMIT * 0.9
 
 
 def test_if_need_be_less_of_the_newest_is_left_alone():
@@ -181,11 +183,31 @@ def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
     assert worker.send(work(12)).plan.action == "applied"
 
 
+@pytest.mark.parametrize(
+    ("usable", "limit"), [(8_000, 6_400), (50_000, 40_000), (70_000, 48_000), (100_000, 55_000), (1_000_000, 550_000)]
+)
+def test_the_trigger_auto_leaves_more_to_a_history_before_a_small_window(usable, limit):
+    assert Rules().limits(Facts(usable_tokens=usable)) == [(limit, "window")]
+    assert Rules(trigger=0.3).limits(Facts(usable_tokens=usable)) == [(int(usable * 0.3), "window")]
+
+
+def test_a_block_leaves_room_for_the_next_requests():
+    assert Rules().find_goal(100_000) == 80_000
+    assert Rules().find_goal(50_000) == 36_000
+    assert Rules().find_goal(8_000) == 4_000
+    assert Rules(room=0).find_goal(8_000) == 6_400
+    assert Rules(target=0.3).find_goal(8_000) == 2_400
+
+
+def test_a_client_that_asks_for_a_block_wants_half_gone():
+    assert Rules().find_goal(100_000, "forced") == 50_000
+
+
 def test_harder_is_for_what_was_refused_all_the_same():
     rules = RULES.for_overflow()
     assert rules.keep.groups == 1
     assert rules.keep.tokens < RULES.keep.tokens
-    assert rules.trigger < RULES.trigger
+    assert (rules.trigger, rules.target) == (0.7, 0.5)
     assert not rules.summary.enabled
     assert rules.always[-1] == ClipOutput(over=8_000, share=0.05)
 

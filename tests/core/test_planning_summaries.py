@@ -18,6 +18,7 @@ RULES = Rules(
     always=(),
     when_full=(),
     clear_at_least=10**9,
+    trigger=0.8,
     summary=Summaries(max_tokens=100, ledger=400, prepare=0.8),
 )
 # Its trigger is at 6,400 tokens; a step weighs about 600.
@@ -152,7 +153,7 @@ def test_what_was_asked_ahead_is_there_over_the_trigger():
     assert worker.considers(work(NEAR)).action == "none"
     plan = worker.considers(work(OVER))
     assert (plan.action, plan.reason) == ("created", "window")
-    assert plan.after <= WINDOW.usable_tokens * RULES.trigger * 0.9
+    assert plan.after <= 6_400 * 0.9
 
 
 def test_it_is_not_asked_ahead_by_who_makes_no_blocks():

@@ -99,3 +99,11 @@ def test_line_by_line_only_blocks_and_every_tenth_turn_are_told():
     assert list(picture.format_lines(moment(10_000))) == []
     (line,) = picture.format_lines(moment(10_000, 9_000, notes=CREATED))
     assert line == "turn   2   shortened (stride): 30,000 tokens sent, 9,000 read"
+
+
+@pytest.mark.parametrize(("last", "saved"), [(30_000, False), (1_000, True)])
+def test_a_run_that_costs_more_than_it_saves_says_so(last, saved):
+    now = moment(10_000, 20_000, last, notes=CREATED)
+    text = "".join(picture.format_closing(now, 3, 2_000, PLAIN))
+    assert ("This run saved nothing" in text) is not saved
+    assert ("upper bound" in text) is saved

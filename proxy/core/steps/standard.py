@@ -149,7 +149,7 @@ class ClearResults:
     """At most this share of a file that was read, or of a failure, stays as lines; a quarter of that of the rest."""
     outline_bytes: int = 8_000
     """At most this many bytes of them."""
-    names: int = 8
+    names: int = 24
     """How many names are listed for which no line had room."""
     template: str = placeholder.TEMPLATE
     """What stands for the result; see `placeholder`."""

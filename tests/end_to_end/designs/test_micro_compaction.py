@@ -89,7 +89,7 @@ TODAYS_TOOLS = (
 @pytest.mark.parametrize("policy", ["j-cli", "default"])
 async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names(agent, policy):
     state = [call(name, out=f"{name}: {LARGE}", about=name) for name in TODAYS_TOOLS]
-    step = await agent.sends(working(*state, *bashes(60, out="\n".join([LARGE] * 2))), model=policy)
+    step = await agent.sends(working(*state, *bashes(120, out="\n".join([LARGE] * 2))), model=policy)
     assert step.compaction == "created"
     assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
 
