@@ -101,7 +101,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
     parser.add_argument("--tag", default="", help="value of the x-compaction-tag header")
     parser.add_argument("--policy", metavar="P", help="show this policy instead of the one that applies")
-    parser.add_argument("--changed", action="store_true", help="show only what is not a default")
+    parser.add_argument("--changed", action="store_true", help="show only what the file, a variable or an option sets")
     options.add_json(parser)
     parser.set_defaults(run=_explain)
 

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from proxy.config.policies import Policy, shipped_policies
-from proxy.config.settings import Config
+from proxy.config.settings import Config, Upstream
 from proxy.config.values import ConfigModel, suggest
 
 Place = tuple[str | int, ...]
@@ -113,7 +113,7 @@ def _overrides(
     values: Mapping[str, Any], environ: Mapping[str, str], options: Mapping[Place, object]
 ) -> Iterator[tuple[Place, object, str]]:
     """Values that override those of the file, weakest first, each with its origin."""
-    if UPSTREAM_VARIABLE in environ and not values.get("upstreams"):
+    if UPSTREAM_VARIABLE in environ and _names_no_upstream(values.get("upstreams")):
         yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
         if name.startswith(PREFIX):
@@ -121,6 +121,18 @@ def _overrides(
             yield path, _parse_scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
+
+
+def _names_no_upstream(upstreams: object) -> bool:
+    """True without upstreams, and with the default one alone, as the shipped proxy.yaml lists it in a checkout."""
+    match upstreams:
+        case None | []:
+            return True
+        case [{**only}]:
+            default = Upstream.model_fields["base_url"].default
+            return only.get("base_url", default) == default and not only.get("key")
+        case _:
+            return False
 
 
 def _find_faults(values: Mapping[str, Any], loaded: Loaded, source: str, environ: Mapping[str, str]) -> list[Fault]:

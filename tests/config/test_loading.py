@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from proxy.config import Config, InvalidConfig, load
+from proxy.config import Config, InvalidConfig, as_yaml, load
 
 CANARY = "sk-canary-3f9a"
 
@@ -222,6 +222,10 @@ def test_a_variable_overrides_the_file_and_the_command_line_overrides_both(writt
 
 def test_openai_upstream_names_the_upstream_where_the_file_names_none(written):
     environ = {"OPENAI_UPSTREAM": "http://localhost:1234/v1"}
+    shipped = load(written(as_yaml()), environ)
+    assert shipped.config.upstreams[0].base_url == "http://localhost:1234/v1", "`make run` in a checkout"
+    keyed = load(written("upstreams: [{key: env:K}]\n"), {**environ, "K": "sk-1"})
+    assert keyed.config.upstreams[0].base_url == "https://api.openai.com/v1", "its key goes nowhere else"
     loaded = load(None, environ)
     assert loaded.config.upstreams[0].base_url == "http://localhost:1234/v1"
     assert loaded.origin("upstreams", 0, "base_url") == "OPENAI_UPSTREAM"

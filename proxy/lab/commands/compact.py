@@ -226,8 +226,11 @@ def _index_links(request: Request) -> list[bytes]:
 def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     if args.diff:
         ink = Ink(sys.stdout.isatty() and has_colours())
-        for line in diff_messages(outcome.request.body, outcome.view):
+        lines = list(diff_messages(outcome.request.body, outcome.view))
+        for line in lines:
             print(_colour_line(line, ink))  # noqa: T201
+        if not lines:
+            print("no message would change", file=sys.stderr)  # noqa: T201
         return 0
     if not args.apply:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
