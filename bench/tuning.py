@@ -1,19 +1,18 @@
 """Which figures the default should have: the choice made on all kinds of agents but one, and tried on that one.
 
-python bench/tuning.py DIR --out /tmp/tuning.jsonl --jobs 2
+python bench/tuning.py DIR --limit 80 --out /tmp/tuning.jsonl --jobs 2
 
-Around the default two figures are varied that trade cost for retention: how much must be clearable for a stride, and
-how much of a folded text stays as lines. Of the points that keep what must be kept, the one is chosen whose cost is
-nearest to the best under the price model where it is worst. A figure chosen on the conversations it is reported for
-would flatter itself; so for each source the choice is made on the others, and what it comes to is told of that source.
-The measures are the scorecard's (docs/scorecard.md), with a cache that forgets nothing, summaries included.
+Points around the default trade cost for retention: the stride, the trigger, and how much of a shortened text stays. Of
+the points that keep what must be kept, the one is chosen whose cost is nearest to the best under the price model where
+it is worst. A figure chosen on the conversations it is reported for would flatter itself; so for each source the choice
+is made on the others, and what it comes to is told of that source. The measures are the scorecard's
+(docs/scorecard.md), in front of a provider's cache, summaries included.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.config.policies import resolve_policy, shipped_policies
@@ -30,36 +29,59 @@ from proxy.lab.replay.simulation import Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import AGES, Result, Scores
 
-# Stride and outline. What lies further off was tried on parts of the set and left.
-POINTS = (
-    *product((12_000, 15_000), (0.15, 0.2, 0.25)),
-    *product((13_000,), (0.2, 0.22, 0.24)),
-    *product((20_000,), (0.15, 0.2, 0.25)),
-)
+
+@dataclass(frozen=True)
+class Point:
+    """Values of the default policy; None: as shipped."""
+
+    stride: int | None = None
+    cold: int | None = None
+    trigger: float | None = None
+    target: float | None = None
+    outline: float | None = None
+    names: int | None = None
+
+    def change(self, rules: Rules) -> Rules:
+        """The rules with the values of this point."""
+        own = {name: value for name in ("outline", "names") if (value := getattr(self, name)) is not None}
+        steps = (replace(step, **own) if isinstance(step, ClearResults) else step for step in rules.when_full)
+        given = {
+            "clear_at_least": self.stride,
+            "clear_cold_at_least": self.cold,
+            "trigger": self.trigger,
+            "target": self.target,
+            "when_full": tuple(steps),
+        }
+        return replace(rules, **{name: value for name, value in given.items() if value is not None})
+
+
+POINTS = {
+    "as shipped": Point(),
+    "before: stride 13k, cold 4k, trigger .8, target .5, names 8": Point(13_000, 4_000, 0.8, 0.5, None, 8),
+    "stride 16k": Point(stride=16_000),
+    "trigger .45": Point(trigger=0.45),
+    "trigger .35": Point(trigger=0.35),
+    "trigger .45, outline .16": Point(trigger=0.45, outline=0.16),
+}
 WINDOW = 128_000
-KEPT = (0.95, 0.97, 0.995)
+KEPT = (0.955, 0.97, 0.998)
 COLUMNS = (*(f"cost {name}" for name in PRICES), "in context", "named", "fresh")
 Points = Mapping[str, Scores]
 
 
 def candidates(cache: str) -> list[Trial]:
+    default = resolve_policy("default", shipped_policies()).rules("default")
     return [
         Trial(
-            name=f"stride {stride // 1000}k, outline {outline}",
-            rules=_around(stride, outline),
+            name=name,
+            rules=point.change(default),
             window=WINDOW,
             prices=PRICES[".1/1.25"],
             summarizer=StandIn(),
             times=cache == "provider",
         )
-        for stride, outline in POINTS
+        for name, point in POINTS.items()
     ]
-
-
-def _around(stride: int, outline: float) -> Rules:
-    rules = resolve_policy("default", shipped_policies()).rules("default")
-    steps = (replace(step, outline=outline) if isinstance(step, ClearResults) else step for step in rules.when_full)
-    return replace(rules, clear_at_least=stride, when_full=tuple(steps))
 
 
 def kept(scores: Scores) -> tuple[float, ...]:
@@ -119,14 +141,16 @@ def _row(scores: Scores, *first: str, last: Sequence[str] = ()) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path, help="where the recorded conversations are, a file for each source")
-    options.add_argument("--cache", choices=HABITS, default="forever", help="how the upstream caches")
+    options.add_argument("--cache", choices=HABITS, default="provider", help="how the upstream caches")
+    options.add_argument("--limit", type=int, default=0, help="only about so many conversations, evenly spread")
     options.add_argument("--out", type=Path, help="results by conversation; a run that broke off goes on from there")
     options.add_argument("--jobs", type=int, default=1)
     given = options.parse_args()
     files = sorted(given.folder.glob("*_*.jsonl.gz"))
     everything = [each for file in files for each in sessions.read_conversations(file)]
+    some = everything[:: max(1, len(everything) // given.limit) if given.limit else 1]
     results = replay_all(
-        everything,
+        some,
         candidates(given.cache),
         UpstreamModel(WINDOW, HABITS[given.cache]),
         ledger=ResultFile(given.out),
