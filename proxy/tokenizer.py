@@ -24,6 +24,7 @@ from typing import Literal
 import tiktoken
 
 from proxy.core.window import Calibration
+from proxy.lru import ByteBoundedCache
 from proxy.model_names import model_family, plain_name
 from proxy.wire.chat.requests import TILES, Vision, weigh
 
@@ -41,6 +42,8 @@ LOOK_UP_MESSAGES = 10_000
 THREADS = 2
 REMEMBERED_COUNTS_MAX = 200_000
 """Counts that are kept, by the hash of the message: about 20 MB."""
+OWNERS_MAX_BYTES = 1024 * 1024
+"""Tokenizers of callers that are kept: some thousands."""
 
 
 class Tokenizers:
@@ -55,7 +58,7 @@ class Tokenizers:
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
         encoding = encoding_of(model) if estimator == "tokens" else None
         if encoding not in self._made:
-            self._made[encoding] = Tokenizer(encoding, self._threads, self._vision, self._remembered)
+            self._made[encoding] = Tokenizer(encoding, self._threads, self._vision, CountCache(self._remembered))
         return self._made[encoding]
 
     async def load(self) -> None:
@@ -70,27 +73,43 @@ class Tokenizer:
     """Counts messages, tools and schemas, given as raw JSON, as on the wire. Without an encoding: characters / 4."""
 
     def __init__(
-        self, encoding: EncodingName | None, threads: ThreadPoolExecutor, vision: Vision, remembered: int
+        self,
+        encoding: EncodingName | None,
+        threads: ThreadPoolExecutor,
+        vision: Vision,
+        counts: "CountCache",
+        owner: int = 0,
     ) -> None:
         self._encoding = encoding
         self._threads = threads
         self._vision = vision
-        self._counts = CountCache(remembered)
+        self._counts = counts
+        self._owner = owner
+        self._of_owners = ByteBoundedCache[int, Tokenizer](OWNERS_MAX_BYTES)
+
+    def of_owner(self, owner: int) -> "Tokenizer":
+        """The tokenizer of one caller: how long it takes tells nothing of what others have had counted."""
+        found = self._of_owners.get(owner)
+        if found is None:
+            found = Tokenizer(self._encoding, self._threads, self._vision, self._counts, owner)
+            self._of_owners[owner] = found
+        return found
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """A count per message. After this, `count` answers for each of them at once."""
         if len(messages) > LOOK_UP_MESSAGES or sum(map(len, messages)) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
-        known = [self._counts.get(message) for message in messages]
+        known = [self._counts.get(hash(message) ^ self._owner) for message in messages]
         new = [message for message, count in zip(messages, known, strict=True) if count is None]
         counted = iter(await self._in_thread(new) if sum(map(len, new)) > INLINE_BYTES else map(self.count, new))
         return [next(counted) if count is None else count for count in known]
 
     def count(self, message: bytes) -> int:
         """Remembered, or counted on the spot: for new messages that are small, such as a step makes."""
-        count = self._counts.get(message)
+        key = hash(message) ^ self._owner
+        count = self._counts.get(key)
         if count is None:
-            count = self._counts[message] = self._count(message)
+            count = self._counts[key] = self._count(message)
         return count
 
     async def _in_thread(self, messages: Sequence[bytes]) -> list[int]:
@@ -119,7 +138,8 @@ def count_characters(raw: bytes) -> int:
 class CountCache:
     """Counts by message, in two halves: when the new half is full it becomes the old one, and the old one is forgotten.
 
-    The key is Python's own hash of bytes: keyed, private to the process, and 64 bits are plenty to tell counts apart.
+    The key is Python's own hash of bytes, with the caller's fingerprint: keyed, private to the process, and 64 bits are
+    plenty to tell counts apart.
     """
 
     def __init__(self, entries: int) -> None:
@@ -127,18 +147,17 @@ class CountCache:
         self._new: dict[int, int] = {}
         self._old: dict[int, int] = {}
 
-    def get(self, message: bytes) -> int | None:
-        key = hash(message)
+    def get(self, key: int) -> int | None:
         if key in self._new:
             return self._new[key]
         if key in self._old:
-            self[message] = self._old[key]
+            self[key] = self._old[key]
         return self._old.get(key)
 
-    def __setitem__(self, message: bytes, count: int) -> None:
+    def __setitem__(self, key: int, count: int) -> None:
         if len(self._new) >= self._half:
             self._old, self._new = self._new, {}
-        self._new[hash(message)] = count
+        self._new[key] = count
 
     def __len__(self) -> int:
         return len(self._new) + len(self._old)

@@ -127,6 +127,16 @@ async def test_a_message_is_encoded_only_once(gpt, monkeypatch):
     assert [gpt.count(message) for message in history] == counts
 
 
+async def test_what_one_caller_had_counted_is_counted_again_for_another(gpt, monkeypatch):
+    encoded = []
+    tokens = counting._tokens
+    monkeypatch.setattr(counting, "_tokens", lambda text, name: encoded.append(text) or tokens(text, name))
+    history = [user(f"message {index}") for index in range(30)]
+    counts = [await gpt.of_owner(owner).count_all(history) for owner in (1, 2, 1, 2)]
+    assert counts == [counts[0]] * 4
+    assert len(encoded) == 2 * len(history)
+
+
 async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
     tokenizers = Tokenizers(remembered=100)
     few = tokenizers.of("gpt-5")
@@ -134,8 +144,8 @@ async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
     for index in range(1000):
         await few.count_all([user(f"message {index}"), kept])
     assert len(few._counts) <= 100
-    assert few._counts.get(kept) is not None
-    assert few._counts.get(user("message 3")) is None
+    assert few._counts.get(hash(kept)) is not None
+    assert few._counts.get(hash(user("message 3"))) is None
     tokenizers.close()
 
 

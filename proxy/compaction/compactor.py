@@ -328,7 +328,7 @@ class Session:
         self._format = FORMATS[call.path]
         self._scope = window_scope(client.settings.name, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
-        self._tokenizer = self._profile.tokenizer
+        self._tokenizer = self._profile.tokenizer.of_owner(self._scope[2])
         self._body: bytes = request.source
         self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
         self._options = options

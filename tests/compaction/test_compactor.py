@@ -3,12 +3,13 @@
 import asyncio
 import json
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from operator import is_
 
 import pytest
 
-from proxy import events
+from proxy import events, tokenizer
 from proxy.compaction import compactor
 from proxy.compaction.compactor import Compactor, OutgoingRequest
 from proxy.compaction.context import CompiledPolicy, PolicyChoice
@@ -16,6 +17,7 @@ from proxy.compaction.originals import Keeper
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
+from proxy.core import messages as core_messages
 from proxy.core import planning
 from proxy.errors import BadRequest
 from proxy.gateway import render_decision
@@ -23,6 +25,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
 from proxy.upstream import Call, Client
+from proxy.wire.chat import requests as chat_requests
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import ANYBODY, Caller, find
 from proxy.wire.redaction import redaction
@@ -162,6 +165,30 @@ async def test_a_store_that_version_0_1_has_made_is_asked_for_its_keys_as_well(h
     ((_, new, _), (_, old, _)) = house.store.asked
     assert len(new) == len(old)
     assert new[0] != old[0]
+
+
+async def test_identical_bytes_are_as_much_work_for_a_second_tenant(house, monkeypatch):
+    """Else the time that an answer takes would tell what other tenants have sent."""
+    work = []
+
+    def watch(module, name):
+        act = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
+
+    watch(tokenizer, "_tokens")
+    watch(chat_requests, "_read_message")
+    watch(core_messages, "follow")
+    steps = []
+    for team in ("a", "b", "a", "b"):
+        work.clear()
+        sent = await house.sends(WORK, caller=Caller(team=team))
+        steps.append((Counter(work), sent.call.body))
+    (first, body_of_first), (second, body_of_second), *again = steps
+    assert body_of_first == body_of_second
+    assert first == second
+    assert first["_tokens"] > 0
+    assert first["_read_message"] == first["follow"] + 1 == len(WORK)
+    assert all(counted["_read_message"] == counted["follow"] == 0 for counted, _ in again)
 
 
 async def test_steps_that_always_act_need_no_stride(house):
