@@ -31,6 +31,9 @@ clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
 bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay and nginx, in one run
 	$(BIN)/python bench/relay.py $(ARGS)
 
+flames: $(VENV)/.tests ## flame graphs of the proxy at work, in docs/flames; needs py-spy
+	$(BIN)/python bench/flames.py $(ARGS)
+
 agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
 	$(BIN)/python tests/end_to_end/agents/install.py
 	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py tests/end_to_end/agents/test_recall.py
@@ -95,4 +98,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench scorecard reader peers what-the-model-reads economy soak site screenshots config dist format clean
+.PHONY: help run setup test fidelity clients agents servers bench flames scorecard reader peers what-the-model-reads economy soak site screenshots config dist format clean

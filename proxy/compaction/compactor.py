@@ -71,7 +71,7 @@ from proxy.errors import Overloaded, ProxyError
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
-from proxy.tokenizer import Tokenizers
+from proxy.tokenizer import Tokenizer, Tokenizers
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
 from proxy.wire import http
@@ -328,11 +328,14 @@ class Session:
         self._format = FORMATS[call.path]
         self._scope = window_scope(client.settings.name, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
-        self._tokenizer = self._profile.tokenizer.of_owner(self._scope[2])
         self._body: bytes = request.source
         self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
         self._options = options
         self._exchange: Exchange | None = None
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._profile.tokenizer.of_owner(self._scope[2])
 
     @property
     def exchange(self) -> Exchange:
