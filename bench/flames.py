@@ -71,7 +71,10 @@ def _sample(command: str, contestant: Contestant, file: Path) -> None:
     worker = contestant.server.tree()[-1]  # the process that was started only watches it
     options = ["--pid", str(worker), "--duration", str(SECONDS), "--rate", str(SAMPLES_A_SECOND), "--gil"]
     subprocess.run(
-        [command, "record", *options, "--format", "flamegraph", "--output", str(file)], check=True, capture_output=True
+        ["py-spy", "record", *options, "--format", "flamegraph", "--output", str(file)],
+        executable=command,  # its arguments become the title of the picture
+        check=True,
+        capture_output=True,
     )
     print(f"{file}: {file.stat().st_size // 1024} kB")
 
