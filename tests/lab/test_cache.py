@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from proxy.lab.replay.cache import FOREVER, HABITS, PROVIDER, Cache, Habit
+from proxy.lab.replay.cache import BREAKPOINTS, FOREVER, HABITS, PROVIDER, Cache, Habit
 
 # A piece is as many tokens as it has bytes.
 A, B, C, D = b"a" * 1_000, b"b" * 100, b"c" * 60, b"d" * 40
@@ -51,3 +51,9 @@ def test_a_prefix_is_not_known_where_something_before_it_is_forgotten():
 @pytest.mark.parametrize("name", HABITS)
 def test_a_request_that_was_never_sent_is_not_cached_however_long_a_cache_lives(name):
     assert reads(HABITS[name], (0, [A, B]), (inf, [D, B])) == [(1_100, 0), (140, 0)]
+
+
+def test_a_breakpoint_is_found_where_a_request_ended_only():
+    """GPT-5.6 and later: a rewrite that ends between two earlier requests is written as a whole."""
+    found = reads(BREAKPOINTS, (0, [A, B]), (60, [A, B, C]), (120, [A, D]), (180, [A, D, B]))
+    assert [cached for _, cached in found] == [0, len(A + B), 0, len(A + D)]

@@ -65,7 +65,7 @@ def request(history, **more):
 
 def find_faults(body):
     """What the API would refuse in this request."""
-    items = json.loads(body)["input"]
+    items = [{"type": "message", **item} for item in json.loads(body)["input"]]
     return [*_pairs(items), *(fault for item in items for fault in _faults_of(item))]
 
 

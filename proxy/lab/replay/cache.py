@@ -22,11 +22,15 @@ class Habit:
     """Whole blocks of this many tokens are charged as cached."""
     lifetime: float
     """Seconds without use until a prefix is forgotten."""
+    ends_only: bool = False
+    """A prefix is kept only where a request ended, and no shorter one is found instead."""
 
 
 PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
 FOREVER = Habit(least=0, step=1, lifetime=inf)
-HABITS = {"provider": PROVIDER, "forever": FOREVER}
+# OpenAI from GPT-5.6 on, for a client that sets no breakpoints: one is written behind the newest message.
+BREAKPOINTS = Habit(least=1_024, step=1, lifetime=1_800.0, ends_only=True)
+HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
 
 
 class Cache:
@@ -38,16 +42,16 @@ class Cache:
         self._used: dict[int, float] = {}
 
     def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
-        """Tokens of a request, tools first, and how many of them are cached; from now on all of them are."""
+        """Tokens of a request, tools first, and how many of them are cached; it is kept from now on."""
         total = cached = link = 0
-        known = True
+        links = []
         for piece in pieces:
             link = hash((link, piece))
-            tokens = self._count(piece)
-            known = known and link in self._used and now - self._used[link] <= self._habit.lifetime
-            total += tokens
-            cached += tokens if known else 0
-            self._used[link] = now
+            links.append(link)
+            total += self._count(piece)
+            if link in self._used and now - self._used[link] <= self._habit.lifetime:
+                cached = total
+        self._used |= dict.fromkeys(links[-1:] if self._habit.ends_only else links, now)
         return total, self._charge(cached)
 
     def _charge(self, cached: int) -> int:

@@ -49,19 +49,26 @@ class Agent:
     """What it prints differently at each run, or only because less was sent: a pattern."""
     is_recognised: bool = True
     """Its results are known for results, without any setting: old ones are cleared in bulk."""
+    shares: str = ""
+    """The agent that this one is, told to speak another API: they share an environment."""
     is_offline: bool = False
     """It fetches more than it needs: it is given the word lists of tiktoken, and everything else is refused at once."""
 
     @property
+    def installed_as(self) -> str:
+        return self.shares or self.name
+
+    @property
     def version(self) -> str:
-        return re.search(rf'(?<![\w-]){self.package}(?:==|": ")([\d.]+)', pins_of(self.name).read_text())[1]
+        pins = pins_of(self.installed_as).read_text()
+        return re.search(rf'(?<![\w-]){self.package}(?:==|": ")([\d.]+)', pins)[1]
 
     @property
     def missing(self) -> str | None:
         """Why it cannot be run here, or None."""
         return (
             None
-            if is_installed(self.name)
+            if is_installed(self.installed_as)
             else f"{self.name} is not installed: run python tests/end_to_end/agents/install.py"
         )
 
@@ -82,8 +89,8 @@ class Agent:
         home.mkdir(exist_ok=True)
         node = Path(shutil.which("node") or "/usr/bin/node").parent
         return {
-            "PATH": f"{programs_of(self.name)}:{node}:/usr/local/bin:/usr/bin:/bin",
-            "NODE_PATH": str(environment_of(self.name) / "node_modules"),
+            "PATH": f"{programs_of(self.installed_as)}:{node}:/usr/local/bin:/usr/bin:/bin",
+            "NODE_PATH": str(environment_of(self.installed_as) / "node_modules"),
             "HOME": str(home),
             "OPENAI_BASE_URL": base_url,
             "OPENAI_API_KEY": KEY,

@@ -1,6 +1,8 @@
-"""pi: a small coding agent with four tools, streamed."""
+"""pi: a small coding agent with four tools, streamed, in each of the three APIs."""
 
 import json
+from dataclasses import replace
+from functools import partial
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
@@ -8,9 +10,9 @@ from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Writ
 from tests.support.completions import Turn, calls, says
 
 
-def _start(base_url: str) -> Start:
+def _start(base_url: str, api: str = "openai-completions") -> Start:
     known = {"id": MODEL, "contextWindow": 1_000_000}
-    provider = {"baseUrl": base_url, "api": "openai-completions", "apiKey": KEY, "models": [known]}
+    provider = {"baseUrl": base_url, "api": api, "apiKey": KEY, "models": [known]}
     return Start(
         ("pi", "--provider", "proxied", "--model", MODEL, "--print", BRIEF),
         files={".pi/agent/models.json": json.dumps({"providers": {"proxied": provider}})},
@@ -35,4 +37,19 @@ AGENT = Agent(
     "Its own compaction starts near `contextWindow` (default 128,000). Set a high value: it is not needed here.",
     _start,
     Habits(step_after_the_last, _act, says),
+)
+ABOUT_ANOTHER = "The same agent, with `api` set to `{}`."
+IN_RESPONSES = replace(
+    AGENT,
+    name="pi-responses",
+    shares="pi",
+    about=ABOUT_ANOTHER.format("openai-responses"),
+    start=partial(_start, api="openai-responses"),
+)
+IN_MESSAGES = replace(
+    AGENT,
+    name="pi-messages",
+    shares="pi",
+    about=f"{ABOUT_ANOTHER.format('anthropic-messages')} The base URL has no `/v1`: the client adds it.",
+    start=lambda base_url: _start(base_url.removesuffix("/v1"), "anthropic-messages"),
 )
