@@ -37,7 +37,9 @@ Where it is `growing`, each request is the one before and one more call with its
 `ns a new byte` is what a turn costs beyond the bare relay for each of the about {new_bytes:,} bytes that are new in it.
 Ratios carry from machine to machine, times do not.
 
-`make bench ARGS="--markdown docs/benchmarks.md"` writes this page.
+`make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make flames` draws where the time goes:
+[1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
+[1 MB](flames/growing-1-mb.svg), [first sight of 1 MB](flames/first-sight-of-1-mb.svg), [stream](flames/stream.svg).
 """
 
 
