@@ -48,7 +48,7 @@ class Agent:
     varies: str = "(?!)"
     """What it prints differently at each run, or only because less was sent: a pattern."""
     is_recognised: bool = True
-    """Its results are known for results, without any setting: old ones are cleared in bulk."""
+    """Its results are known for results, without any setting: old ones are cleared."""
     shares: str = ""
     """The agent that this one is, told to speak another API: they share an environment."""
     is_offline: bool = False

@@ -18,6 +18,7 @@ from tests.support.scripted_upstream import Request
 
 # A client may say its last message otherwise when it sends it again: aider's carries a reminder while it is the last.
 OWN_CHURN = 1
+CLEARING = ("clear_results", "clear_observations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,12 @@ class Run:
     def summaries(self) -> int:
         """How many of them tell what a model said."""
         return sum("summary" in (step["step"] for step in line["steps"]) for line in self._made)
+
+    @property
+    def has_cleared_results(self) -> bool:
+        """True where a block has cleared old results as such, or what was known for output."""
+        steps = (step for line in self._made for step in line["steps"] if step["step"] in CLEARING)
+        return any(step["messages"] for step in steps)
 
     @property
     def _made(self) -> list[dict[str, Any]]:
