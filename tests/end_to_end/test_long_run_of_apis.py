@@ -100,5 +100,5 @@ async def test_a_day_of_an_agent_left_alone(serve, api):
     assert over == []
     assert len(made) <= 18
     assert len(asked) <= 6
-    assert bill.share >= 0.89  # .901 and .908; a summary may come a turn later on a busy machine
+    assert bill.share >= 0.9
     assert bill.cost <= api.most_cost * untouched.cost
