@@ -176,6 +176,7 @@ async def test_twenty_kills_lose_nothing_and_break_nothing(tmp_path):
     verdict(await outlives(20, seed=1, place=tmp_path))
 
 
+@pytest.mark.slow
 async def test_two_kills_lose_nothing_and_break_nothing(tmp_path):
     verdict(await outlives(2, seed=7, place=tmp_path))
 

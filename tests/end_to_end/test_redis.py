@@ -146,6 +146,7 @@ async def grows(agents, up):
     return steps
 
 
+@pytest.mark.slow
 async def test_what_one_replica_has_summarised_all_forward_as_one_process_does(serve, told):
     told.up.script = model()
     async with serve(told.up.url, config=TELLING, fresh=True) as alone:

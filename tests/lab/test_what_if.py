@@ -53,6 +53,7 @@ def test_it_keeps_to_its_seconds_within_a_conversation_and_answers_for_those_bef
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux")
 def test_it_keeps_to_its_memory():
     done = trial([lines(3_000, size=100_000)], memory_bytes=GIBIBYTE // 3)

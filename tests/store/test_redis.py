@@ -10,7 +10,7 @@ import pytest
 
 from proxy import assembly
 from proxy.config import Config
-from proxy.store.contract import Found, StoreLimits, StoreUnavailable
+from proxy.store.contract import SECRET_BYTES, Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
 from tests.support.proxy_client import PATIENCE_SECONDS
@@ -99,7 +99,7 @@ async def test_a_server_that_is_stuck_from_the_start_is_waited_for_once(server, 
     assert sum([await timed(store.load_secret()) for _ in range(200)]) < 20 * STORE_TIMEOUT_SECONDS
     server.resume()
     await back(store)
-    assert len(await store.load_secret()) == 32
+    assert len(await store.load_secret()) == SECRET_BYTES
 
 
 async def test_no_answer_is_ever_taken_for_that_to_another_question(server, store):

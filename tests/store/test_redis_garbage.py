@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from proxy.store.contract import Found, StoreUnavailable
+from proxy.store.contract import SECRET_BYTES, Found, StoreUnavailable
 from tests.support.redis_server import needs_redis
 
 pytestmark = needs_redis
@@ -41,7 +41,7 @@ async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, ope
     assert await store.put_block("t/h2", b"block") == b"block"
     await store.write_fact("t/a", b"fact", 60)
     assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h2", b"block"), Found("t/a", b"fact"))
-    assert len(await store.load_secret()) == 32
+    assert len(await store.load_secret()) == SECRET_BYTES
 
 
 @pytest.mark.parametrize("garbage", [b"", b"x" * 1_000])

@@ -74,6 +74,7 @@ async def test_a_primary_that_hangs_is_given_up_for_its_replica(group, opened):
     group.primary.resume()
 
 
+@pytest.mark.slow
 async def test_a_service_that_no_sentinel_knows_is_said(group, opened, warnings):
     store = opened(group.url.replace("primary-of-tests", "another"))
     with pytest.raises(StoreUnavailable, match="no Sentinel that answers knows a primary of this name"):
@@ -81,6 +82,7 @@ async def test_a_service_that_no_sentinel_knows_is_said(group, opened, warnings)
     assert len(warnings) == 1
 
 
+@pytest.mark.slow
 async def test_sentinels_have_users_of_their_own(group, opened):
     group.primary.let_in("proxy", "open-sesame")
     group.sentinel.let_in("guard", "let-me-see", "+sentinel|masters", "resetkeys")
