@@ -1,5 +1,5 @@
-# The proxy and nothing else: what builds it stays in the first stage, what runs it is stripped of symbols (62 MB of
-# packages become 25) and compiled, for a root that cannot be written keeps no byte code.
+# The proxy and nothing else: what builds it stays in the first stage, what runs it is stripped of symbols, and compiled,
+# for a root that cannot be written keeps no byte code.
 #
 #   docker build -t compaction-proxy .
 #   docker run --read-only --stop-timeout 35 -p 8800:8800 -v compaction:/state compaction-proxy
