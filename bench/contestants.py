@@ -21,7 +21,7 @@ _NGINX = """\
 daemon off; worker_processes 1; pid {place}/nginx.pid; error_log {place}/nginx-error.log;
 events {{ worker_connections 4096; }}
 http {{
-  access_log off; client_max_body_size 64m; client_body_buffer_size 2m; client_body_temp_path {place}/nginx-body;
+  access_log off; client_max_body_size 64m; client_body_buffer_size 16m; client_body_temp_path {place}/nginx-body;
   proxy_temp_path {place}/nginx-proxy; fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s;
   keepalive_requests 1000000;
   upstream api {{ server {upstream}; keepalive 256; keepalive_requests 1000000; }}

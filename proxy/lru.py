@@ -77,10 +77,6 @@ class ByteBoundedCache(Generic[K, V]):
         self._of_owner[self._owner_of(key)].move_to_end(key)
         return entry[0]
 
-    def values_of(self, owner: Hashable) -> list[V]:
-        """The values of one owner, the one used last first. None of them counts as used now."""
-        return [self._entries[key][0] for key in reversed(self._of_owner.get(owner, ()))]
-
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key)
         owner, size = self._owner_of(key), ENTRY_BYTES + self._weigh(key, value)

@@ -4,10 +4,14 @@ What is remembered decides nothing: a request that is read from its first byte b
 nothing, not even where they send the same bytes.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
 from proxy.core.messages import Request
 from proxy.lru import ByteBoundedCache
 from proxy.wire.formats import WireFormat
-from proxy.wire.known_prefix import Prefix, find_prefix
+from proxy.wire.known_prefix import Prefix, count_stable, find_prefix
 
 KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
 """A quarter of it for one caller: a request of 10 MB, or fifteen of 1 MB."""
@@ -16,19 +20,30 @@ WORTHWHILE_BYTES = 8 * 1024
 BYTES_PER_MESSAGE = 1_000
 """What is kept of a message beside its bytes, which are there twice: as values, with all that was computed of it."""
 
-Key = tuple[tuple[int, str], int, int]
-"""The caller's fingerprint and the API, the request's length and hash of its end: the same takes one place."""
-_END_BYTES = 256
+REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
+"""So many requests that look alike are kept beside each other, the newest, up to so many bytes."""
+
+DEPTH_FACTOR, LEAST_DEPTH, SAMPLE_BYTES = 1.25, 256, 64
+DEPTHS = tuple(int(LEAST_DEPTH * DEPTH_FACTOR**number) for number in range(64))
+"""Bytes behind the first message's start, up to which a history is compared by samples."""
+
+Key = tuple[tuple[int, str], int, bytes]
+"""The caller's fingerprint and the API, and what a history looks like up to a depth."""
 
 
 class KnownRequests:
-    """The requests that were read lately."""
+    """The requests that were read lately.
+
+    A gateway that asks for all its users with one key is one caller with thousands of conversations. So they are found
+    by what they look like: each is kept under samples of its bytes up to the greatest depth that what goes on from it
+    has as well, and a body is looked up at each of its depths.
+    """
 
     def __init__(self, most_bytes: int = KNOWN_REQUESTS_MAX_BYTES) -> None:
-        self._requests = ByteBoundedCache[Key, Request](
+        self._requests = ByteBoundedCache[Key, tuple[Request, ...]](
             most_bytes,
             owner_of=lambda key: key[0],
-            weigh=_weigh,
+            weigh=lambda _, alike: sum(map(_weigh, alike)),
         )
 
     def find_prefix(self, caller: int, source: bytes, wire: WireFormat) -> Prefix | None:
@@ -36,9 +51,12 @@ class KnownRequests:
         start = wire.find_first_message(source)
         if start < 0:
             return None
-        requests = self._requests.values_of((caller, wire.NAME))
-        found = (find_prefix(request, source, start) for request in requests)
-        return max(filter(None, found), key=lambda prefix: prefix.count, default=None)
+        for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
+            alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth)), ())
+            found = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
+            if found:  # what is known to a smaller depth only is shorter
+                return max(found, key=lambda prefix: prefix.count)
+        return None
 
     @property
     def bytes(self) -> int:
@@ -47,15 +65,46 @@ class KnownRequests:
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
         """Remember a request, in place of the one whose history it continues."""
         if prefix is not None:
-            self._requests.pop(_key_of(caller, prefix.request))
-        self._requests[_key_of(caller, request)] = request
+            self._remove(caller, prefix.request)
+        if (key := _key_of(caller, request)) is not None:
+            others = (each for each in self._requests.get(key, ()) if each.source != request.source)
+            self._requests[key] = tuple(_take_newest(chain((request,), others)))
+
+    def _remove(self, caller: int, request: Request) -> None:
+        if (key := _key_of(caller, request)) is None:
+            return
+        others = tuple(each for each in self._requests.pop(key) or () if each is not request)
+        if others:
+            self._requests[key] = others
 
 
-def _weigh(_: Key, request: Request) -> int:
+def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
+    """The first of them, and more as long as there is room in one place."""
+    size = 0
+    for number, request in enumerate(requests):
+        size += _weigh(request)
+        if number and (number == REQUESTS_PER_PLACE or size > PLACE_MAX_BYTES):
+            return
+        yield request
+
+
+def _weigh(request: Request) -> int:
     """Messages and Responses are kept as chat messages beside what they came from."""
     copies = 4 if request.wire else 2
     return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
 
 
-def _key_of(caller: int, request: Request) -> Key:
-    return (caller, request.wire), len(request.source), hash(request.source[-_END_BYTES:])
+def _key_of(caller: int, request: Request) -> Key | None:
+    """The place of a request; None for one that nothing goes on from."""
+    count, start = count_stable(request), request.offsets[0]
+    depths = bisect_right(DEPTHS, request.find_cut(count) - start) if count else 0
+    if not depths:
+        return None
+    depth = DEPTHS[depths - 1]
+    return (caller, request.wire), depth, _sample(request.source, start, depth)
+
+
+def _sample(source: bytes, start: int, depth: int) -> bytes:
+    """Bytes from all over the history up to a depth, and those before it."""
+    end = start + depth
+    return source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]

@@ -53,13 +53,19 @@ def list_named(key: str) -> re.Pattern[bytes]:
     return re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % key.encode())
 
 
-def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """The messages of this request that stand at `start` of other bytes as well: all but the newest, or more."""
+def count_stable(request: Request) -> int:
+    """The least number of this request's first messages that another must begin with; 0 where none will do."""
     least, most = request.head_size, len(request.messages)
     count = max(least + 1, most - CHANGING_MESSAGES)
-    while count <= most and count > least and not request.find_cut(count):
+    while least < count <= most and not request.find_cut(count):
         count -= 1
-    if count > most or count == least:
+    return count if least < count <= most else 0
+
+
+def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
+    """The messages of this request that stand at `start` of other bytes as well: all but the newest, or more."""
+    count, most = count_stable(request), len(request.messages)
+    if not count:
         return None
     known, first = memoryview(request.source), request.offsets[0]
     shift, stop = start - first, request.find_cut(count)

@@ -1,8 +1,10 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
+from proxy.compaction import known_requests
 from proxy.compaction.known_requests import KnownRequests
 from proxy.wire import chat, messages
 from proxy.wire.chat import parse
+from proxy.wire.known_prefix import find_prefix
 from tests.support.messages import body, call, history, system, user
 
 ONE, OTHER = 1, 2
@@ -61,3 +63,18 @@ def test_requests_of_another_api_are_passed_over():
     known.add(ONE, parse(source), None)
     assert known.find_prefix(ONE, source, chat) is not None
     assert known.find_prefix(ONE, source, messages) is None
+
+
+def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch):
+    """A gateway asks for all its users with one key."""
+    known, compared = KnownRequests(), []
+    histories = [
+        history(system("You help."), *[call("Bash", command="make", out=f"{number} failed. " * 60)] * 12)
+        for number in range(500)
+    ]
+    for each in histories:
+        read(known, ONE, body(each))
+    monkeypatch.setattr(known_requests, "find_prefix", lambda *given: compared.append(given) or find_prefix(*given))
+    for each in histories:
+        assert read(known, ONE, body(each + MORE)) == len(each)
+    assert len(histories) <= len(compared) < 10 * len(histories)
