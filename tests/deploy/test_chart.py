@@ -53,7 +53,7 @@ CASES = {
 
 def run_helm(*arguments, home):
     """What Helm prints; its own files stay below `home`."""
-    settings = {f"HELM_{kind}_HOME": str(home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
+    settings = {f"HELM_{kind}_HOME": str(home / kind) for kind in ("CACHE", "CONFIG", "DATA")} | {"HOME": str(home)}
     command = [str(one) for one in (HELM, *arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=settings)
     assert done.returncode == 0, done.stdout + done.stderr
