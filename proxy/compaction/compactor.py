@@ -720,14 +720,14 @@ class Session:
                 paid_dollars=turn.dollars_paid,
                 plain_dollars=turn.dollars_unchanged,
                 would_be_dollars=turn.dollars_would_be,
-                user=self._render_name(self._request.user),
-                session=self._render_name(find_session(self._call.headers, self._options, self._request.session)),
+                user=self._redact_name(self._request.user),
+                session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
                 request_id=self._call.request_id,
             )
         )
 
-    def _render_name(self, name: str) -> str:
-        """The name of a user or session for the activity log: some clients put a key there."""
+    def _redact_name(self, name: str) -> str:
+        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
         return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
 
     @property

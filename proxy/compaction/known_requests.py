@@ -23,8 +23,8 @@ BYTES_PER_MESSAGE = 1_000
 REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
 """So many requests that look alike are kept beside each other, the newest, up to so many bytes."""
 
-DEPTH_FACTOR, LEAST_DEPTH, SAMPLE_BYTES = 1.25, 256, 64
-DEPTHS = tuple(int(LEAST_DEPTH * DEPTH_FACTOR**number) for number in range(64))
+DEPTH_FACTOR, LEAST_DEPTH_BYTES, SAMPLE_BYTES = 1.25, 256, 64
+DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range(64))
 """Bytes behind the first message's start, up to which a history is compared by samples."""
 
 Key = tuple[tuple[int, str], int, bytes]
@@ -35,8 +35,8 @@ class KnownRequests:
     """The requests that were read lately.
 
     A gateway that asks for all its users with one key is one caller with thousands of conversations. So they are found
-    by what they look like: each is kept under samples of its bytes up to the greatest depth that what goes on from it
-    has as well, and a body is looked up at each of its depths.
+    by what they look like: each is kept under samples of its bytes, taken up to the greatest of `DEPTHS` within the
+    part that a client does not change any more; and a body is looked up at each of its own depths.
     """
 
     def __init__(self, most_bytes: int = KNOWN_REQUESTS_MAX_BYTES) -> None:
@@ -54,7 +54,7 @@ class KnownRequests:
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
             alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth)), ())
             found = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
-            if found:  # what is known to a smaller depth only is shorter
+            if found:  # one of a smaller depth is shorter, but perhaps for its newest messages
                 return max(found, key=lambda prefix: prefix.count)
         return None
 

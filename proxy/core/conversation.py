@@ -27,7 +27,7 @@ from proxy.core.memory import (
     FACT_SECONDS,
     MAX_FAILURES,
     NO_CANDIDATE,
-    SECRET_BYTES_0_1,
+    VERSION_0_1_SECRET_BYTES,
     Found,
     Identity,
     LastRequest,
@@ -476,7 +476,7 @@ class Exchange:
         owner: Owner = yield Identify()
         names = owner.tenant, owner.secret, context.name, context.counter
         yield from self._look_up(Identity.of(context.request, *names), size)
-        if self.memory.is_new and len(owner.secret) <= SECRET_BYTES_0_1:
+        if self.memory.is_new and len(owner.secret) <= VERSION_0_1_SECRET_BYTES:
             # Version 0.1 knew a history by its very bytes, so another way of writing JSON made another conversation.
             # A store with a longer secret began with a later version: it holds nothing under such keys.
             form = canonical_0_1

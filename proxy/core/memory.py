@@ -145,7 +145,7 @@ FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
 MAX_FAILURES = 2
 """After this many failed calls for a summary in a row, no model is asked again for a day."""
-SECRET_BYTES_0_1 = 32
+VERSION_0_1_SECRET_BYTES = 32
 """The length of the secret of a store that version 0.1 has made."""
 OBSERVED = "observed"
 """Keys of blocks that were only observed begin with tenant/observed, apart from those in force."""
