@@ -11,9 +11,10 @@ import pytest
 import tiktoken_ext.openai_public as published
 
 from proxy import tokenizer as counting
-from proxy.core.window import Calibration, is_plausible, prompt_tokens_of
+from proxy.core.window import Calibration, is_plausible
 from proxy.model_names import model_family
 from proxy.tokenizer import Tokenizers, prior_calibration, ranks
+from proxy.wire.chat.answers import read
 from proxy.wire.chat.requests import MESSAGE_TOKENS
 
 SHA256 = {
@@ -188,13 +189,13 @@ def test_the_estimator_chars_is_a_quarter_of_the_characters_of_the_json(tokenize
 # --- what the upstream reports ---
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": "9"}, []])
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": "9"}])
 def test_f19_usage_that_is_missing_or_zero_is_unknown(usage):
-    assert prompt_tokens_of(usage) is None
+    assert read(usage).prompt == 0
 
 
 def test_reported_usage_is_taken_at_its_word():
-    assert prompt_tokens_of({"prompt_tokens": 812, "completion_tokens": 9}) == 812
+    assert read({"prompt_tokens": 812, "completion_tokens": 9}).prompt == 812
 
 
 @pytest.mark.parametrize("told", [900, 4_000, 40_000])

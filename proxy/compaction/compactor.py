@@ -21,6 +21,7 @@ from proxy.compaction.context import (
     ModelProfiles,
     PolicyChoice,
     RequestOptions,
+    UsageRefusals,
     WindowProbe,
     caller_fingerprint,
     find_session,
@@ -32,7 +33,7 @@ from proxy.compaction.known_requests import WORTHWHILE_BYTES, KnownRequests
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.originals import Keeper, read_history
 from proxy.compaction.recall import RecallLoop, find_room
-from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, UsageRefusals, fetch_whole_answer
+from proxy.compaction.summaries import Summarizer, SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.core import agents
 from proxy.core.conversation import (
     WINDOW_UNKNOWN,

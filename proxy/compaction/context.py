@@ -284,6 +284,22 @@ class ModelProfiles:
         return profile
 
 
+USAGE_REFUSALS_MAX_BYTES = 256 * 1024
+
+
+class UsageRefusals:
+    """Models whose upstream refuses `stream_options`: their streams are not asked for usage again."""
+
+    def __init__(self) -> None:
+        self._refused = ByteBoundedCache[tuple[str, str], bool](USAGE_REFUSALS_MAX_BYTES)
+
+    def add(self, upstream: str, model: str) -> None:
+        self._refused[upstream, model] = True
+
+    def __contains__(self, scope: tuple[str, str]) -> bool:
+        return scope in self._refused
+
+
 class LearnedWindows:
     """Windows learned from overflows and probes. The store keeps the same for a day, per credential."""
 

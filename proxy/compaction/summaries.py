@@ -18,6 +18,7 @@ from secrets import token_hex
 from time import perf_counter
 
 from proxy import events
+from proxy.compaction.context import UsageRefusals
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Identity, SummaryCandidate
 from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
@@ -72,22 +73,6 @@ class SummaryCost:
             self.cached + (reported.cached or 0),
             self.written + reported.written,
         )
-
-
-USAGE_REFUSALS_MAX_BYTES = 256 * 1024
-
-
-class UsageRefusals:
-    """Models whose upstream refuses `stream_options`: their streams are not asked for usage again."""
-
-    def __init__(self) -> None:
-        self._refused = ByteBoundedCache[tuple[str, str], bool](USAGE_REFUSALS_MAX_BYTES)
-
-    def add(self, upstream: str, model: str) -> None:
-        self._refused[upstream, model] = True
-
-    def __contains__(self, scope: tuple[str, str]) -> bool:
-        return scope in self._refused
 
 
 @dataclass(frozen=True, slots=True)

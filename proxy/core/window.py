@@ -226,14 +226,6 @@ MIN_WEIGHT = 0.2  # of a new observation, once there are five
 LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
 # Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
 PLAUSIBLE = (0.5, 3.0)
-MOST_TOKENS = 10**12  # no upstream reads more: a larger count says nothing
-
-
-def prompt_tokens_of(usage: object) -> int | None:
-    """The prompt's tokens as the upstream counted them. Missing or zero means unknown, never empty."""
-    told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    # An integer of JSON has any number of digits, and a float has not.
-    return told if isinstance(told, int) and 0 < told <= MOST_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)
