@@ -60,6 +60,16 @@ def test_the_newest_messages_may_change():
     assert assert_read_alike(body(LONG + MORE), body(marked)) == len(LONG) - 1
 
 
+@pytest.mark.parametrize(("before", "after"), [("gpt-5", "claude-5"), ("claude-5", "gpt-5")])
+def test_whether_reasoning_is_bound_follows_from_the_request_itself(before, after):
+    """A client may change the model in the middle of a conversation."""
+    signed = {"role": "assistant", "content": "I see.", "reasoning_details": [{"signature": "abc"}]}
+    assert_read_alike(
+        body([*LONG[:2], signed, *LONG[2:], *MORE], model=after), body([*LONG[:2], signed, *LONG[2:]], model=before)
+    )
+    assert_read_alike(body(LONG + MORE, model="claude-5"), body([*LONG, signed], model="claude-5"))
+
+
 def test_of_an_old_message_that_changed_nothing_is_found():
     edited = [LONG[0], *user("Break it."), *LONG[2:]]
     assert read_warm(body(edited + MORE), body(LONG)) is None

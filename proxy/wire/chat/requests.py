@@ -174,9 +174,13 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
         max_output=_value(source, places, "max_completion_tokens", int, None)
         or _value(source, places, "max_tokens", int, None),
         stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
-        # Gateways pass the reasoning of these models on to Anthropic's API, which binds it to its history.
-        binds_reasoning=_ANTHROPIC_MODEL in model and _SIGNATURE in source,
+        binds_reasoning=_binds_reasoning(source, model),
     )
+
+
+def _binds_reasoning(source: bytes, model: str) -> bool:
+    """True where reasoning is signed by Anthropic, by way of a gateway: its API binds that to its history."""
+    return _ANTHROPIC_MODEL in model and _SIGNATURE in source
 
 
 def _find_forced_tool(source: bytes, places: dict[str, tuple[int, int]]) -> str:
@@ -256,7 +260,7 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
         messages=known.messages[:count] + found.messages,
         offsets=before + tuple(at + cut for at in found.offsets),
         tools_at=found.tools_at + cut if found.tools_at > start else found.tools_at,
-        binds_reasoning=known.binds_reasoning or found.binds_reasoning,
+        binds_reasoning=_binds_reasoning(source, found.model),
     )
     request.known.follow(known.known, count - known.head_size)
     return request
