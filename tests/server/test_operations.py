@@ -396,3 +396,23 @@ async def test_large_requests_do_not_hold_up_small_ones(up, proxy):
     asking.cancel()
     assert len(waits) >= 3
     assert max(waits) < 5
+
+
+COUNTS_COLLECTIONS = """
+import gc, sys
+gc.callbacks.append(lambda phase, info: phase == "stop" or print("collected", info["generation"], file=sys.stderr))
+from proxy.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow  # some twenty requests at once, over and over
+async def test_many_requests_at_once_do_not_keep_the_garbage_collector_busy(up, serve):
+    """A look through all objects holds up every request for 50 ms, and it came every thousand small requests."""
+    up.script = says("Hi")
+    async with serve(up.url, program=("-c", COUNTS_COLLECTIONS)) as proxy:
+        await asyncio.gather(*(ask(proxy, chat()) for _ in range(24)))
+        before = proxy.errors.count("collected")
+        for _ in range(12):
+            await asyncio.gather(*(ask(proxy, chat()) for _ in range(24)))
+        assert proxy.errors.count("collected") - before <= 3
