@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
-from proxy.compaction.compactor import Compactor, OutgoingRequest, Session
+from proxy.compaction.compactor import Compactor, OutgoingRequest, Session, run_apart
 from proxy.compaction.context import PolicySelector
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.recall import RecallLoop
@@ -479,7 +479,11 @@ class Gateway:
 
     async def _go_on(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
         """Send the next round of a request. None: the model recalls nothing more."""
-        call = await self._fail_open(_run(recall.go_on), None, record)
+        said = await self._fail_open(_run(recall.rounds.end_round), None, record)
+        if said is None:
+            return None
+        go_on = run_apart(recall.estimate_work(said), partial(recall.go_on, said))
+        call = await self._fail_open(go_on, None, record)
         if call is None:
             return None
         facts = recall.number, recall.answered_calls, recall.returned_bytes

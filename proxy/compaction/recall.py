@@ -15,6 +15,8 @@ from proxy.wire.rounds import Round, Rounds
 
 ROUNDS_MAX = 8
 """Rounds that may follow the first; in the last of them the tool is not offered."""
+RECALLS_MAX = 64
+"""Recalls of one request that are answered: each may go through the whole history."""
 RECALLED_MAX_BYTES = 256 * 1024
 """What the recalls of one request may return in all."""
 RECALLED_BYTES_WITHOUT_WINDOW = 64 * 1024
@@ -45,6 +47,7 @@ class RecallLoop:
         """Of the round that is under way; the first is 0."""
         self.answered_calls = self.returned_bytes = 0
         """Of this round: the recalls that led to it, and what they returned."""
+        self._recalls_left = RECALLS_MAX
         self._before: tuple[bytes, Round] | None = None
         """The body of the round before, and what was said to it."""
 
@@ -52,12 +55,15 @@ class RecallLoop:
         """Begin to read answers: streams, or whole bodies, which some servers send instead."""
         self.rounds = self._wire.start_rounds(stream=stream)
 
-    def go_on(self) -> Call | None:
-        """End a round. Result: the call for the next one; None where the answer is complete."""
-        said, body = self.rounds.end_round(), self._call.body
-        if said is None or not isinstance(body, bytes):
+    def estimate_work(self, said: Round) -> int:
+        """The bytes that answering these calls goes through at most."""
+        return len(said.calls) * sum(len(message.raw) for message in self._originals.body)
+
+    def go_on(self, said: Round) -> Call | None:
+        """The call for the next round, behind this one."""
+        if not isinstance(self._call.body, bytes):
             return None
-        self._before = body, said
+        self._before = self._call.body, said
         self.number += 1
         self.rounds.begin_round(is_last=self._is_last)
         return self._continue([*self._answer(said)])
@@ -87,7 +93,8 @@ class RecallLoop:
             if call.name != TOOL:
                 yield PENDING
                 continue
-            text = self._originals.answer(call.arguments, self._room_bytes)
+            text = self._originals.answer(call.arguments, self._room_bytes if self._recalls_left > 0 else 0)
+            self._recalls_left -= 1
             size = len(text.encode("utf-8", "surrogatepass"))
             self._room_bytes -= size
             self.answered_calls, self.returned_bytes = self.answered_calls + 1, self.returned_bytes + size

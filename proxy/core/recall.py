@@ -89,6 +89,7 @@ def render_match(found: re.Match[str]) -> str:
 _RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
 HITS_MAX = 100
 LEAST_BYTES = 200
+NO_ROOM = "There is no room in the context for this text: ask for a few lines of one message, or search."
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class EarlierMessages:
 
     def answer(self, arguments: str, room_bytes: int) -> str:
         """The answer to a call of the tool, of about so many bytes at most."""
+        if room_bytes < LEAST_BYTES:
+            return NO_ROOM
         values = _read_arguments(arguments)
         asked, pattern = values.get("messages"), values.get("search")
         numbers = (1, len(self.body)) if asked in (None, "") else _read_range(asked, len(self.body))
@@ -189,8 +192,6 @@ def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) <= room_bytes:
         return text
-    if room_bytes < LEAST_BYTES:
-        return "There is no room in the context for this text: ask for a few lines of one message, or search."
     head = raw[:room_bytes].decode("utf-8", "ignore")
     end = head.rfind("\n")
     head = head[:end] if end > len(head) // 2 else head

@@ -6,7 +6,13 @@ import threading
 import pytest
 
 from proxy.compaction.compactor import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
+from proxy.core.recall import TOOL, EarlierMessages
 from proxy.errors import Overloaded
+from tests.support.agent import reading
+from tests.support.compacting_proxy import SMALL
+from tests.support.gateway_in_process import Served
+from tests.support.messages import tool
+from tests.support.scripted_upstream import calls, in_turn, says
 
 
 @pytest.fixture
@@ -70,3 +76,21 @@ def test_many_short_messages_are_large_work_too():
     assert estimate_work(b"x" * LARGE_WORK_BYTES) == LARGE_WORK_BYTES
     assert estimate_work(b'{"messages":[' + b"{}," * 3_000 + b"{}]}") > LARGE_WORK_BYTES
     assert estimate_work(b'{"messages":[' + b"{}," * 84_000 + b"{}]}") > HUGE_WORK_BYTES
+
+
+async def test_the_recalls_of_a_model_are_answered_in_a_thread(up, tmp_path, monkeypatch):
+    """Each search goes through the whole history, and one answer may ask for many."""
+    threads = set()
+
+    def answer(*_):
+        threads.add(threading.current_thread())
+        return "found"
+
+    monkeypatch.setattr(EarlierMessages, "answer", answer)
+    up.script = in_turn(calls(TOOL, search="x") + calls(TOOL, search="y"), says("I see."))
+    policies = {"default": {**SMALL, "recall": "on"}}
+    async with Served(up, tmp_path, policies=policies, retries=0) as served:
+        await served.relay(served.call(reading(30, size=12_000), tools=[tool("Read")]))
+    assert len(up.requests) == 2
+    assert threads
+    assert threading.current_thread() not in threads

@@ -52,11 +52,12 @@ class WithoutSocket:
 class Served:
     """A gateway with real connections to an upstream, as a worker has it. Leaving the block needs all leases back."""
 
-    def __init__(self, up, place, store=None, **settings):
+    def __init__(self, up, place, store=None, policies=None, **settings):
         self.events, self.notes = [], BackgroundTasks(10)
         self.compactor = Compactor(store or MemoryStore(), Keeper(), self.events.append)
         upstream = Settings(**{"name": "up", "base_url": up.url, "window": 64_000, **settings})
-        self.config = Config(upstreams=[upstream], state={"dir": str(place)})
+        policies = {"policies": policies} if policies else {}
+        self.config = Config(upstreams=[upstream], state={"dir": str(place)}, **policies)
         self._records = Records(place)
         self.gateway = self.new_gateway()
 
@@ -78,8 +79,8 @@ class Served:
             await self.notes.wait_idle()
             await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
-    def call(self, messages, key="sk-a"):
-        sent = body(messages, stream=True)
+    def call(self, messages, key="sk-a", **more):
+        sent = body(messages, stream=True, **more)
         return Call("POST", "/chat/completions", "", (("authorization", f"Bearer {key}"),), sent)
 
     async def relay(self, call, gateway=None, chunks=None):

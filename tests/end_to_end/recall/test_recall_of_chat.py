@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from proxy.compaction.recall import ROUNDS_MAX
+from proxy.compaction.recall import RECALLS_MAX, ROUNDS_MAX
 from tests.support.agent import Agent, reading, turns
 from tests.support.messages import says as assistant
 from tests.support.messages import tool, user
@@ -261,3 +261,15 @@ async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, 
     assert TOOL in json.dumps(again["tools"])
     assert last["messages"][-1]["content"] == WORK[3]["content"]
     assert seen(step.answer)[0] == "I see."
+
+
+async def test_a_model_that_recalls_without_end_in_one_answer_gets_no_more_than_is_bounded(ask):
+    """Each search goes through the whole history."""
+    search = recalls(search="no such text")
+    searches = search
+    for _ in range(RECALLS_MAX):
+        searches += search
+    _, (_, again) = await ask(searches, says("I see."), streams=False)
+    *answered, last = [message["content"] for message in again["messages"][-RECALLS_MAX - 1 :]]
+    assert set(answered) == {"No message holds this text."}
+    assert "no room in the context" in last
