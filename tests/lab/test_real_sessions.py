@@ -6,13 +6,21 @@ import asyncio
 import json
 import sqlite3
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
+from proxy.config import Config
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
+from proxy.lab.replay.simulation import Simulation, Trial, build_rules
+from proxy.lab.replay.summaries import StandIn
 from proxy.lab.sessions import read_conversations
 from tests.end_to_end.agents.install import programs_of
 from tests.end_to_end.agents.model import model
-from tests.end_to_end.agents.roster import mini_swe_agent, opencode, pi
+from tests.end_to_end.agents.roster import claude_code, codex, mini_swe_agent, opencode, pi
+from tests.support import messages_api, responses_api
 from tests.support.scripted_upstream import Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -74,3 +82,71 @@ async def test_a_session_file_holds_what_the_agent_sent(name, tmp_path):
     (conversation,) = read_conversations(file)
     assert len(sent) > 100
     assert without_head(conversation.messages)[: len(sent)] == sent
+
+
+# --- in the agent's own API -------------------------------------------------------------------------------------------
+
+WINDOW = 90_000
+
+
+def start_saving(base_url):
+    """Claude Code as people run it: with `--bare` it saves no session."""
+    begun = claude_code.AGENT.start(base_url)
+    return replace(begun, command=tuple(word for word in begun.command if word != "--bare"))
+
+
+def blocks_of(body):
+    """What was said in a request of Messages, without the reminders that Claude Code puts between."""
+    said = [message for message in body["messages"] if message["role"] != "system"]
+    blocks = [
+        (message["role"], {name: each for name, each in block.items() if name not in ("cache_control", "is_error")})
+        for message in said
+        for block in message["content"]
+        if not block.get("text", "").startswith("<system-reminder>")
+    ]
+    found = []
+    for is_result, each in groupby(blocks, key=lambda block: "tool_use_id" in block[1]):
+        # The file has results of calls side by side as they came, the request as the calls stand.
+        found += sorted(each, key=lambda block: block[1]["tool_use_id"] if is_result else "")
+    return found
+
+
+def items_of(body):
+    """What was said in a request of Responses, behind Codex's instructions, which its file holds apart."""
+    first = next(place for place, item in enumerate(body["input"]) if item.get("role") != "developer")
+    return body["input"][first:]
+
+
+OF_APIS = [
+    (replace(claude_code.AGENT, start=start_saving), ".claude/projects", blocks_of, messages_api.find_faults),
+    (codex.AGENT, ".codex/sessions", items_of, responses_api.find_faults),
+]
+
+
+@pytest.mark.parametrize(
+    ("agent", "folder", "said_in", "find_faults"), OF_APIS, ids=lambda each: getattr(each, "name", "")
+)
+async def test_a_session_is_replayed_in_the_requests_that_the_agent_sent(agent, folder, said_in, find_faults, tmp_path):
+    if agent.missing:
+        pytest.skip(agent.missing)
+    async with Upstream(model(agent.habits, None)) as up:
+        done = await agent.work(up.url, tmp_path)
+        assert done.code == 0, done.output[-2000:]
+        sent = [json.loads(request.body) for request in up.requests if request.body]
+    sent = [body for body in sent if body.get("tools")]
+    (conversation,) = read_conversations(tmp_path / "home" / folder)
+    case = ReplayCase(ReplayHistory(conversation), UpstreamModel(WINDOW))
+    made = [json.loads(case.history.body(turn.place)) for turn in case.turns]
+    assert [said_in(body) for body in made] == [said_in(body) for body in sent]
+
+    prices = PRICES[".1/1.25"]
+    trial = Trial("default", build_rules(Config().policy("default"), "default"), WINDOW, prices, StandIn())
+    simulation, judge = Simulation(trial, case.history, prices), Judge(case)
+    for turn in case.turns:
+        left = simulation.forward(turn)
+        judge.score(turn, left)
+        assert find_faults(case.history.format.render(turn.request, left.view, left.tools)) == []
+    scores = judge.result("default").scores
+    assert (scores.over, scores.invalid, scores.requests) == (0, {}, len(sent))
+    assert 1 <= scores.rewrites <= 12
+    assert scores.forwarded.read < 0.7 * scores.raw.read

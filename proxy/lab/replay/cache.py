@@ -24,13 +24,21 @@ class Habit:
     """Seconds without use until a prefix is forgotten."""
     ends_only: bool = False
     """A prefix is kept only where a request ended, and no shorter one is found instead."""
+    look_back: int = 0
+    """If not 0: a prefix is kept only where it is marked, and looked for in so many pieces up to each mark."""
 
 
 PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
 FOREVER = Habit(least=0, step=1, lifetime=inf)
 # OpenAI from GPT-5.6 on, for a client that sets no breakpoints: one is written behind the newest message.
 BREAKPOINTS = Habit(least=1_024, step=1, lifetime=1_800.0, ends_only=True)
+# Anthropic: what ends at a mark is kept, and from each mark the API looks back over twenty blocks.
+MARKS = Habit(least=1_024, step=1, lifetime=300.0, look_back=20)
 HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
+
+
+class Marked(bytes):
+    """A piece of a request at whose end the request has a cache mark."""
 
 
 class Cache:
@@ -45,13 +53,17 @@ class Cache:
         """Tokens of a request, tools first, and how many of them are cached; it is kept from now on."""
         total = cached = link = 0
         links = []
-        for piece in pieces:
+        marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
+        back = self._habit.look_back
+        for place, piece in enumerate(pieces):
             link = hash((link, piece))
             links.append(link)
             total += self._count(piece)
-            if link in self._used and now - self._used[link] <= self._habit.lifetime:
+            is_seen = not back or any(0 <= mark - place < back for mark in marks)
+            if is_seen and link in self._used and now - self._used[link] <= self._habit.lifetime:
                 cached = total
-        self._used |= dict.fromkeys(links[-1:] if self._habit.ends_only else links, now)
+        ends = [links[mark] for mark in marks] if back else links[-1:] if self._habit.ends_only else links
+        self._used |= dict.fromkeys(ends, now)
         return total, self._charge(cached)
 
     def _charge(self, cached: int) -> int:

@@ -2,18 +2,27 @@
 
 Request *i* carries everything before assistant message *i*. Where the record tells when each answer came, that is the
 clock; where it does not, answers come at the pace that was measured on those that tell.
+
+The session of an agent that speaks Messages or Responses makes requests of that API: they are read and written by its
+format, and what was forwarded is judged as it was written.
 """
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.conversation import Owner
-from proxy.core.messages import Message, Request, chain
-from proxy.lab.replay.values import Conversation, Json
+from proxy.core.messages import Message, Request
+from proxy.core.planning import Try
+from proxy.lab.replay.cache import Marked
+from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError
-from proxy.wire.chat import parse
+from proxy.wire import http
+from proxy.wire.formats import FORMATS
+from proxy.wire.pieces import PiecedRequest
 
 PACE_SECONDS = 8.0
 """Seconds from one answer to the next, where no times are recorded: the median of those that were."""
@@ -29,7 +38,6 @@ class RequestTurn:
     place: int
     """Where the assistant message stands that answered it."""
     request: Request
-    links: tuple[bytes, ...]
     seconds: float
     """Since the first one."""
 
@@ -38,41 +46,123 @@ class ReplayHistory:
     """A conversation with all that is the same under every policy."""
 
     def __init__(self, conversation: Conversation) -> None:
+        own = conversation.own
         self.conversation = conversation
-        self.pieces = tuple(map(encode, conversation.messages))
+        self.path = http.CHAT if own is None else own.path
+        self.format = FORMATS[self.path]
+        self.pieces = tuple(map(encode, conversation.messages if own is None else own.elements))
         self.tools = encode(list(conversation.tools)) if conversation.tools else None
-        request = parse(self.body(len(self.pieces)))
+        request = self.format.parse(self._write(len(self.pieces)))
         if request is None:
             raise UnreadableError(f"{conversation.name}: not a history of messages")
         self.request = request
-        self._links = chain(request, OWNER.tenant, OWNER.secret)
+        self._begun: tuple[int, Request] = (-1, request)
         head = request.head_size
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
         """Those in which an environment speaks as a user are marked."""
 
     def body(self, stop: int, more: bytes = b"") -> bytes:
         """The request up to a message, as an agent would send it; `more`: further members, each with its comma."""
-        model = json.dumps(self.conversation.model).encode()
+        return self._write(stop if self.conversation.own is None else self._starts[stop], more)
+
+    def _write(self, stop: int, more: bytes = b"") -> bytes:
+        """The request with so many of its messages or items. One for Messages is marked at its end for the cache."""
+        own, pieces = self.conversation.own, self.pieces[:stop]
+        key = b"messages"
+        if own is not None:
+            more += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
+            key = b"input" if own.path == http.RESPONSES else key
+            if own.path == http.MESSAGES and pieces:
+                pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
-        return b'{"model": ' + model + b", " + more + tools + b'"messages": [' + b", ".join(self.pieces[:stop]) + b"]}"
+        model = encode(self.conversation.model)
+        return b'{"model": %b, %b%b"%b": [%b]}' % (model, more, tools, key, b", ".join(pieces))
+
+    @cached_property
+    def recorded(self) -> Mapping[int, RecordedUsage]:
+        """Recorded usage and time, by the index of the answer among the messages of `request`."""
+        told = self.conversation.recorded
+        return {place: told[there] for place, there in self._answers.items() if there in told}
 
     @property
     def places(self) -> list[int]:
         """Indices of the assistant messages that answered a request."""
-        first = max(1, self.conversation.begins)
-        return [at for at, each in enumerate(self.request.messages) if each.role == "assistant" and at >= first]
+        return list(self._answers)
+
+    @cached_property
+    def _answers(self) -> dict[int, int]:
+        """Index of each answer among the messages of `request`, and among those of the conversation."""
+        conversation, own, messages = self.conversation, self.conversation.own, self.request.messages
+        first = max(1, conversation.begins)
+        if own is None:
+            return {at: at for at, each in enumerate(messages) if each.role == "assistant" and at >= first}
+        containers, found = self._containers, dict[int, int]()
+        for there, message in enumerate(conversation.messages):
+            if message["role"] != "assistant" or there < first:
+                continue
+            stop = own.starts[there + 1] if there + 1 < len(own.starts) else len(own.elements)
+            span = range(bisect_left(containers, own.starts[there]), bisect_left(containers, stop))
+            # What the core takes for instructions (a search for tools, say) may be all that an answer is.
+            answers = (at for at in span if at and messages[at].role == "assistant")
+            found |= {at: there for at in (next(answers, None),) if at is not None}
+        return found
+
+    @cached_property
+    def _starts(self) -> dict[int, int]:
+        """Number of messages or items of the agent's own API that stand before each answer."""
+        own = self.conversation.own
+        return {} if own is None else {at: own.starts[there] for at, there in self._answers.items()}
+
+    @cached_property
+    def _containers(self) -> list[int]:
+        """Index of the message or item that each of the messages of `request` came from."""
+        assert isinstance(self.request, PiecedRequest)  # noqa: S101 - its API is not chat completions
+        return [-1 if piece is None else piece.container for piece in self.request.pieces]
 
     def turns(self) -> Iterator[RequestTurn]:
-        whole, head, places = self.request, self.request.head_size, self.places
+        places = self.places
         for number, (place, seconds) in enumerate(zip(places, self._clock(places), strict=True)):
-            request = replace(whole, messages=whole.messages[:place], offsets=whole.offsets[:place])
-            yield RequestTurn(number, place, request, self._links[: max(0, place - head) + 1], seconds)
+            yield RequestTurn(number, place, self.request_before(place), seconds)
+
+    def request_before(self, place: int) -> Request:
+        """The request that the message at this place answered."""
+        if self.conversation.own is None:
+            whole = self.request
+            return replace(whole, messages=whole.messages[:place], offsets=whole.offsets[:place])
+        found = self.format.parse(self.body(place))
+        assert found is not None  # noqa: S101 - the whole was read
+        return found
+
+    # What is forwarded
+
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None) -> "Forwarded":
+        """The request with this view, as the upstream gets it."""
+        if self.conversation.own is None:
+            return Forwarded(split_chat(view, tools), tuple(view))
+        return self.read(self.format.render(request, view, tools))
+
+    def ask(self, request: Request, put: Try, most: int) -> Sequence[bytes]:
+        """A question for a summary of at most so many tokens, in pieces."""
+        if self.conversation.own is None:
+            return split_chat(put.messages, put.tools)
+        bounds = dict.fromkeys(self.format.find_bounds(request.source), most)
+        return self.read(self.format.question(request, put, bounds)).pieces
+
+    def read(self, body: bytes) -> "Forwarded":
+        """A request of the agent's own API."""
+        value = json.loads(body)
+        pieces = [encode(value[name]) for name in ("tools", "system", "instructions") if value.get(name)]
+        pieces += [piece for element in _elements(value) for piece in _split(element)]
+        for block in (block for element in _elements(value) for block in _blocks(element)):
+            block.pop(_MARK, None)
+        found = self.format.parse(encode(value))
+        return Forwarded(pieces, () if found is None else found.messages)
 
     def _clock(self, places: list[int]) -> Iterator[float]:
         """Recorded times never run backwards here, and what stands between two of them passes at the usual pace."""
         now, before = 0.0, None
         for number, place in enumerate(places):
-            told = self.conversation.recorded.get(place)
+            told = self.recorded.get(place)
             at = told.at if told is not None else None
             known = before is not None and at is not None
             now += (max(0.0, at - before) if known else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
@@ -80,7 +170,50 @@ class ReplayHistory:
             yield now
 
 
-def encode(value: Json | list[Json]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A request on its way to the upstream."""
+
+    pieces: Sequence[bytes]
+    """As the upstream's cache takes it: tools and instructions, then message by message, item by item, or block by
+    block. Those at whose end the request has a cache mark are `Marked`."""
+    view: tuple[Message, ...]
+    """Its messages, read again."""
+
+
+_MARK = "cache_control"
+
+
+def split_chat(view: Sequence[Message], tools: bytes | None) -> Sequence[bytes]:
+    return [*((tools,) if tools else ()), *(message.raw for message in view)]
+
+
+def _elements(value: Json) -> list[Json]:
+    return value["input"] if "input" in value else value["messages"]  # type: ignore[no-any-return]
+
+
+def _blocks(element: Json) -> list[Json]:
+    content = element.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _split(element: Json) -> Iterator[bytes]:
+    """An item as it is; of a message of Messages its blocks, with the role, and without the cache mark of each."""
+    if "type" in element or not _blocks(element):
+        yield encode(element)
+        return
+    for block in _blocks(element):
+        piece = encode([element["role"], {name: each for name, each in block.items() if name != _MARK}])
+        yield Marked(piece) if _MARK in block else piece
+
+
+def _mark(message: Json) -> Json:
+    """The message with a cache mark on its last block, as Claude Code sends its newest."""
+    *blocks, last = message["content"]
+    return {**message, "content": [*blocks, {**last, _MARK: {"type": "ephemeral"}}]}
+
+
+def encode(value: object) -> bytes:
     """JSON as clients write it."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 

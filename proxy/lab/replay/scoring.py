@@ -14,8 +14,8 @@ from proxy.core.grouping import Pins
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, quarter
 from proxy.core.window import Calibration
-from proxy.lab.replay.cache import PROVIDER, Cache, Habit
-from proxy.lab.replay.history import ReplayHistory, RequestTurn, same
+from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
+from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
 from proxy.lab.replay.prices import bill
 from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.simulation import Sent
@@ -25,6 +25,7 @@ from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.lab.replay.values import RECALLED, Estimate, Point, Recall, RecallCount, Result, Scores, Tokens
 from proxy.tokenizer import Tokenizers, prior_calibration
 from proxy.windows import resolve_window
+from proxy.wire import http
 
 UNPINNED = Pins()
 
@@ -53,13 +54,22 @@ class ReplayCase:
     @cached_property
     def plain(self) -> list[Tokens]:
         """Each request as it was sent."""
-        cache, tools = Cache(self.upstream.habit, quarter), self.history.request.tools
-        return [_read(cache, _pieces(turn.request.messages, tools), turn.seconds) for turn in self.turns]
+        cache = Cache(self.habit, quarter)
+        return [_read(cache, self.render_unchanged(turn).pieces, turn.seconds) for turn in self.turns]
+
+    @property
+    def habit(self) -> Habit:
+        """How the upstream caches: of an agent that sets marks, as a provider does who wants them."""
+        is_marked = self.history.path == http.MESSAGES and self.upstream.habit is PROVIDER
+        return MARKS if is_marked else self.upstream.habit
+
+    def render_unchanged(self, turn: RequestTurn) -> Forwarded:
+        return self.history.render(turn.request, turn.request.messages, turn.request.tools)
 
     @cached_property
     def estimate(self) -> Estimate:
         """Our count against the recorded usage, with the tokenizer as in production; empty where none was recorded."""
-        if not self.history.conversation.recorded:
+        if not self.history.recorded:
             return Estimate()
         tokenizers = Tokenizers()
         try:
@@ -86,8 +96,8 @@ class Judge:
     def __init__(self, case: ReplayCase, pins: Pins = UNPINNED) -> None:
         self._case = case
         self._pins = pins
-        self._cache = Cache(case.upstream.habit, quarter)
-        self._last: Sent | None = None
+        self._cache = Cache(case.habit, quarter)
+        self._last: Forwarded | None = None
         self._points: list[Point] = []
         self._rows: list[Scores] = []
 
@@ -95,9 +105,10 @@ class Judge:
         """One request, in its turn."""
         case, plain = self._case, self._case.plain[turn.number]
         told = [self._summary(asked, turn) for asked in sent.before]
-        forwarded = _read(self._cache, _pieces(sent.view, sent.tools), turn.seconds)
+        rendered = case.history.render(turn.request, sent.view, sent.tools)
+        forwarded = _read(self._cache, rendered.pieces, turn.seconds)
         told += [self._summary(asked, turn) for asked in sent.after]
-        rewrote = self._last is not None and _breaks(self._last, sent)
+        rewrote = self._last is not None and _breaks(self._last, rendered)
         spent = sum_tokens(told)
         self._points.append(
             Point(
@@ -122,15 +133,15 @@ class Judge:
                 over=int(forwarded.read > case.upstream.window),
                 summary_calls=len(told),
                 summaries=spent,
-                invalid=self._invalid(turn, sent),
-                kept=case.terms.measure(turn.place, sent.view),
+                invalid=self._invalid(turn, rendered.view),
+                kept=case.terms.measure(turn.place, rendered.view),
                 raw_bill=bill(plain, case.prices),
                 bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in told),
                 priced=int(case.prices.prices is not None),
                 failed=int(sent.failed),
             )
         )
-        self._last = sent
+        self._last = rendered
 
     def result(self, policy: str) -> Result:
         conversation = self._case.history.conversation
@@ -151,11 +162,11 @@ class Judge:
         read = _read(self._cache, asked.pieces, turn.seconds)
         return Tokens(read.fresh, read.cached, asked.written)
 
-    def _invalid(self, turn: RequestTurn, sent: Sent) -> dict[str, int]:
+    def _invalid(self, turn: RequestTurn, view: Sequence[Message]) -> dict[str, int]:
         """1 for each dialect in which something is wrong now that was right before."""
-        if len(sent.view) == len(turn.request.messages) and all(map(same, sent.view, turn.request.messages)):
+        if len(view) == len(turn.request.messages) and all(map(same, view, turn.request.messages)):
             return {}
-        shapes = [shape_of(message.raw) for message in sent.view]
+        shapes = [shape_of(message.raw) for message in view]
         worse = (dialect for dialect, of in BY_DIALECT.items() if not of(shapes) <= self._case.wrong(turn, dialect))
         return dict.fromkeys(worse, 1)
 
@@ -219,14 +230,9 @@ def _sum_estimates(rows: Sequence[Scores]) -> Estimate:
     return found
 
 
-def _breaks(before: Sent, now: Sent) -> bool:
+def _breaks(before: Forwarded, now: Forwarded) -> bool:
     """True when the earlier request is not a prefix of this one."""
-    shorter = len(before.view) > len(now.view)
-    return shorter or before.tools != now.tools or not all(map(same, before.view, now.view))
-
-
-def _pieces(view: Sequence[Message], tools: bytes | None) -> list[bytes]:
-    return [*((tools,) if tools else ()), *(message.raw for message in view)]
+    return list(before.pieces) != list(now.pieces[: len(before.pieces)])
 
 
 def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
@@ -242,7 +248,7 @@ def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibrat
     correction that is shipped for that family of models. Pairs between which a prompt shrank (the agent compacted) or
     that skip a request are left out.
     """
-    recorded, found = history.conversation.recorded, Estimate()
+    recorded, found = history.recorded, Estimate()
     for before, place in pairwise(history.places):
         first, then = recorded.get(before), recorded.get(place)
         if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:

@@ -113,7 +113,7 @@ class SimulatedSummary:
 
 
 def build_rules(policy: Policy, name: str) -> Rules:
-    """The rules of a policy, with the tool for recalls where it offers one; conversations are replayed as chats."""
+    """The rules of a policy, with the tool for recalls where it offers one, in the form of chat completions."""
     rules = policy.rules(name)
     return replace(rules, recall_tool=RECALL_TOOL) if policy.recall == "on" else rules
 
@@ -122,6 +122,9 @@ class Simulation:
     """One conversation under one policy."""
 
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
+        rules = trial.rules
+        if rules.recall_tool:
+            trial = replace(trial, rules=replace(rules, recall_tool=history.format.RECALL_TOOL))
         self._trial = trial
         self._history = history
         self._prices = trial.prices or prices

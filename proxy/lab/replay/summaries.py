@@ -21,7 +21,8 @@ from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
 from proxy.upstream import Call, Client
-from proxy.wire import chat, http
+from proxy.wire import http
+from proxy.wire.formats import FORMATS
 from proxy.wire.http import Headers
 from proxy.wire.redaction import Redaction
 
@@ -56,9 +57,7 @@ class StandIn:
 
     pace: standin.Pace = field(default_factory=standin.Pace)
 
-    def answer(
-        self, question: Question, _turn: RequestTurn, _history: ReplayHistory, room: int | None
-    ) -> SummaryAnswer:
+    def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
         put = next(tries(question, room, quarter), None)
         if put is None:
             return SummaryAnswer("", (), 0.0)
@@ -66,7 +65,8 @@ class StandIn:
         said = standin.write_summary(question.old, rules.headings, min(standin.SUMMARY_BYTES, 4 * rules.max_tokens))
         verdict = question.verdict(Said(said), quarter)
         written, fresh = quarter(said.encode()), sum(quarter(message.raw) for message in _new(put))
-        return SummaryAnswer(verdict.text, (SummaryRequest(_pieces(put), written),), self.pace.seconds(fresh, written))
+        asked = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written)
+        return SummaryAnswer(verdict.text, (asked,), self.pace.seconds(fresh, written))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +79,17 @@ class ModelSummarizer:
     key: str = ""
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
-        return asyncio.run(self._answer(question, history.body(turn.place), room))
+        return asyncio.run(self._answer(question, history.body(turn.place), room, history.path))
 
-    async def _answer(self, question: Question, body: bytes, room: int | None) -> SummaryAnswer:
-        request, began = chat.parse(body), perf_counter()
+    async def _answer(self, question: Question, body: bytes, room: int | None, path: str = http.CHAT) -> SummaryAnswer:
+        request, began = FORMATS[path].parse(body), perf_counter()
         if request is None:
             raise ValueError("a history that was read cannot be read again")
         async with Client(Upstream(base_url=self.url), lambda _: None) as client:
             errand = SummaryCall(
                 question=question,
                 request=request,
-                call=Call("POST", http.CHAT, "", self._headers, body),
+                call=Call("POST", path, "", self._headers, body),
                 client=client,
                 count=quarter,
                 redaction=Redaction(),
@@ -107,10 +107,6 @@ class ModelSummarizer:
 def _new(put: Try) -> Sequence[Message]:
     """Messages the upstream has not read yet: for a question appended to the conversation, the question."""
     return put.messages[-1:] if put.aligned else put.messages
-
-
-def _pieces(put: Try) -> tuple[bytes, ...]:
-    return (*((put.tools,) if put.tools else ()), *(message.raw for message in put.messages))
 
 
 def _calls(spent: SummaryCost) -> list[SummaryRequest]:

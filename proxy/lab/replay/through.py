@@ -160,7 +160,7 @@ async def replay_through(
             progress(done, len(conversations))
             name = result_key(conversation, (door.url, door.name, upstream))
             result = known.get(name) or await _replay_case(
-                client, door, recorder, ReplayCase(ReplayHistory(conversation), upstream)
+                client, door, recorder, ReplayCase(ReplayHistory(replace(conversation, own=None)), upstream)
             )
             if name not in known:
                 ledger.append([(name, result)])

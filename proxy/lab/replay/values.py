@@ -35,6 +35,20 @@ class RecordedUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnHistory:
+    """A history as its agent sends it, to an API other than chat completions."""
+
+    path: str
+    """Of the API."""
+    members: Json
+    """The other members of each request."""
+    elements: tuple[Json, ...]
+    """Its messages or items."""
+    starts: tuple[int, ...]
+    """Of each of the conversation's `messages`, the element in which it begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """One recorded conversation: its whole history, the last answer included."""
 
@@ -51,6 +65,8 @@ class Conversation:
     begins: int = 0
     """What stands before this came from before the client's own compaction, or from before a fork: its requests are
     counted in the conversation they come from."""
+    own: OwnHistory | None = None
+    """The same as the agent sends it, where that is known and no chat: this is what a policy gets to see."""
 
 
 @dataclass(frozen=True, slots=True)

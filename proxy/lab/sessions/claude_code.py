@@ -10,6 +10,7 @@ The system prompt and the tools are not recorded: real requests were larger by w
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proxy.lab.replay.values import Json, RecordedUsage
@@ -28,6 +29,7 @@ from proxy.lab.sessions.shapes import (
     read_usage,
     simplify_content,
 )
+from proxy.wire import http
 
 NAME = "Claude Code"
 LOOKS_FOR = 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)'
@@ -60,7 +62,7 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         number = names[kind]
         names[kind] += 1
         name = kind if kind and not number else f"{kind or 'history'} {number + 1}" if number else ""
-        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes)
+        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=http.MESSAGES)
         notes = {}
 
 
@@ -114,12 +116,13 @@ class _Session:
             again = uuid in carried or uuid not in branch.path
             if line.get("type") in ("user", "attachment") and uuid not in done:
                 done.add(uuid)
-                found += [RecordedMessage(message, again=again) for message in _read_user_line(line)]
+                found += [replace(message, again=again) for message in _read_user_line(line)]
             elif _is_answer(line) and _answer_of(line) not in done:
                 done.add(_answer_of(line))
                 lines = [self._lines[part] for part in self._parts[_answer_of(line)]]
                 message = _read_answer(lines)
-                found.append(RecordedMessage(message, None if again else _read_usage(lines), again))
+                blocks = tuple(block for line in lines for block in _blocks(line))
+                found.append(RecordedMessage(message, None if again else _read_usage(lines), again, blocks))
                 found += self._answers_to(message, done, again=again)
         return found
 
@@ -140,7 +143,7 @@ class _Session:
             for uuid in self._results.get(as_text(made.get("id")), ()):
                 if uuid not in done:
                     done.add(uuid)
-                    yield from (RecordedMessage(each, again=again) for each in _read_user_line(self._lines[uuid]))
+                    yield from (replace(each, again=again) for each in _read_user_line(self._lines[uuid]))
 
     def _is_summary(self, uuid: str) -> bool:
         return self._lines[uuid].get("isCompactSummary") is True
@@ -180,22 +183,26 @@ def _read_answer(lines: Sequence[Json]) -> Json:
     return make_answer(whole or "\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
 
 
-def _read_user_line(line: Json) -> Iterator[Json]:
+def _read_user_line(line: Json) -> Iterator[RecordedMessage]:
     """Results first, and then what is said beside them."""
     if line.get("type") == "attachment":
-        words = _read_attachment(line)
-        yield from [{"role": "user", "content": f"<system-reminder>\n{words}\n</system-reminder>"}] if words else []
+        if reminder := _read_attachment(line):
+            content = f"<system-reminder>\n{reminder}\n</system-reminder>"
+            yield RecordedMessage({"role": "user", "content": content})
         return
     spoken = as_object(line.get("message")).get("content")
     if isinstance(spoken, str):
-        yield {"role": "user", "content": spoken}
+        yield RecordedMessage({"role": "user", "content": spoken})
         return
-    blocks = as_objects(spoken)
-    for block in blocks:
+    beside: list[Json] = []
+    for block in as_objects(spoken):
         if block.get("type") == "tool_result":
-            yield make_result(as_text(block.get("tool_use_id")), _parts(block.get("content")))
-    if beside := _parts([block for block in blocks if block.get("type") != "tool_result"]):
-        yield {"role": "user", "content": beside}
+            result = make_result(as_text(block.get("tool_use_id")), _parts(block.get("content")))
+            yield RecordedMessage(result, own=(block,))
+        else:
+            beside.append(block)
+    if words := _parts(beside):
+        yield RecordedMessage({"role": "user", "content": words}, own=tuple(beside))
 
 
 def _read_attachment(line: Json) -> str:

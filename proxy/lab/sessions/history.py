@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.replay.values import Conversation, Json, RecordedUsage
-from proxy.lab.sessions.shapes import as_objects, as_text
+from proxy.lab.replay.values import Conversation, Json, OwnHistory, RecordedUsage
+from proxy.lab.sessions.shapes import as_objects, as_text, join_text
+from proxy.wire import http
 
 UNANSWERED = "[No result of this call was recorded.]"
 _UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
@@ -28,6 +29,8 @@ class RecordedMessage:
     recorded: RecordedUsage | None = None
     again: bool = False
     """It stood in an earlier chapter."""
+    own: tuple[Json, ...] = ()
+    """The content blocks or items of the agent's own API that it was made of; empty: they say no more than it."""
 
     @property
     def role(self) -> str:
@@ -45,6 +48,8 @@ class Chapter:
     tools: tuple[Json, ...] = ()
     source: str = ""
     """Where the file tells more of it than its kind; the conversation is named after it, too."""
+    path: str = http.CHAT
+    """The path of the API that the agent speaks."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """What was left out of it, and how often."""
 
@@ -87,6 +92,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
         model=chapter.model,
         recorded={place: found for place in requests if (found := said[place].recorded) is not None},
         begins=begins,
+        own=None if chapter.path == http.CHAT else build_own_history(chapter.path, said),
     ), notes
 
 
@@ -134,3 +140,63 @@ def _find_results(
 
 def _calls(said: RecordedMessage) -> Iterator[Json]:
     yield from as_objects(said.message.get("tool_calls")) if said.role == "assistant" else ()
+
+
+# --- in the agent's own API -------------------------------------------------------------------------------------------
+
+_MAX_TOKENS = 32_000
+"""Of an answer: what Claude Code asks for; its files do not tell."""
+
+
+def build_own_history(path: str, said: Sequence[RecordedMessage]) -> OwnHistory:
+    """The history as the agent sends it: its own blocks and items, and in their form what a reader put between."""
+    return _build_messages(said) if path == http.MESSAGES else _build_items(said)
+
+
+def _build_messages(said: Sequence[RecordedMessage]) -> OwnHistory:
+    """Results stand together, and what is said behind them in the same message."""
+    elements, starts = list[Json](), list[int]()
+    is_open = False
+    for each in said:
+        is_answer, is_result = each.role == "assistant", each.role == "tool"
+        blocks = list(each.own or [_write_block(each)])
+        if is_open and not is_answer:
+            elements[-1]["content"] += blocks
+        else:
+            elements.append({"role": "assistant" if is_answer else "user", "content": blocks})
+        starts.append(len(elements) - 1)
+        is_open = is_result
+    members: Json = {"max_tokens": _MAX_TOKENS}
+    if any(block.get("type") == "thinking" for element in elements for block in element["content"]):
+        members["thinking"] = {"type": "adaptive"}
+    return OwnHistory(http.MESSAGES, members, tuple(elements), tuple(starts))
+
+
+def _write_block(said: RecordedMessage) -> Json:
+    message = said.message
+    if said.role == "tool":
+        return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+    return {"type": "text", "text": join_text(message.get("content"))}
+
+
+def _build_items(said: Sequence[RecordedMessage]) -> OwnHistory:
+    """The first instructions, which a session file holds apart, are a member of the request."""
+    members: Json = {"store": False}
+    elements, starts = list[Json](), list[int]()
+    for place, each in enumerate(said):
+        starts.append(len(elements))
+        if not place and each.role == "system" and not each.own:
+            members["instructions"] = each.message["content"]
+        else:
+            elements += each.own or [_write_item(each, elements)]
+    return OwnHistory(http.RESPONSES, members, tuple(elements), tuple(starts))
+
+
+def _write_item(said: RecordedMessage, before: Sequence[Json]) -> Json:
+    message = said.message
+    if said.role == "tool":
+        known_by = message["tool_call_id"]
+        call = next((item for item in reversed(before) if item.get("call_id") == known_by), {"type": "function_call"})
+        return {"type": f"{call['type']}_output", "call_id": known_by, "output": message["content"]}
+    part = {"type": "input_text", "text": join_text(message.get("content"))}
+    return {"type": "message", "role": said.role, "content": [part]}

@@ -19,6 +19,10 @@ CALLS = {
 }
 RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
 KINDS = ("message", "reasoning", *CALLS, *RESULTS)
+_HOSTED = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
+"""What the provider ran within an answer: chat completions have nothing like it."""
+_NOT_SENT = ("internal_chat_message_metadata_passthrough",)
+"""Members that Codex notes in its file only."""
 _ROLES = ("system", "developer", "user")
 
 
@@ -33,21 +37,24 @@ class Items:
 
     def add(self, item: Json, *, at: float | None = None, again: bool = False) -> None:
         kind = as_text(item.get("type")) or "message"
+        own = ({key: value for key, value in item.items() if key not in _NOT_SENT},)
         if kind in RESULTS:
             self._open = False
-            self.said.append(RecordedMessage(make_result(as_text(item.get("call_id")), _output(item)), again=again))
+            result = make_result(as_text(item.get("call_id")), _output(item))
+            self.said.append(RecordedMessage(result, again=again, own=own))
         elif kind == "message" and item.get("role") in _ROLES:
             self._open = False
-            self.said.append(
-                RecordedMessage({"role": item["role"], "content": _parts(item.get("content"))}, again=again)
-            )
+            message = {"role": item["role"], "content": _parts(item.get("content"))}
+            self.said.append(RecordedMessage(message, again=again, own=own))
         elif kind == "message" and item.get("role") == "assistant":
-            self._answers(make_answer(_parts(item.get("content"))), at, again=again)
+            self._answers(make_answer(_parts(item.get("content"))), at, own, again=again)
         elif kind == "reasoning":
-            self._answers(make_answer("", reasoning=_reasoning(item)), at, again=again)
+            self._answers(make_answer("", reasoning=_reasoning(item)), at, own, again=again)
         elif kind in CALLS:
-            self._answers(make_answer("", [_call(item, kind)]), at, again=again)
+            self._answers(make_answer("", [_call(item, kind)]), at, own, again=again)
         else:
+            if kind in _HOSTED and self._open:
+                self._answers(make_answer(""), at, own, again=again)
             self.notes[f"items of the kind {kind[:40]!r}, left out"] += 1
 
     def note_usage(self, recorded: RecordedUsage | None) -> None:
@@ -65,12 +72,13 @@ class Items:
         """Another history begins, with these messages."""
         self.said, self._open = said, False
 
-    def _answers(self, message: Json, at: float | None, *, again: bool) -> None:
+    def _answers(self, message: Json, at: float | None, own: tuple[Json, ...], *, again: bool) -> None:
         if self._open and self.said[-1].again == again:
-            self.said[-1] = replace(self.said[-1], message=_join_answers(self.said[-1].message, message))
+            last = self.said[-1]
+            self.said[-1] = replace(last, message=_join_answers(last.message, message), own=last.own + own)
         else:
             recorded = None if at is None or again else RecordedUsage(at=at)
-            self.said.append(RecordedMessage(message, recorded, again))
+            self.said.append(RecordedMessage(message, recorded, again, own))
         self._open = True
 
 

@@ -1,0 +1,93 @@
+"""Sessions of agents that speak Messages or Responses are replayed as requests of that API."""
+
+import json
+
+import pytest
+
+from proxy.config import Config
+from proxy.lab.replay.cache import BREAKPOINTS, MARKS, PROVIDER, Cache, Marked
+from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
+from proxy.lab.replay.simulation import Simulation, Trial, build_rules
+from proxy.lab.replay.summaries import StandIn
+from tests.lab.retelling_of import SAMPLES, conversations, one
+
+PRICE = PRICES[".1/1.25"]
+
+
+def last_request(conversation):
+    history = ReplayHistory(conversation)
+    return json.loads(history.body(history.places[-1]))
+
+
+def lines_of(name):
+    """Of a file whose last line was cut off when the machine went down."""
+    lines = (SAMPLES / name).read_text().splitlines()
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def test_claude_code_sends_the_blocks_of_its_file_marked_at_their_end():
+    sent = last_request(conversations("claude-code/session.jsonl")[0])
+    written = [
+        block
+        for line in lines_of("claude-code/session.jsonl")
+        for block in line.get("message", {}).get("content", [])
+        if isinstance(block, dict)
+    ]
+    blocks = [block for message in sent["messages"] for block in message["content"]]
+    assert blocks[-1].pop("cache_control") == {"type": "ephemeral"}
+    answer, results = ["thinking", "tool_use", "tool_use"], ["tool_result", "tool_result"]
+    of_file = [block["type"] for block in blocks if block in written]
+    assert of_file == [*answer, *results, "text", "tool_use", "tool_result"]
+    assert sent["thinking"] == {"type": "adaptive"}
+
+
+def test_codex_sends_the_items_of_its_file():
+    sent = last_request(conversations("codex/rollout.jsonl")[0])
+    written = [line["payload"] for line in lines_of("codex/rollout.jsonl") if line["type"] == "response_item"]
+    assert sent["input"] == written[: len(sent["input"])]
+    assert {"reasoning", "function_call", "function_call_output"} < {item["type"] for item in sent["input"]}
+    assert sent["instructions"] == "You are Codex."
+
+
+def test_usage_stands_at_the_answer_that_it_was_recorded_of():
+    for conversation in (*conversations("claude-code/session.jsonl"), *conversations("codex/rollout.jsonl")):
+        history = ReplayHistory(conversation)
+        assert [each.tokens for each in history.recorded.values()] == [
+            each.tokens for each in conversation.recorded.values()
+        ]
+        assert all(history.request.messages[place].role == "assistant" for place in history.recorded)
+
+
+@pytest.mark.parametrize(
+    ("name", "marked"), [("claude-code/session/subagents/agent-7.jsonl", True), ("pi/session.jsonl", False)]
+)
+def test_only_a_client_of_messages_is_billed_by_its_marks(name, marked):
+    conversation = one(name) if marked else conversations(name)[0]
+    case = ReplayCase(ReplayHistory(conversation), UpstreamModel())
+    assert case.habit is (MARKS if marked else PROVIDER)
+    assert any(isinstance(piece, Marked) for piece in case.render_unchanged(case.turns[-1]).pieces) == marked
+    assert ReplayCase(case.history, UpstreamModel(habit=BREAKPOINTS)).habit is BREAKPOINTS
+
+
+def test_a_mark_finds_what_was_marked_within_twenty_blocks():
+    head, blocks = b"h" * 2_000, [b"%03d" % number for number in range(60)]
+    for added, cached in ((19, 2_000), (20, 0)):
+        cache = Cache(MARKS, len)
+        assert cache.read([Marked(head)], 0) == (2_000, 0)
+        assert cache.read([head, *blocks[: added - 1], Marked(blocks[added])], 1)[1] == cached
+
+
+@pytest.mark.parametrize("name", ["claude-code/session.jsonl", "codex/rollout.jsonl"])
+def test_every_shipped_policy_forwards_the_elements_of_the_session(name):
+    for policy in Config().all_policies:
+        for conversation in conversations(name):
+            case = ReplayCase(ReplayHistory(conversation), UpstreamModel(window=4_000))
+            trial = Trial(policy, build_rules(Config().policy(policy), policy), 4_000, PRICE, StandIn())
+            simulation, judge = Simulation(trial, case.history, PRICE), Judge(case)
+            for turn in case.turns:
+                judge.score(turn, simulation.forward(turn))
+            scores = judge.result(policy).scores
+            assert scores.requests == len(case.turns)
+            assert scores.invalid == {}
