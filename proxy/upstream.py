@@ -314,6 +314,10 @@ class Reply:
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
+            # aiohttp raises the fault before what came until then, which a busy proxy may not have read yet.
+            content.set_exception(None)  # type: ignore[arg-type]
+            if unread := content.read_nowait():
+                yield unread
             raise UpstreamBroke(f"{who} closed the connection in the middle of its answer") from None
         finally:
             self._idle_timeout.unwatch(clock)
