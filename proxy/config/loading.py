@@ -423,14 +423,17 @@ def _copy(value: Any) -> Any:  # noqa: ANN401 (a YAML tree)
 
 
 def _take_out(values: dict[str, Any], place: Place) -> None:
-    """Groups in a list are emptied, so that the others keep their places; a list with any other wrong entry goes."""
+    """Groups in a list are emptied, so that the others keep their places; a list with any other wrong entry goes.
+
+    An empty step of a policy would be a fault itself: the list of steps goes too.
+    """
     at: Any = values
     for depth, step in enumerate(place):
         below = at[step] if _has(at, step) else None
         if depth == len(place) - 1 or not isinstance(below, dict | list):
             if isinstance(at, dict):
                 at.pop(step, None)
-            elif isinstance(below, dict):
+            elif isinstance(below, dict) and place[0] != "policies":
                 at[step] = {}
             else:
                 _take_out(values, place[:depth])

@@ -24,6 +24,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationError,
     WithJsonSchema,
     create_model,
 )
@@ -82,10 +83,15 @@ def _changed_fields(step: Any) -> dict[str, Any]:  # noqa: ANN401 (each step is 
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-def _check_steps(listed: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    for entry in listed:
+def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
+    """Check one entry of a list of steps. ValidationError: each fault, below the step's name."""
+    try:
         _build_step(entry)
-    return listed
+    except ValidationError as invalid:
+        (name,) = entry
+        below: Any = [{**fault, "loc": (name, *fault["loc"])} for fault in invalid.errors(include_url=False)]
+        raise ValidationError.from_exception_data(name, below) from None
+    return entry
 
 
 Pattern = Annotated[str, refuse_if(grouping.fault)]
@@ -101,7 +107,7 @@ class _StepSchema:
         return {"type": "array", "items": {**one, "minProperties": 1}}
 
 
-StepList = Annotated[tuple[dict[str, Any], ...], AfterValidator(_check_steps), _StepSchema()]
+StepList = Annotated[tuple[Annotated[dict[str, Any], AfterValidator(_check_step)], ...], _StepSchema()]
 
 
 class KeepConfig(ConfigModel):

@@ -169,7 +169,7 @@ def explain(tmp_path, capsys):
         ("transcripts: {patterns: ['(a']}", "transcripts.patterns.0", ""),
         (
             "policies: {x: {always: [{clip_ouput: {}}]}}",
-            "policies.x.always",
+            "policies.x.always.0",
             "there is no step 'clip_ouput'; did you mean 'clip_output'? (the steps are clip_output, ",
         ),
     ],

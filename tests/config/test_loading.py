@@ -83,7 +83,9 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
         "upstreams:\n"
         "  - {name: main, window: -1}\n"
         "policies:\n"
-        "  agents: {asides: ['('], trigger: 2, summary: {upstream: mian}, when_full: [{clear_result: {}}]}\n"
+        "  agents: {asides: ['('], trigger: 2, summary: {upstream: mian},\n"
+        "    when_full: [{clear_result: {}},\n"
+        "      {clear_results: {ovr: 1, outline: much}}]}\n"
         "teams:\n"
         "  red: {policy: agent, upstream: mian}\n"
         "transcripts: {patterns: ['a|b']}\n"
@@ -96,14 +98,16 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
         "1 listen.prot",
         "3 upstreams.0.window",
         "5 policies.agents.trigger",
-        "5 policies.agents.when_full",
         "5 policies.agents.asides.0",
         "5 policies.agents.summary.upstream",
-        "7 teams.red.policy",
-        "7 teams.red.upstream",
-        "8 transcripts.patterns.0",
-        "9 log.level",
-        "10 port",
+        "6 policies.agents.when_full.0",
+        "7 policies.agents.when_full.1.clear_results.outline",
+        "7 policies.agents.when_full.1.clear_results.ovr",
+        "9 teams.red.policy",
+        "9 teams.red.upstream",
+        "10 transcripts.patterns.0",
+        "11 log.level",
+        "12 port",
         "COMPACTION_PROXY_LISTEN__WORKER listen.worker",
         "command line log.format",
     ]
