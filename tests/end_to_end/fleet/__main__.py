@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.end_to_end.fleet.house import AGENTS, fleet
 from tests.end_to_end.fleet.verdict import report, verdict
+from tests.support.object_store.server import MISSING
 
 
 def main() -> int:
@@ -18,6 +19,8 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=25.0, help="seconds between two turns of an agent, on average")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the result there too")
     args = parser.parse_args()
+    if MISSING:
+        parser.error(MISSING)
     with tempfile.TemporaryDirectory() as place:
         made = asyncio.run(fleet(Path(place), args.seconds, args.agents, args.pause))
     text = report(made, args.seconds, args.agents)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import proxy
 from tests.end_to_end.fleet.crowd import STREAMS
 from tests.end_to_end.fleet.house import REPLICAS, TEAMS, Fleet
 from tests.end_to_end.fleet.trouble import KILL_EVERY
@@ -90,7 +91,7 @@ def report(made: Fleet, seconds: float, agents: int) -> str:
 
 def _provenance() -> str:
     machine = f"{os.cpu_count()} shared cores, {platform.system()}, Python {platform.python_version()}"
-    return f"{datetime.now(UTC):%Y-%m-%d}, {machine}"
+    return f"{datetime.now(UTC):%Y-%m-%d}, {machine}, compaction-proxy {proxy.__version__}"
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
