@@ -5,7 +5,7 @@ API. What lies between the two is decided here, by calls in a row.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -239,10 +239,13 @@ class UpstreamCalls:
     """The calls of one request to its upstream. Their replies are closed when `owned` is."""
 
     route: UpstreamRoute
-    owned: AsyncExitStack
+    owned: ExitStack
 
     async def send(self, call: Call) -> Reply:
-        return await self.owned.enter_async_context(self.route.client.send(call, self.route.model))
+        # The request's lease on the gateway keeps the client's connections as well.
+        reply = await self.route.client.open(call, self.route.model)
+        self.owned.callback(reply.close)
+        return reply
 
 
 class Gateway:
@@ -301,8 +304,11 @@ class Gateway:
             call = await self._read(request, path, query, admitted, record)
             route = self._route(call, record)
             outgoing = await self._prepare(call, route, record)
-            # The block owns the upstream's reply. Leaving it, by a cancellation too, closes it and notes the turn.
-            async with self._send(outgoing, route, record) as answer:
+            # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
+            # whatever point the client left: while its answer is relayed, or while the store still hears that the
+            # upstream accepted the call.
+            with ExitStack() as owned:
+                answer = await self._answer(outgoing, UpstreamCalls(route, owned), record)
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], record: RequestRecord) -> Admitted:
@@ -382,21 +388,12 @@ class Gateway:
             self._emit(events.PathNotCompacted(call.path))
         return Decision("none", "path-not-compacted")
 
-    @asynccontextmanager
-    async def _send(
-        self, outgoing: OutgoingRequest, route: UpstreamRoute, record: RequestRecord
-    ) -> AsyncGenerator[RelayedAnswer]:
-        """The answer to a request, for as long as the block lasts.
-
-        Leaving the block closes the upstream's replies and starts the note about the turn, at whatever point the
-        client left: while its answer is relayed, or while the store still hears that the upstream accepted the call.
-        """
-        if outgoing.answer is not None:
-            _note(outgoing, record)
-            yield RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
-            return
-        async with AsyncExitStack() as owned:
-            yield await self._ask(outgoing, UpstreamCalls(route, owned), record)
+    async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
+        """The answer to a request: the proxy's own, or the upstream's."""
+        if outgoing.answer is None:
+            return await self._ask(outgoing, calls, record)
+        _note(outgoing, record)
+        return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
         """Ask the upstream, once more where it refuses something that can be helped, and remember what it accepted."""

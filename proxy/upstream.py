@@ -4,8 +4,8 @@ aiohttp's client, because it costs a third of the alternatives per request and p
 here reads what it carries: bodies are sent as they are, replies come back raw (not decompressed, no redirect followed,
 no cookie kept), and what the library raises becomes one of the errors of `proxy.errors`.
 
-Who owns what: a `Client` owns its connections and closes them after its last lease; the block of `Client.send` owns the
-reply that it lends.
+Who owns what: a `Client` owns its connections and closes them after its last lease; the reply belongs to the block
+of `Client.send`, or to the caller of `Client.open`.
 """
 
 import asyncio
@@ -244,7 +244,7 @@ class IdleTimeout:
 class Reply:
     """An upstream's reply whose headers are in and whose body is still to come.
 
-    Owned by the block of `Client.send` that lends it, which closes it. Closing does not await anything.
+    Closed by the block of `Client.send`, or by the caller of `Client.open`. Closing does not await anything.
     """
 
     __slots__ = (
@@ -407,21 +407,24 @@ class Client:
 
     @asynccontextmanager
     async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
-        """Send a call and lend its reply: leaving the block closes it, whatever ends the block.
-
-        A body that is a stream is sent once, without retries. `at_server_root`: the path is outside the API's base
-        path, where some servers have pages of their own.
-        """
-        url = self._address.at_server_root(call) if at_server_root else self._address.url(call, model)
-        headers = self._address.headers(call)
-        # Two owners from here on: the lease keeps the session, the block keeps the reply. A cancellation before the
-        # `try` finds no reply, because aiohttp closes a request that is cancelled, and nothing awaits in between.
+        """Send a call and lend its reply: leaving the block closes it, whatever ends the block."""
+        # Two owners from here on: the lease keeps the session, the block keeps the reply.
         with self.lease():
-            reply = await self._send_with_retries(call.method, url, headers, call.body)
+            reply = await self.open(call, model, at_server_root=at_server_root)
             try:
                 yield reply
             finally:
                 reply.close()
+
+    async def open(self, call: Call, model: str | None, *, at_server_root: bool = False) -> Reply:
+        """The reply to a call, for a caller that holds a lease and closes the reply.
+
+        A body that is a stream is sent once, without retries. `at_server_root`: the path is outside the API's base
+        path, where some servers have pages of their own. A cancellation leaves no reply behind: aiohttp closes a
+        request that is cancelled, and nothing is awaited after it.
+        """
+        url = self._address.at_server_root(call) if at_server_root else self._address.url(call, model)
+        return await self._send_with_retries(call.method, url, self._address.headers(call), call.body)
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         """The first reply that the settings do not ask to try again, or the last one."""

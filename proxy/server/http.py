@@ -227,6 +227,8 @@ async def _stream(request: web.BaseRequest, record: RequestRecord, silence_secon
 
 async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes:
     """The bytes of the body that have arrived since the last piece; empty at its end."""
+    if piece := request.content.read_nowait():
+        return piece  # without a timer, which costs a fiftieth of a small request
     try:
         async with asyncio.timeout(silence_seconds):
             return await request.content.readany()

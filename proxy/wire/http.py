@@ -58,6 +58,7 @@ CREDENTIALS = frozenset(
 # Accounts of the client's own: with a key of ours they would name somebody else's.
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 
+_KEEP_ALIVE = frozenset({"keep-alive"})
 _TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OWN_HEADERS
 # An Alt-Svc would lead the client past the proxy.
 _TO_CLIENT = HOP_BY_HOP | {"alt-svc"}
@@ -92,8 +93,9 @@ def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
     `cross_origin`: whether the upstream may allow pages of other sites to read it.
     """
     names = [name.lower() for name, _ in headers]
-    refused = _OWN_PREFIX if cross_origin else (_OWN_PREFIX, _CROSS_ORIGIN)
-    kept = _drop(headers, names, _TO_CLIENT | {name for name in names if name.startswith(refused)})
+    prefixes = _OWN_PREFIX if cross_origin else (_OWN_PREFIX, _CROSS_ORIGIN)
+    refused = [name for name in names if name.startswith(prefixes)]
+    kept = _drop(headers, names, _TO_CLIENT.union(refused) if refused else _TO_CLIENT)
     return kept if are_text(kept) else tuple(filter(_is_text, kept))
 
 
@@ -107,8 +109,8 @@ def _is_text(pair: tuple[str, str]) -> bool:
 
 
 def _drop(headers: Headers, names: list[str], dropped: frozenset[str]) -> Headers:
-    if "connection" in names:
-        dropped |= _connection_options(headers, names)
+    if "connection" in names and not (named := _connection_options(headers, names)) <= dropped:
+        dropped |= named
     return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in dropped])
 
 
@@ -122,7 +124,8 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 def _connection_options(headers: Headers, names: list[str]) -> frozenset[str]:
     values = [value for (_, value), name in zip(headers, names, strict=True) if name == "connection"]
-    return frozenset([token.strip().lower() for token in ",".join(values).split(",")])
+    named = ",".join(values).lower()
+    return _KEEP_ALIVE if named == "keep-alive" else frozenset([token.strip() for token in named.split(",")])
 
 
 # --- credentials ------------------------------------------------------------------------------------------------------
