@@ -1,34 +1,33 @@
-"""A transparent proxy for LLM APIs that keeps the context of agents short, cheap and whole.
+"""A transparent proxy for LLM APIs that shortens the histories of agents.
 
-The map, from the core outwards; each part imports only what stands above it:
+Each part imports only parts above it:
 
-    lru           a cache bounded in bytes, shared fairly between tenants
-    model_names   names of models, as providers, routers and clouds spell them
-    core/         decides what is forwarded by pure functions over values
-    wire/         bytes <-> values: chat requests, event streams, headers, paths, bodies
-    config/       proxy.yaml -> frozen values
-    events        frozen facts about what happened
-    lifetime      leases on what is shared, and tasks that outlive a request
-    errors        our few errors, each with a status and whose fault it is
-    windows       how much a model can read, and at what prices
-    tokenizer     how many tokens a message is
-    store/        promises (blocks) and originals (transcripts)
-    upstream/     the one door to the model's API
-    request_record what is known of one request: times, sizes, outcome
-    telemetry/    listeners on events: log lines, metrics, hooks, OpenTelemetry, the activity log
-    access/       who may come in, and as whom: team keys, switches, the key of the admin pages
-    compaction/   the heart meets the world: gather what it must know, carry out what it decides
-    gateway       THE ONE PATH a request takes, and the one place that fails open
-    assembly      configuration -> running objects: stores, originals, redaction
-    admin/        API and pages of operators
-    server/       sockets and processes: HTTP in, lifecycle, workers
-    cli/          one command, one file; the only reader of the environment
-    lab/          everything that judges: replay, scorecard, session readers, demo; nothing that serves imports it
+    lru            a cache bounded in bytes, shared fairly between tenants
+    model_names    names of models, as providers, routers and clouds spell them
+    core/          what is forwarded in place of a history: decisions only, without I/O
+    wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
+    config/        proxy.yaml, environment and options to one frozen configuration
+    windows        context windows and prices of models
+    events         frozen values that say what happened, and their delivery to listeners
+    errors         what the proxy itself answers with: a status, a code, and the party at fault
+    lifetime       leases on shared resources, background tasks, threads that write
+    tokenizer      token counts of messages
+    store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
+    upstream       connections to a model's API
+    telemetry/     listeners: log, metrics, hooks, audit log, OpenTelemetry
+    access/        authentication of callers: team keys, trusted gateways, the admin key
+    compaction/    performs what the core decides, with real counts, stores and models
+    gateway        the path of a request, and the one place that fails open
+    assembly       from a configuration to running objects
+    admin/         API and pages for operators
+    server/        sockets, worker processes, start and shutdown
+    cli/           the commands; the only part that reads the environment
+    lab/           replay, scorecard, session readers, demo: nothing that serves imports it
 
-The laws (each is a test): what is not compacted leaves byte for byte as it came; what was once
-forwarded is forwarded again, identical, until a rewrite is worth its price; cuts fall between groups
-only; on any fault of the proxy the client's own bytes go out; tenants share nothing; no secret is ever
-written down.
+docs/architecture.md follows one request through these parts. What must always hold is a test: a request that is not
+shortened leaves byte for byte as it came; what was forwarded once is forwarded again with the same bytes; a history is
+cut between groups only; on any fault of the proxy the client's own bytes are forwarded; tenants share nothing; no
+secret is written down.
 """
 
 __version__ = "0.2.0"

@@ -1,5 +1,5 @@
-"""Access: team keys, switches, and the check that turns a request into a `Caller` or refuses it.
+"""Access: turns a request into a `Caller`, or refuses it.
 
-authentication  who calls: a team by its key or by a trusted gateway, a client by its own credentials, an operator
-records         what operators have decided while the proxy runs, in a file and the same in all replicas
+authentication   the caller: a team by its key or by a trusted gateway, a client by its own credentials, an operator
+records          team keys, switches and ended sessions: a file, kept the same in all replicas
 """

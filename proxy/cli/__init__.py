@@ -1,8 +1,15 @@
-"""The command line: a file for each command, or for two on one subject. The only part that reads the environment.
+"""The command line. Only the module of the command that was asked for is imported: `serve` does not load the lab.
 
-Only the module of the command that was asked for is imported: `serve` does not load the lab. `options` holds what
-several commands share, `parser` the help and the suggestions; commands that judge or work on saved files stand in
-`proxy/lab/commands`.
+parser          help with examples, and suggestions for mistyped names
+options         options and output that several commands share
+serve           `serve`
+configuration   `check` and `explain`
+doctor          `doctor`
+keys            `keys` and `switch`
+transcripts     `transcripts`
+completion      `completion`
+
+`replay`, `demo` and `compact` are in `proxy/lab/commands`.
 """
 
 import argparse

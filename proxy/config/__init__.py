@@ -1,8 +1,14 @@
-"""Configuration: proxy.yaml, variables and options become frozen values.
+"""Configuration: proxy.yaml, environment variables and options become one frozen value.
 
-`settings.py`, `policies.py` and `attachments.py` define the settings, `values.py` the types that several of them have.
-`loading.py` reads them and says what is wrong, `warnings.py` what is probably a mistake; `defaults.py` writes the
-shipped file, `editing.py` changes a policy in the text of a file.
+settings      every group of settings but policies, and the whole configuration
+policies      the settings of a policy, and the shipped policies
+attachments   which policy applies to which requests
+values        types that several settings share
+loading       reads file, environment and options, and reports every fault with its line
+warnings      valid settings that are probably mistakes
+defaults      writes the shipped proxy.yaml
+editing       replaces one policy in the text of a file
+schema        JSON Schema of proxy.yaml
 """
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice

@@ -2,21 +2,28 @@
 
 In the order in which to read it:
 
-values of a conversation  model/        messages, groups and turns, splicing, identity (the chain of hashes)
-                          head          the digest of what stands before a conversation
-ways to shorten           pipeline      Draft, Step and run(), which checks the laws after every step
-                          steps/        one way to shorten per file; steps/compat/ holds those no default uses
-                          outcome, placeholder   what a result shows of success, and what stands where it was
-                          fold, notes   what stands where a stretch was folded
-what stays                overlay       Block: what stands for the first messages of a history, again and again
-                          pins          what must survive word for word, and the check that it did
-summaries by a model      summaries/    the question, the check of the answer, the summary in place of what it covers
-today's agents            agents/       their tools, the ledger of their work, their questions, their outputs as text
-the decision              rules         a policy's Rules and the Facts of a request
-                          economics     whether a rewrite is worth its price
-                          state         ConversationState: one history with block, view, rules and facts
-                          ladder        the rungs from a full view down to its target
-                          planning      decide(): what to forward, and whether a new block is made
-the orchestration         conversation  one request from its first byte to its last note, as actions
-                          memory, window, calibration, recovery, accounting   what it remembers and learns
+messages       a request and its messages, with their bytes; the chain of hashes that identifies a history
+prefix         values computed per message, continued when the next request extends the history
+splice         changes inside JSON bytes that leave all other bytes as they are
+grouping       groups and turns: where a history may be cut; pinned text
+agents         conventions of agents: names of tools, output in user messages, side questions
+window         context window, prices, whether a rewrite pays, calibration of token counts
+
+pipeline       `Draft` and `Step`; `run()` checks the invariants after every step
+steps/         the ways to shorten a history
+outcome        what a result shows of success or failure
+placeholder    the text in place of an old result
+fold           notes in place of a stretch of history
+ledger         a list of what was done in a stretch, made without a model
+deeds          the entries of that list
+summaries      a summary by a model: the question, the check of the answer, its place in the history
+recall         the tool by which a model reads earlier messages again
+
+rules          `Rules` (a compiled policy) and `Facts` (what is known of a request)
+overlay        `Block`: the replacement for the first messages of a history
+memory         identity of a conversation, and the keys and values that a store keeps
+state          one history with its block, its view, rules and facts
+planning       `decide()`: what to forward, and whether to make a new block
+recovery       what to try once more after a refusal
+conversation   the orchestration: one request from its arrival to its usage, as actions
 """

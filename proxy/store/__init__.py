@@ -1,10 +1,12 @@
-"""State that outlives a request: one contract, several kinds of stores, one conformance suite for all (tests/store).
+"""State that outlives a request. All stores meet one contract, tested by one suite (tests/store).
 
-contract.py       blocks, facts, documents, one secret: what every store does with them
-memory.py         one process, until its end
-sqlite.py         one machine, several workers
-redis.py          many machines; redis_client.py: connections and time-outs; redis_scripts.py: what the server does
-fallback.py       the store of a worker while a shared store is out
-transcripts/      every message as it came and every answer, on disk and in an object store
-activity_log.py   what the admin pages show of the past
+contract        what every store does with blocks, facts, documents and one secret
+memory          one process, until its end
+sqlite          one machine, several workers
+redis           several machines
+redis_client    its connections and timeouts
+redis_scripts   the Lua scripts that run in the server
+fallback        a worker's own memory while the shared store is away
+transcripts/    original messages and answers, on disk and in an object store
+activity_log    what the admin pages show of the past
 """

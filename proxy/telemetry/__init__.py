@@ -1,11 +1,12 @@
-"""Listeners on events: none of them can fail, delay or change a request.
+"""Listeners on events. `events.Dispatcher` isolates them: none can fail, delay or change a request.
 
-log          lines on standard output            metrics      numbers for Prometheus
-hooks        other programs, by URL              audit        acts of operators, in a file
-activity     rows and counts for the admin pages (proxy/store/activity_log.py)
+log        lines on standard output
+metrics    numbers for Prometheus
+hooks      requests to URLs of other programs
+audit      actions of operators, in a file
+activity   rows and counts for the admin pages (`proxy/store/activity_log.py`)
+otel       OpenTelemetry: spans, log records, metrics (optional)
 
-lines        what each event says to operators, in the log and on the admin pages
-output       JSON and terminal text of odd values, fields of events
-
-`events.Dispatcher` isolates them from one another and from whoever emits.
+lines      each event as a line for operators: severity, name, fields
+output     JSON and terminal text of odd values
 """

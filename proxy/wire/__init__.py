@@ -1,15 +1,23 @@
-"""Bytes to values and back: no socket, no clock, no log. What a file does not understand passes as it came.
+"""Bytes to values and back: no socket, no clock, no log. What is not understood passes as it came.
 
-chat         chat completions, the one format that is compacted: everything that another format would do differently
+One folder for each API whose requests are compacted:
 
-What every format shares, because it is about HTTP:
+chat/           OpenAI chat completions: the form that the core works on
+messages/       Anthropic Messages
+responses/      OpenAI Responses
+formats         what differs between them, behind one protocol
 
-paths        normal forms of request paths, and which of them a configured key may call
-routing      the model that a body names
-headers      what travels on in either direction
-credentials  which headers and query parameters identify a client
-caller       whose request it is
-bodies       compressed bodies, opened under a limit
-sse          event streams, relayed whole or ended with an error
-redaction    secrets in messages and texts
+pieces          requests of another API as chat messages, each with the bytes that it came from
+outline         places of values and elements in a body
+known_prefix    a body that begins with messages which were read before
+marks           cache marks for clients that set none
+rounds          several answers of a model, joined into the one that the client sees
+window_probes   context windows as servers report them
+
+What every API shares:
+
+http            headers, credentials, the caller, paths, the model of a body, encodings
+sse             event streams, relayed whole or ended with an error
+redaction       secrets in messages and texts
+trace_context   the `traceparent` header
 """

@@ -2,16 +2,18 @@
 
 import pytest
 
+from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamBroke
+from proxy.upstream import Call, Client
 from tests.support.proxy_client import until
 from tests.support.scripted_upstream import close, cut, delta, stream
-from tests.upstream.test_leases import CALL, client_for
 
 
 @pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed too early"])
 async def test_what_came_before_the_end_is_read_before_the_fault(up, end):
     up.script = stream(delta(content="Half"), end)
-    async with client_for(up.url) as client, client.send(CALL, None) as reply:
+    call = Call("GET", "/models", "", (), None)
+    async with Client(Settings(base_url=up.url), lambda _: None) as client, client.send(call, None) as reply:
         await until(lambda: reply._response.content.exception() is not None)  # nothing else tells it
         chunks = reply.chunks()
         assert await anext(chunks) == delta(content="Half")

@@ -1,8 +1,11 @@
-"""The ways to shorten, one file each. To add one: write its file, list it here, give it golden files.
+"""The ways to shorten a history, as frozen values. To add one: write it, list it here, give it golden files.
 
-*Always* steps run on every request over what no block covers; what they make of a message depends on it and on what
-stands before it, so what was forwarded once is forwarded again. *When-full* steps run when a block is made, over
-everything older than what is kept.
+standard   the steps of the default policy
+compat     the steps of the named policies only
+
+*Always* steps run on every request over what no block covers. What they make of a message depends on it and on the
+messages before it, so a message that was forwarded once is forwarded again with the same bytes. *When-full* steps run
+when a block is made, over everything older than what is kept.
 """
 
 from collections.abc import Callable

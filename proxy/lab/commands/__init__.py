@@ -1,1 +1,8 @@
-"""Commands of the lab, one file each, added by `proxy.cli`. `tangents` and `progress` are parts of them."""
+"""Commands of the lab, added by `proxy.cli`.
+
+replay     `replay`
+demo       `demo`
+compact    `compact`
+tangents   its option `--tangents`
+progress   the progress bar of long commands
+"""

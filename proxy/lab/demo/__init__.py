@@ -1,12 +1,12 @@
-"""A sample agent run against a simulated model: what `compaction-proxy demo` shows and the long-run tests measure.
+"""An agent run against a simulated model: shown by `compaction-proxy demo`, measured by the tests of long runs.
 
-Nothing in here is real but the traffic: no key, no network, no chance.
+Only the traffic is real: no key, no network, no randomness.
 
-run        task, tools and recorded steps as one value, and the bytes that a client sends
-model      a simulated model: counts, remembers prefixes, refuses what is too long, says the next step
-summaries  what it answers when it is asked to summarise, well or badly
-speech     its answers as bytes
-agent      the client: the whole history again with every turn
-tally      totals of a run
-picture    the same on a terminal
+run         task, tools and recorded steps as one value, and the bytes that a client sends
+agent       the client: it sends its whole history with every turn
+model       the simulated model: it counts, remembers prefixes, refuses what is too long, answers with the next step
+speech      its answers as bytes
+summaries   its answers to requests for a summary, good and bad
+tally       totals of a run
+picture     the run on a terminal
 """

@@ -1,10 +1,22 @@
 """Replay of recorded conversations, turn by turn, through a policy or any proxy; and the scores.
 
-values      inputs and results                    history    a conversation read once: messages, requests, clock
-sample      built-in conversations                designs    simple policies to compare with
-simulation  a policy in this process              through    a running proxy, with an upstream that records
-summaries   summarizers (standin: no model)       run        many conversations, in parallel, resumable
-scoring     compares what was forwarded with what the agent sent
-cache, prices, terms, recall, validity: one measure each (docs/scorecard.md)
-scorecard   the columns of the tables
+values       inputs and results
+history      a conversation, read once: messages, requests, times
+sample       built-in conversations
+run          many conversations in parallel; a run that was stopped goes on
+simulation   a policy in this process
+through      a running proxy, with an upstream that records
+designs      simple policies to compare with
+summaries    models that write summaries
+standin      a summary without a model
+scoring      forwarded requests compared with what the agent sent
+scorecard    the columns of the tables
+
+One measure each (docs/scorecard.md):
+
+cache        the prompt cache of an upstream
+prices       prices of tokens
+terms        how much of what the agent used next was still there
+recall       how much of a history is in its last view
+validity     what a strict upstream refuses
 """

@@ -1,10 +1,23 @@
-"""The sessions of today's agents, read where they lie: a team can score its own history before it installs anything.
+"""Session files of agents, so that a team can score its own history before it installs anything.
 
-One file here is one format; each says by what it knows its own (`claims`), for what a file is called tells nothing. The
-first that knows a file reads it. All of them hand over chapters (`history.py`), of which conversations are made in
-one place.
+One module for each format. Its function `claims` recognises a file by its content, because names of files vary; the
+first module that does reads it. Sessions are data that others wrote: they are read, and never run or obeyed.
 
-Everything in a session is data that somebody else wrote: it is looked at and carried, never run, followed or trusted.
+history          histories as readers return them, and the conversations made of them
+branches         sessions that are trees
+shapes           JSON of unknown shape, read with checks
+files            files of any packing, alone or in folders
+chat             OpenAI chat messages and request bodies
+responses        items of the Responses API
+claude_code      Claude Code
+codex            Codex
+mini_swe_agent   mini-swe-agent
+opencode         opencode
+openhands        OpenHands
+pi               pi
+swe_agent        SWE-agent
+traces           collections of recorded conversations
+transcripts      originals saved by this proxy
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Transcripts: the originals on disk and in an object store.
 
-writer    what requests hand over, and the thread that writes it
+writer    takes originals from requests and writes them in a thread
 files     the format, and append-only files of each conversation on disk
 uploads   closed files on their way to an object store
-archive   saved conversations: found, read, checked, removed, in both places
+archive   saved conversations, in both places: found, read, removed
 bucket    the client of an object store (optional: needs obstore)
 """

@@ -1,12 +1,9 @@
-"""Chat completions: everything about this API that another wire format would do in another way.
+"""OpenAI chat completions.
 
-requests  bytes to a `Request` and back, and the weight of a message: what of it a model reads, what its media cost
-refusals  what an error means: too long, too much output, a rate limit
-answers   an answer put together from a stream, its usage read and rewritten, and answers of the proxy's own
-recall    the tool by which a model reads earlier messages again, and answers in several rounds
-
-A second wire format is a second folder with these parts. What is about HTTP, event streams, headers and compressed
-bodies stands beside this folder and knows no format, but for `sse`, which must see when a stream is finished.
+requests   bytes to a `Request` and back, and the weight of a message: its text for the model, its media in tokens
+refusals   the meaning of an error: too long, too much output, a rate limit
+answers    an answer joined from a stream, its usage read and changed, and answers of the proxy itself
+recall     the tool by which a model reads earlier messages again, and answers in several rounds
 """
 
 from proxy.wire.chat.answers import read_body, read_event, render_answer, request_usage

@@ -1,8 +1,8 @@
-"""OpenAI Responses: everything about this API that chat completions do in another way.
+"""OpenAI Responses: what this API does in another way than chat completions.
 
-requests  bytes to a `Request` of chat messages and back, and requests for summaries
-answers   an answer read as a chat answer, and answers of the proxy's own
-recall    the tool by which a model reads earlier messages again, and answers in several rounds
+requests   bytes to a `Request` of chat messages and back, and requests for summaries
+answers    an answer read as a chat answer, and answers of the proxy itself
+recall     the tool by which a model reads earlier messages again, and answers in several rounds
 """
 
 from proxy.wire.responses.answers import read_body, read_event, render_answer
