@@ -26,7 +26,10 @@ def mark_end(content: bytes) -> bytes | None:
         return None
     parts = read_elements(content)
     last = json.loads(parts[-1]) if parts else None
-    if not isinstance(last, dict) or last.get("type") in _UNMARKED or not last.get("text", "x").strip():
+    if not isinstance(last, dict) or last.get("type") in _UNMARKED:
+        return None
+    text = last.get("text", "x")
+    if not isinstance(text, str) or not text.strip():
         return None
     end = content.rindex(b"}")
     return content[:end] + b"," + MARK + content[end:]
@@ -58,6 +61,5 @@ def _mark(messages: list[bytes], place: int) -> bool:
 
 
 def _count_blocks(raw: bytes) -> int:
-    message = json.loads(raw)
-    content = message.get("content")
-    return (len(content) if isinstance(content, list) else bool(content)) + len(message.get("tool_calls") or ())
+    listed = map(json.loads(raw).get, ("content", "tool_calls"))
+    return sum(len(each) if isinstance(each, list) else bool(each) for each in listed)

@@ -78,3 +78,11 @@ def test_nothing_empty_and_no_thought_is_marked():
 )
 def test_where_the_upstream_caches_by_itself_nothing_is_marked(wire, source, model):
     assert wire.add_marks(source, model) == source
+
+
+def test_what_is_no_text_is_not_marked():
+    """Nor does it end the marking: the upstream says itself what it does not take."""
+    odd = [{"role": "user", "content": [{"type": "text", "text": None}]}, {"role": "assistant", "tool_calls": True}]
+    marked = json.loads(chat.add_marks(body([*reading(2), *odd], model=CLAUDE), CLAUDE))
+    assert marked["messages"][-2:] == odd
+    assert json.dumps(marked).count("cache_control") == 2

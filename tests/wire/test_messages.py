@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.core.messages import with_arguments
 from proxy.wire import messages
 from tests.support.messages import calls, history, says, system, user
 from tests.support.messages_api import find_faults, request
@@ -103,3 +104,12 @@ def test_what_is_only_taken_for_something_else_keeps_its_bytes():
     assert messages.render(read, marked) == source
     left = messages.render(read, (*marked[:2], *marked[8:]))
     assert read.source[slice(*read.spans[0])] in left
+
+
+def test_a_text_that_is_none_is_left_out_of_what_is_written_again():
+    call = {"type": "tool_use", "id": "c", "name": "Read", "input": {"path": "a"}}
+    said = {"role": "assistant", "content": [{"type": "text", "text": None}, call]}
+    read = messages.parse(json.dumps({"messages": [{"role": "user", "content": "Go."}, said]}).encode())
+    short = with_arguments(read.messages[1], lambda _: "{}", "clear_arguments")
+    left = json.loads(messages.render(read, (read.messages[0], short)))
+    assert left["messages"][1]["content"] == [{**call, "input": {}}]

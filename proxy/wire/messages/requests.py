@@ -283,7 +283,7 @@ def _blocks(message: Message) -> Iterator[bytes]:
     elif isinstance(content, list):
         for start, stop in splice.elements(message.content):
             part = message.content[start:stop]
-            if _decode_block(part).type != "text" or json.loads(part).get("text", "").strip():
+            if _decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
                 yield part
     for call in message.calls:
         value = call.value
