@@ -5,6 +5,7 @@ import json
 import pytest
 
 from proxy.wire.responses import why_relayed
+from proxy.wire.responses.answers import find_refusal, read_body, read_event
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
@@ -28,3 +29,12 @@ def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
 def test_what_is_no_json_is_for_others_to_say():
     assert why_relayed(b'{"conversation": ') == ""
     assert why_relayed(json.dumps(["conversation"]).encode()) == ""
+
+
+@pytest.mark.parametrize("kind", [[], {}, 5, None])
+def test_an_event_of_no_known_type_is_no_trap(kind):
+    """An answer is looked at before its first byte reaches the client: a fault there would lose it."""
+    assert find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
+    assert read_event({"type": kind, "choices": []})["choices"] == []
+    said = {"object": "response", "output": [{"type": "message", "content": kind}]}
+    assert json.loads(read_body(json.dumps(said).encode()))["choices"][0]["message"]["content"] == []

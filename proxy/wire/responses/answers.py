@@ -21,7 +21,7 @@ _DATA = re.compile(rb"^data:\s*(\{.*\})\s*$", re.MULTILINE)
 
 def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
     """The chunk of a chat answer that says what this event says; any other object as it is."""
-    kind = event.get("type")
+    kind = str(event.get("type"))
     if kind == "response.output_text.delta":
         return _chunk({"content": event.get("delta")})
     if kind == "response.output_item.done":
@@ -31,7 +31,7 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
         response = _object(event.get("response"))
         about = {"model": response.get("model"), "usage": response.get("usage"), "error": response.get("error")}
         return {**_chunk({}, _finish(response)), **about}
-    return {"choices": []} if isinstance(kind, str) and kind.startswith("response.") else event
+    return {"choices": []} if kind.startswith("response.") else event
 
 
 def read_body(body: bytes) -> bytes:
@@ -43,7 +43,8 @@ def read_body(body: bytes) -> bytes:
     if not isinstance(told, dict) or told.get("object") != "response" or not isinstance(told.get("output"), list):
         return body
     items = [_object(item) for item in told["output"]]
-    said = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
+    listed = [item.get("content") for item in items if item.get("type") == "message"]
+    said = [part for content in listed if isinstance(content, list) for part in content]
     calls = [call for call in map(_read_call, items) if call]
     message = {"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})}
     choice = {"index": 0, "message": message, "finish_reason": _finish(told)}
@@ -57,11 +58,12 @@ def find_refusal(said: bytes) -> bytes | None:
             event = _object(msgspec.json.decode(found[1]))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        if event.get("type") == "error":
+        kind = str(event.get("type"))
+        if kind == "error":
             return json.dumps({"error": event.get("error") or event}).encode()
-        if event.get("type") == "response.failed":
+        if kind == "response.failed":
             return json.dumps({"error": _object(event.get("response")).get("error")}).encode()
-        if event.get("type") not in _TAKEN:
+        if kind not in _TAKEN:
             return None
     return None
 
