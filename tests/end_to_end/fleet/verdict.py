@@ -44,7 +44,8 @@ def _most(counted: Counter[str]) -> str:
 INTRO = """\
 # Fleet test: half an hour of failures
 
-{provenance}; Redis, an S3 server, the upstream and all clients on the same machine.
+{provenance}.
+Redis, an S3 server, the upstream and all clients are on the same machine.
 
 {replicas} replicas share one Redis and one bucket; {agents} agents of {teams} teams work at the same time for
 {seconds:.0f} s. Each sends its whole history with every turn to the next replica in rotation, {streams:.0%} of the
