@@ -1,6 +1,6 @@
 """Events: frozen values that say what happened, and the dispatcher that delivers them to listeners.
 
-Whoever acts emits an event and knows no listener; log, metrics, hooks, audit log and activity log listen
+The part that acts emits an event and knows no listener; log, metrics, hooks, audit log and activity log listen
 (proxy/telemetry). No event holds a header, a query or a body, so that no listener can leak one. They are structs
 because there is one for each request, and a frozen dataclass takes eight times as long to make.
 """

@@ -48,7 +48,7 @@ class Leases:
         self.is_closed = False
 
     def take(self) -> Lease:
-        """A further lease. Only somebody who holds one may ask for more: a closed resource stays closed."""
+        """A further lease. Only the holder of one may ask for more: a closed resource stays closed."""
         if self.is_closed:
             raise RuntimeError("this resource is closed: take a lease before the last one is released")
         self._count += 1
@@ -137,7 +137,7 @@ class WorkerThread:
 class BackgroundWriter(Generic[T]):
     """A thread that hands items to a slow sink, and the bounded queue in front of it. `put` never blocks or raises.
 
-    The event loop must not wait for a pipe that nobody empties or for a disk that stalls: what does not fit into the
+    The event loop must not wait for a pipe that is not read or for a disk that stalls: what does not fit into the
     queue is dropped and counted. The sink returns how many items it could not write.
     """
 

@@ -1,8 +1,8 @@
 """A cache bounded in bytes: what was used longest ago is dropped, and no owner can fill it for the others.
 
-Everything in the proxy that remembers what clients sent or named stands in one of these. Bounding a cache by a number
-of entries bounds nothing, because a client chooses how long its entries are; emptying a full one lets whoever makes up
-the most names wipe what is remembered of everybody else.
+Everything that the proxy remembers of what clients sent or named is in one of these. A bound on the number of
+entries bounds nothing, because a client chooses how long its entries are. Emptying a full cache would let the client
+that invents the most names remove the entries of all others.
 """
 
 from collections import OrderedDict

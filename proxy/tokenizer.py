@@ -1,4 +1,4 @@
-"""Tokens of messages: exact for OpenAI's encodings, calibrated for everyone else's. The only door to tiktoken.
+"""Tokens of messages: exact for OpenAI's encodings, calibrated for all others. Only this module imports tiktoken.
 
 The ranks are shipped (proxy/data) and fed to tiktoken directly: its own loader would go to the network, without any
 timeout.
@@ -8,7 +8,7 @@ Three ideas make counting both right and cheap:
 - A message is counted once. Clients send their whole history with each turn, so counts are remembered by the bytes.
 - What takes time happens in threads, in pieces; tiktoken releases the interpreter while it works. The event loop stays
   free even when a megabyte arrives for the first time.
-- The best count is the upstream's own. The heart anchors on what it reported for a prefix, so that only new messages
+- The best count is the upstream's own. The core starts from what it reported for a prefix, so that only new messages
   are counted here, and a `Calibration` learns how far our count is from its.
 """
 

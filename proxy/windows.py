@@ -1,8 +1,8 @@
 """Context windows and prices of models: the bundled table, and how it goes together with what is known otherwise.
 
-Two limits go by one name in the wild. A *total* is shared by what goes in and what comes out; an *input* limit is for
-the prompt alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both
-stand in a `Window` (core/window.py), which alone makes a budget of them. Unknown is None; the caller decides.
+Two limits have the same name in practice. A *total* is shared by prompt and answer; an *input* limit is for the prompt
+alone. Taking a total for an input limit overflows, the other way round wastes a third of a window. So a `Window`
+(core/window.py) has both, and alone makes a budget of them. Unknown is None; the caller decides.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ _TABLE = Path(__file__).with_name("data") / "models.json"
 
 
 def resolve_window(model: str, *told: Window | None) -> Window:
-    """One window out of several sources, most trusted first; the bundled table stands last.
+    """One window out of several sources, most trusted first; the bundled table is last.
 
     Limits come together, from the first source that knows one: half a learned window and half a bundled one are none.
     """

@@ -214,12 +214,12 @@ class Records:
         self._seen: tuple[int, int, int] | None = None
         self._looking = threading.Lock()
         self.last_agreement: tuple[bytes | None, Registry] | None = None
-        """A shared copy, and what stood here when both were found to say the same."""
+        """A shared copy, and the local text at the moment when both were found to be equal."""
 
     def look(self) -> bool:
         """Read it again if it is another than before; whether it was. RegistryUnreadable, OSError: what was read stays.
 
-        One thread at a time: what the slower of two had read would stand where the newer belongs, and a key that was
+        One thread at a time: the slower of two would write its older text over the newer, and a key that was
         just revoked would open. What could not be read now is tried again at the next look.
         """
         with self._looking:
@@ -235,7 +235,7 @@ class Records:
             return fresh != before
 
     def change(self, change: Change) -> Registry:
-        """Under the lock, from what stands there now, written whole or not at all."""
+        """Change the file under a lock, from its present text; it is written whole or not at all."""
         with self._lock():
             self._write(change(self._read() if self._stamp() else Registry()))
         self.look()

@@ -199,7 +199,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
 
 
 def version_of(config: Config) -> str:
-    """A hash of the values, the same on any machine. Secrets stand in it by their names only."""
+    """A hash of the values, the same on any machine. Of secrets it holds the names only."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()
 

@@ -105,7 +105,7 @@ class Admin:
             raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
         guard.check_host(request, config)
         found = await self._router.resolve(cast("web.Request", request))
-        # Without the key an unknown path is 401 as well: a stranger does not learn which paths there are.
+        # Without the key an unknown path is 401 as well: a caller without it does not learn which paths exist.
         if request.path not in WITHOUT_KEY:
             request[_VISITOR] = await self._admit(request, config)
         match found.http_exception:
@@ -242,7 +242,7 @@ def _flaw_of(fault: msgspec.ValidationError) -> Flaw:
 
 
 def _error_response(fault: ProxyError, request: web.BaseRequest) -> web.Response:
-    """The login form for a person without a key, an error object for everybody else."""
+    """The login form for a person without a key, an error object for any other request."""
     if isinstance(fault, NeedsAdminKey) and request.method == "GET" and not request.path.startswith(PREFIX):
         return _login_page(fault.status)
     request_id = f"cp-{urandom(8).hex()}"

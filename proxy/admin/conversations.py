@@ -1,6 +1,6 @@
 """Conversations: which there are, what each did, what became of each of its messages, and search in them.
 
-The queries name their columns as the API does, so a row of the activity database is an answer as it stands.
+The queries name their columns as the API does, so a row of the activity database is an answer without changes.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ def _write_cell(name: str, value: object) -> object:
         return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
     if isinstance(value, dict | list):
         return json.dumps(value)
-    # A spreadsheet would take such a text for a formula, and its author may be a stranger.
+    # A spreadsheet would take such a text for a formula, and anybody may have written it.
     if isinstance(value, str) and value.startswith(_FORMULA_BEGINNINGS):
         return f"'{value}"
     return value

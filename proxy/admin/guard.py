@@ -107,7 +107,7 @@ def check_host(request: web.BaseRequest, config: Config) -> None:
 
 
 def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
-    """A browser says which page wants something; whoever has no page shows the key it"""
+    """A browser says which page sends a request; a client without a page shows the key it"""
     if request.method in READS:
         return
     origin = request.headers.get("Origin")
@@ -151,7 +151,7 @@ def make_session(key: str, now: float) -> str:
 
 
 def session_id(shown: str) -> str:
-    """The public part of a session: by it the registry knows that somebody has logged out."""
+    """The public part of a session: by it the registry knows that the session was ended."""
     return shown.rpartition(".")[0]
 
 

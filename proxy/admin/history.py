@@ -40,13 +40,13 @@ class MessageStatus:
 
     status: str
     step: str = ""
-    """Which step wrote what stands there instead."""
+    """The step that wrote the text in its place."""
     instead: tuple[Message, ...] = ()
-    """What stands there; of several messages that one note tells, each has it."""
+    """The text in its place. Several messages that are replaced by one note have the same."""
 
     @property
     def is_gone(self) -> bool:
-        """It does not stand there any more, neither as it was nor shortened."""
+        """True where nothing is in its place, neither the message nor a shorter form."""
         return self.status in (FOLDED, SUMMARISED)
 
 

@@ -117,7 +117,7 @@ def _check_team(request: AdminRequest, team: str) -> None:
 
 
 def _describe_switches(registry: Registry, request: AdminRequest) -> Json:
-    """Switches that were ever set; teams that are not listed are on. An empty team is everybody."""
+    """Switches that were ever set; teams that are not listed are on. An empty name means all teams."""
     visitor = request.visitor
     found = [(team, switch) for team, switch in sorted(registry.switches.items()) if not team or visitor.may_see(team)]
     return {"switches": [{"team": team, "on": switch.on, "at": switch.at} for team, switch in found]}

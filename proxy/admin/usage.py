@@ -18,7 +18,7 @@ GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "sess
 SUMMARY_DELAY_SECONDS = 600.0
 """The turn in which a summary was made may be recorded so much later."""
 GROUPS_MAX = 8
-"""So many groups are told apart, those with the most tokens; the rest are one."""
+"""The number of groups listed, those with the most tokens; all others are one group."""
 OTHERS = "(others)"
 _TURNS = """
 select cast(at / :every as integer) as place, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,

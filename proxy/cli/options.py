@@ -39,7 +39,7 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
 
 
 def confirm(args: argparse.Namespace, act: str) -> bool:
-    """Ask before what acts on every replica; True to go on. Prints what to do where nobody can be asked."""
+    """Ask before what acts on every replica; True to go on. Prints what to do where there is no terminal to ask on."""
     if args.yes:
         return True
     if not sys.stdin.isatty():

@@ -46,7 +46,7 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
 
 
 def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
-    """A section without entries by default, with a commented one that shows what may stand there."""
+    """A section without entries by default, with a commented one as an example."""
     field = Config.model_fields[name]
     (kind,) = [
         argument
@@ -64,7 +64,7 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
 
 
 def _as_list_entry(lines: list[str]) -> Iterator[str]:
-    """The dash stands before the first setting, and the comment about it above."""
+    """The dash comes before the first setting, and the comment about it above."""
     first = next(number for number, line in enumerate(lines) if not line.lstrip().startswith("#"))
     yield from lines[:first]
     yield "  - " + lines[first].lstrip()

@@ -231,7 +231,7 @@ def _parse(file: Path) -> FileContent:
 
 
 def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, str], twice: list[Fault]) -> None:
-    """Note the line of each value, and keys that stand there twice: YAML itself takes the last one silently."""
+    """Note the line of each value, and keys that are given twice: YAML itself takes the last one silently."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             below = (*path, str(key.value))
@@ -324,7 +324,7 @@ _KINDS = {
 }
 _EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ": `policies: {mine: {trigger: 0.8}}`"}
 _GATEWAY = " are no part of this proxy: put a gateway such as LiteLLM in front of it or behind it"
-# Settings of other programs, and what is said of them.
+# Settings of other programs, and the hint for each.
 _FOREIGN = {
     "timeout": "; did you mean 'silence_seconds' (without a byte) or 'connect_seconds'?",
     "api_key": "; did you mean 'key' (env:NAME or file:PATH)?",

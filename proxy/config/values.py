@@ -1,6 +1,6 @@
 """Types of settings: the model of a group, secrets that are named and not written, and the URL of a shared state.
 
-The parser of that URL stands here and not in the store, because a configuration is checked also where redis-py is not
+The parser of that URL is here and not in the store, because a configuration is checked also where redis-py is not
 installed.
 """
 
@@ -31,7 +31,7 @@ from pydantic.fields import FieldInfo
 SIMILARITY_MIN_RATIO = 0.6
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
 SHORTEST_KEY_CHARS = 16
-# What people leave in place, whatever stands around it.
+# Placeholders that people forget to replace, with anything around them.
 WEAK = (
     "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
     "default", "compaction", "replace",

@@ -1,4 +1,4 @@
-"""The replay's results as one HTML page to send to somebody: figures, tables, charts of the dearest conversations.
+"""The replay's results as one HTML page: figures, tables, charts of the most expensive conversations.
 
 The page is a single file from one template (`report.html`, `report.css`). It loads nothing and runs nothing: its policy
 allows its own style sheet only. Names of sessions and policies are data from outside; all text goes through `_text`.
@@ -123,7 +123,7 @@ def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
         kept, invalid = sum(found.kept for found in promised), max(scores.invalid.values(), default=0)
         is_good = kept == asked and not invalid
         told = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
-        if (errors := scores.recall.get("errors")) and errors.asked:  # no promise, and not to be hidden beside one
+        if (errors := scores.recall.get("errors")) and errors.asked:  # measured, and never guaranteed
             told += f"; of {errors.asked:,} error lines of results, {errors.kept:,} are left"
         yield _card("Kept of what must not be lost", exact_percent(kept / asked), told, is_good=is_good)
 

@@ -116,7 +116,7 @@ class Turns:
     def build_question(self, clip: int, clean: Callable[[str], str] = str) -> str:
         """The question for the model. Results longer than `clip` characters show beginning and end only.
 
-        The mark of the frame is the digest of what stands in it: nothing inside can hold it, or close the frame.
+        The mark of the frame is the digest of its content: nothing inside can hold it, or close the frame.
         """
         texts = [clean(summaries.retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -40,7 +40,7 @@ class TimeUpError(Exception):
 
 
 def main(source: BinaryIO) -> dict[str, Any]:
-    """The answer to the job that stands in `source`: what it got through within its time."""
+    """The answer to the job in `source`: the results that were ready within its time."""
     job = json.loads(source.readline())
     os.nice(NICENESS_LEVELS)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"], job["memory_bytes"]))

@@ -4,7 +4,7 @@ Four kinds of values:
 
 - A *block* is what is forwarded in place of the first messages of a history. Once a request left with it, every later
   one must leave with the same, on any worker and after any restart. So the first writer wins: the second one is
-  given what stands, and uses that. Only a deeper block that was built on the standing one takes its place.
+  given the stored one, and uses that. Only a deeper block that was built on the stored one takes its place.
 - A *fact* is small, may be outdated tomorrow and may be written again: a usage anchor, a learned window, a calibration.
 - The *secret* keys the hash by which conversations are recognised. Whichever worker comes first makes it, and a store
   that lost it is given it again.
@@ -38,7 +38,7 @@ class StoreUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value, and which of the keys that were asked for it stands under."""
+    """A value, and which of the keys that were asked for it has."""
 
     key: str
     value: bytes
@@ -58,27 +58,27 @@ class Store(Protocol):
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """The first block and the first fact that stand under these keys (newest first), in one round trip.
+        """The first block and the first fact under these keys (newest first), in one round trip.
 
         Further lists of facts can be looked up in the same round trip: each has its own first.
         """
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        """Store a block. Returns the one that stands: this one, or that of an earlier writer.
+        """Store a block. Returns the one that is stored then: this one, or that of an earlier writer.
 
-        `over` is a block that this one replaces, if it still stands: a deeper block may cut where the last one did.
+        `over` is a block that this one replaces, if it is still stored: a deeper block may cut where the last one did.
         """
 
     async def read_fact(self, key: str) -> bytes | None: ...
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        """Store a fact for so long, whatever stood there.
+        """Store a fact for so long, in place of any other.
 
-        `over` is the caller's own claim: where another value stands by now, that one is left alone.
+        `over` is the caller's own claim: where another value is stored by now, that one is left alone.
         """
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
-        """Store a fact only where none stands: of several workers that begin the same work, one gets True."""
+        """Store a fact only where there is none: of several workers that begin the same work, one gets True."""
 
     async def load_secret(self, held: bytes | None = None) -> bytes:
         """The key of the hash, the same for all who share this store; made if there is none.
@@ -89,6 +89,6 @@ class Store(Protocol):
     async def read_document(self, key: str) -> bytes | None: ...
 
     async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        """Change a document if it still has the old value; None: there was none. False: somebody else was first."""
+        """Change a document if it still has the old value; None: there was none. False: another writer was first."""
 
     async def close(self) -> None: ...

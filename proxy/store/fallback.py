@@ -41,7 +41,7 @@ class FallbackStore:
         try:
             block, fact, *others = await self._store.find_first(newest_blocks, newest_facts, *more)
             if fact is None and len(newest_facts) < len(facts):
-                # The store has lost the fact that is remembered here. An older one may still stand there.
+                # The store has lost the fact that is remembered here. It may still have an older one.
                 _, fact = await self._store.find_first((), facts[len(newest_facts) :])
         except StoreUnavailable:
             return await self._memory.find_first(blocks, facts, *more)

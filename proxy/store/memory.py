@@ -55,7 +55,7 @@ class MemoryStore:
         return winner
 
     def remember(self, key: str, block: bytes) -> None:
-        """Keep a block, over whatever stood here. For `FallbackStore`, where the shared store has the last word."""
+        """Keep a block, in place of any other. For `FallbackStore`, where the shared store has the last word."""
         self._blocks.write(key, block, self._clock() + self._block_seconds)
 
     async def read_fact(self, key: str) -> bytes | None:

@@ -20,7 +20,7 @@ from proxy.store.redis_scripts import FIND_FIRST, LOAD_SECRET, PUT, REPLACE, WRI
 PREFIX = "cp/1"
 """Every key begins with it. The number is the version of what the values hold."""
 BLOCK, FACT = "promise", "fact"
-"""Kinds, as they stand in keys: version 0.1 called a block a promise."""
+"""Kinds, as parts of keys: version 0.1 called a block `promise`."""
 DEADLINE_BYTES = 8
 """What the scripts write in front of each value."""
 
@@ -153,7 +153,7 @@ class RedisStore:
         raise self._client.odd_reply()
 
     async def _put(self, kind: str, key: str, value: bytes, seconds: float, over: bytes | None = None) -> bytes | None:
-        """Write the value. Returns the one that stands instead, if it lost to another."""
+        """Write the value. Returns the one that is stored instead, if another writer was first."""
         values = (value,) if over is None else (value, over)
         return self._bytes(await self._client.run(PUT, [self._key(kind, key)], self._now, seconds, *values))
 

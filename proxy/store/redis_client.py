@@ -266,8 +266,8 @@ class GuardedClient:
 class _Limit:
     """TimeoutError after so many seconds in which the event loop had time to read a reply.
 
-    A worker that parses a large body stands still for a while, and would otherwise take its Redis to be out. So the
-    time is counted in ticks: however long the loop stood still, it counts as one.
+    A worker that parses a large body is blocked for a while, and would otherwise take its Redis to be out. So the
+    time is counted in ticks: however long the loop was blocked, it counts as one.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -85,7 +85,7 @@ return found
 """
 )
 
-# KEYS: key. ARGV: now, seconds, value, and the value that it may replace, if any. Returns what stands instead, or nil.
+# KEYS: key. ARGV: now, seconds, value, and the value that it may replace, if any. Returns the other value stored, or nil.
 PUT = Script(
     _PRELUDE
     + """
@@ -96,7 +96,7 @@ return false
 """
 )
 
-# KEYS: key. ARGV: now, seconds, value. Replaces whatever stands there.
+# KEYS: key. ARGV: now, seconds, value. Replaces any other value.
 WRITE = Script(_PRELUDE + "write(KEYS[1], ARGV[3], tonumber(ARGV[2]))")
 
 # KEYS: key. ARGV: the new document, and the old one if there is any. Returns 1 if it was still the old one.
@@ -107,7 +107,7 @@ return 1
 """)
 
 # KEYS: key. ARGV: a secret, to store where there is none that can key a hash (BLAKE2 takes 1 to 64 bytes). Returns the
-# one that stands.
+# one that is stored.
 LOAD_SECRET = Script("""
 local stands = redis.pcall('GET', KEYS[1])
 if type(stands) == 'table' and not string.find(stands.err, 'WRONGTYPE', 1, true) then return stands end

@@ -4,7 +4,7 @@ All calls run in one thread, so the event loop never waits for a disk; a call th
 that turns out to be broken is set aside and a fresh one is made: everything in it can be derived again.
 
 The version of the format is part of the tables' names. A release that changes a table makes a new one beside it, and
-one that is rolled back finds its own as it left them. Version 0.1 called a block a promise: so do the file and a table.
+one that is rolled back finds its own as it left them. In version 0.1 a block was a `promise`, as the file and a table still are.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class SqliteStore:
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         now = self._clock()
-        expired = now if over is not None else math.inf  # whatever stands there
+        expired = now if over is not None else math.inf  # in place of any row
         await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), expired, over))
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
@@ -150,7 +150,7 @@ class SqliteStore:
         return row[1] if row else value
 
     def _put(self, db: sqlite3.Connection, table: Table, row: Row, expired: float, over: bytes | None = None) -> bool:
-        """Write a row where none stands, or one that has expired or holds `over`; whether it was written."""
+        """Write a row in place of none, or of one that has expired or holds `over`; True where it was written."""
         is_written = db.execute(_PUT.format(*table), [*row, expired, over]).fetchone() is not None
         self._count_written(db, len(row[0]) + len(row[1]) if is_written else 0)
         return is_written

@@ -1,9 +1,9 @@
 """The audit log: what operators did by the admin pages or by a command, one line of JSON each.
 
-Who, from where, what, when, and how it ended, apart from the ordinary log. The file only grows: a large one is set
-aside under the time of its last line and never removed, because an operator must not be able to push out their acts by
-many others. Of refused attempts only sixty a minute are written, so that a stranger cannot fill the disk; the ordinary
-log has them all. No event holds a key or a body, so none can stand here.
+Who, from where, what, when, and how it ended, apart from the ordinary log. The file only grows: a large one is renamed
+to the time of its last line and never removed, because an operator must not be able to push out an action by many
+others. Of refused attempts only sixty a minute are written, so that a caller without a key cannot fill the disk; the
+ordinary log has them all. No event holds a key or a body, so this file holds none.
 """
 
 import json
@@ -29,7 +29,7 @@ FLUSH_SECONDS = 2.0
 
 
 class AuditLog:
-    """The audit file of a state directory. `warn` is told what could not be written."""
+    """The audit file of a state directory. `warn` is called with what could not be written."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE

@@ -2,7 +2,7 @@
 
 Warnings and errors are what an operator should act on; `debug` adds what helps to follow one connection. Lines are
 rendered where the event is emitted and written by a thread (`BackgroundWriter`): standard output may be a full disk,
-a pipe that nobody empties, or closed.
+a pipe that is not read, or closed.
 """
 
 import os
@@ -108,7 +108,7 @@ class StandardOutput:
 
 
 def write_notice(text: str) -> None:
-    """Write a few lines to standard output before the log begins; at most PIPE_BUF bytes, lost where nobody reads."""
+    """Write a few lines to standard output before the log begins; at most PIPE_BUF bytes, lost if not read."""
     file = _output_descriptor()
     # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
     if _wait_until_writable(file, NOTICE_TIMEOUT_SECONDS):
@@ -124,7 +124,7 @@ def _output_descriptor() -> int:
     """
     try:
         return sys.stdout.fileno() if sys.stdout is not None else os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # somebody has replaced sys.stdout by an object that is no file
+    except OSError:  # sys.stdout was replaced by an object that is no file
         return os.open(os.devnull, os.O_WRONLY)
 
 

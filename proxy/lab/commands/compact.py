@@ -1,4 +1,4 @@
-"""`compact`: a saved conversation through the heart, to see what would become of it.
+"""`compact`: compact a saved conversation, to see what would become of it.
 
 Nothing is sent anywhere, except where a model is asked for a summary, or for the turns that are off the track.
 """

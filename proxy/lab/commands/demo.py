@@ -169,7 +169,7 @@ class Screen:
 
     def __enter__(self) -> None:
         if self.draws:
-            self.out.write("\x1b[?25l")  # no cursor meanwhile
+            self.out.write("\x1b[?25l")  # no cursor while it runs
         else:
             self.say(f"{picture.TITLE}. {picture.LABEL}", "")
 

@@ -169,7 +169,7 @@ def _first_argument(arguments: str) -> str:
 
 
 def _format_pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None) -> str:
-    more = 9 if ink is not None and ink.coloured else 0  # what the colours take, and nobody sees
+    more = 9 if ink is not None and ink.coloured else 0  # the colours take room that is not seen
     return f" {one:<18}{figure:>{18 + more}}    {other:<27}{second:>8}"
 
 

@@ -1,7 +1,7 @@
 """A whole agent run as one value: the system prompt, the tools, the task, and every step.
 
 The steps are made up, but hang together as in a real run: what is read was written before, edits change what is read
-later, tests fail and pass. They were generated once and stand in `runs.json.xz`: for each run its steps, each with what
+later, tests fail and pass. They were generated once and are in `runs.json.xz`: for each run its steps, each with what
 the model says and its calls with their results. The client and the simulated model share the run. A call's id tells
 which step it belongs to, so the model needs no memory: it sees which results came last and goes on from there.
 """

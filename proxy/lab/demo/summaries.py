@@ -41,7 +41,7 @@ def answer_demand(turnout: Turnout, request: Request) -> ModelReply:
 
 
 def write_summary(request: Request) -> str:
-    """A summary under the headings that the demand names, with names that really stand in what was sent."""
+    """A summary under the headings that the demand names, with names that really occur in what was sent."""
     demand = request.messages[-1].text
     headings = list(dict.fromkeys(_HEADING.findall(demand)))[:12] or _HEADINGS
     files, tickets = _find_names(_PATH, request), _find_names(_TICKET, request)

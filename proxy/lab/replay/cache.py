@@ -1,6 +1,6 @@
 """Prompt cache of an upstream: prefixes of requests, by whole messages.
 
-Providers cache from some length on, in blocks of tokens, and forget what nobody asked for a while. A prefix here ends
+Providers cache from some length on, in blocks of tokens, and forget what was not asked for a while. A prefix here ends
 where a message ends, so a message that was changed near its end counts as all new: a little less is cached than a
 provider might have, never more. `FOREVER` is the plain cache of the first simulations, for comparison with them.
 """

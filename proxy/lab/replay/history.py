@@ -1,4 +1,4 @@
-"""A recorded conversation, read once: its messages as the heart knows them, and each request that it was.
+"""A recorded conversation, read once: its messages as the core knows them, and each request that it was.
 
 Request *i* carries everything before assistant message *i*. Where the record tells when each answer came, that is the
 clock; where it does not, answers come at the pace that was measured on those that tell.
@@ -36,7 +36,7 @@ class RequestTurn:
 
     number: int
     place: int
-    """Where the assistant message stands that answered it."""
+    """The place of the assistant message that answered it."""
     request: Request
     seconds: float
     """Since the first one."""
@@ -109,7 +109,7 @@ class ReplayHistory:
 
     @cached_property
     def _starts(self) -> dict[int, int]:
-        """Number of messages or items of the agent's own API that stand before each answer."""
+        """The number of messages or items of the agent's own API before each answer."""
         own = self.conversation.own
         return {} if own is None else {at: own.starts[there] for at, there in self._answers.items()}
 
@@ -159,7 +159,7 @@ class ReplayHistory:
         return Forwarded(pieces, () if found is None else found.messages)
 
     def _clock(self, places: list[int]) -> Iterator[float]:
-        """Recorded times never run backwards here, and what stands between two of them passes at the usual pace."""
+        """Recorded times never run backwards here, and what is between two of them passes at the usual pace."""
         now, before = 0.0, None
         for number, place in enumerate(places):
             told = self.recorded.get(place)

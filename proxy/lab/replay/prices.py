@@ -1,6 +1,6 @@
 """Prices of tokens: eight price models in parts of the plain input price, and dollars where a model's prices are known.
 
-The agent's own answers cost the same whoever stands in between, so they are left out. Summaries are not: what is
+The agent's own answers cost the same with any proxy, so they are left out. Summaries are not: what is
 written for one costs five times the plain input price.
 """
 

@@ -1,4 +1,4 @@
-"""Recall: of what stood in a history, how much stands in the view that was forwarded last?
+"""Recall: how much of a history is in the view that was forwarded last?
 
 Asked once per conversation, of its last request, about all but the head:
 

@@ -24,7 +24,7 @@ from proxy.lab.replay.values import Conversation, Result
 VERSION = 1
 """Of the measures: kept results of another version are not used again."""
 Progress = Callable[[int, int], None]
-"""Is told how many conversations are done, and of how many."""
+"""Called with the number of conversations that are done, and of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Conversations of our own making, the same on every machine: what the published scorecard is computed on.
 
 The agent of the demo at work, some runs short and some long, with what its story lacks: people who come back with
-another wish, an instruction in the midst, pauses long enough for a cache to go cold. No figure computed on them says
+another task, an instruction in the midst, pauses long enough for a cache to go cold. No figure computed on them says
 what an agent in the field would see; that is what the recorded conversations are for.
 """
 
@@ -58,7 +58,7 @@ def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
 
 
 def _interruption(turn: int, seed: int) -> list[Json]:
-    """Now and then somebody looks in; the first time there is a rule, too."""
+    """Now and then the user says something; the first time it is a rule, too."""
     if turn % _INTERRUPTION_REQUESTS:
         return []
     number = 20_000 + 131 * turn + seed

@@ -41,7 +41,7 @@ class UpstreamModel:
 
 
 class ReplayCase:
-    """A history, and what is the same about it whoever stands in between."""
+    """A history, and what is the same about it with any proxy."""
 
     def __init__(self, history: ReplayHistory, upstream: UpstreamModel) -> None:
         self.history = history

@@ -55,7 +55,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One policy to be tried: its rules, the window and prices it is told, and who writes its summaries."""
+    """One policy to be tried: its rules, its window and prices, and the model that writes its summaries."""
 
     name: str
     rules: Rules
@@ -65,7 +65,7 @@ class Trial:
     summarizer: ReplaySummarizer | None = None
     patience: float = WAIT_SECONDS
     times: bool = True
-    """Whether it is told how long a conversation has been idle."""
+    """True where it knows how long a conversation has been idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class SimulatedStore:
         return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries)))
 
     def put(self, block: StoreBlock) -> None:
-        """The first block at a key stands, unless it is the one that this one replaces."""
+        """Store a block, unless the key has another one than the one that this replaces."""
         standing = self.values.get(block.key)
         if standing is None or standing.value == block.replaces:
             self.values[block.key] = Value(block.key, block.block)

@@ -2,7 +2,7 @@
 
 Offline runs need an answer of a summary's size, after a summary's time, with a summary's kind of words in it. It names
 what the old part named: what people asked, which files were touched, what was run and how it ended, what went wrong,
-what was said last. A real model tells more of why and less of what; retention with this one is an indication, and
+the last messages. A real model tells more of why and less of what; retention with this one is an indication, and
 every table made with it says so.
 """
 

@@ -2,11 +2,11 @@ r"""Retention: of what an agent's next action reached for, how much was still be
 
 The *terms* of an action are the specific words in the arguments of its calls: at least five characters from letters,
 digits and `_ . / : @ - \`, with a `/`, `.`, `_`, a digit or a step from a small to a capital letter inside. Each that
-stands in an earlier message is asked for in the view that was forwarded instead:
+is in an earlier message is looked for in the view that was forwarded instead:
 
-- *in context*: a whole original line with the term stands in the view;
-- *named*: the term stands anywhere in it, an index of names included;
-- *pointed*: in context, or a call whose result held the term stands in the view with its arguments whole, so that the
+- *in context*: a whole original line with the term is in the view;
+- *named*: the term is anywhere in it, an index of names included;
+- *pointed*: in context, or a call whose result held the term is in the view with its arguments whole, so that the
   agent could make it again.
 
 A term in none but the last six messages is *fresh*; one in older messages and in these is not asked for: what an agent
@@ -36,7 +36,7 @@ _Made = tuple[str, str]
 
 
 class Terms:
-    """A history by what stands where in it."""
+    """The places of each term in a history."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
@@ -83,7 +83,7 @@ class Terms:
 
 
 class _Seen:
-    """A view: which original messages stand whole in it, what stands there beside them, which calls it shows."""
+    """A view: the original messages that are whole in it, all other text, and the calls that it shows."""
 
     def __init__(self, view: Sequence[Message], places: Mapping[bytes, list[int]]) -> None:
         self.view = view
@@ -142,7 +142,7 @@ def lines_of(raw: bytes) -> frozenset[str]:
 
 
 def parse_arguments(arguments: str) -> Any:  # noqa: ANN401 (any JSON)
-    """Arguments as the value they write; as they stand where they are no JSON."""
+    """Arguments as a value; as the text itself where it is no JSON."""
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):

@@ -137,7 +137,7 @@ class Recorder:
         return own.is_result or last.text[:TELLING_CHARACTERS] == own.text[:TELLING_CHARACTERS]
 
     def summary(self, request: Request, _stage: PlayedTurn) -> Json:
-        """The stand-in's answer to a question whose history stands before it."""
+        """The stand-in's answer to a question that follows its history."""
         demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
         return {
             "role": "assistant",

@@ -41,7 +41,7 @@ def find_breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 @lru_cache(maxsize=50_000)
 def shape_of(raw: bytes) -> Shape:
-    """The shape of a message as it stands on the wire."""
+    """The shape of a message on the wire."""
     return _shape(json.loads(raw))
 
 

@@ -1,7 +1,7 @@
 """Values of a replay: recorded conversations, and the scores of each request.
 
 Everything here is a plain value that goes to JSON and back as it is. Figures are whole numbers and add up; shares and
-prices are made of them only where somebody reads them, so that the same run gives the same digits everywhere and in
+prices are made of them only where they are shown, so that the same run gives the same digits everywhere and in
 any order.
 """
 
@@ -55,7 +55,7 @@ class Conversation:
     name: str
     """Tells it from every other one of the same replay."""
     source: str
-    """Where it is from: a kind of agent, a file. What is told by kind is told by this."""
+    """Where it is from: a kind of agent, a file. Figures by kind are grouped by this."""
     messages: tuple[Json, ...]
     """As an OpenAI client would send them. Each assistant message that is not the first is one request."""
     tools: tuple[Json, ...] = ()
@@ -63,7 +63,7 @@ class Conversation:
     recorded: Mapping[int, RecordedUsage] = field(default_factory=dict)
     """By the place of the assistant message that answered the request."""
     begins: int = 0
-    """What stands before this came from before the client's own compaction, or from before a fork: its requests are
+    """Messages before this place are from before the client's own compaction, or from before a fork: its requests are
     counted in the conversation they come from."""
     own: OwnHistory | None = None
     """The same as the agent sends it, where that is known and no chat: this is what a policy gets to see."""
@@ -74,13 +74,13 @@ class Point:
     """One request: what the agent sent, and what was forwarded of it."""
 
     place: int
-    """Where the assistant message stands that answered it."""
+    """The place of the assistant message that answered it."""
     seconds: float
     """Since the first request, by the recorded times or the simulated clock."""
     raw: int
     """Tokens as the agent sent it."""
     raw_cached: int
-    """How many of them the upstream would have had in its cache, had nothing stood in between."""
+    """How many of them the upstream would have had in its cache without a proxy."""
     forwarded: int
     cached: int
     """How many of the forwarded ones it had."""
@@ -115,9 +115,9 @@ class RecallCount:
 
     asked: int = 0
     in_context: int = 0
-    """A whole original line with the term stands there."""
+    """A whole original line with the term is there."""
     named: int = 0
-    """The term stands anywhere."""
+    """The term is there, in whatever line."""
     pointed: int = 0
     """In context, or the view shows a call that would bring it back."""
 
@@ -132,7 +132,7 @@ class RecallCount:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """How many things stood in the history, and how many of them in the last view."""
+    """How many things were in the history, and how many of them are in the last view."""
 
     asked: int = 0
     kept: int = 0

@@ -87,7 +87,7 @@ class RecordedSession:
 
     place: Path
     format: str
-    """Empty where nobody knows it."""
+    """Empty where it is unknown."""
     conversations: tuple[Conversation, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     """What was left out or mended, and how often."""

@@ -1,7 +1,7 @@
 """Sessions that are trees: every entry names the one it follows, and a rewind grows another branch.
 
 Only one branch is the history that is being continued; the others were real requests as well, up to where their person
-turned back. Each is a branch of its own here, which begins where it leaves what was told already.
+turned back. Each is a branch of its own here, which begins where it differs from the branches before it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ class Branch:
 
     path: tuple[str, ...]
     begins: int
-    """How many of its entries stand in a branch that was told before."""
+    """How many of its entries are in a branch before it."""
 
     @property
     def root(self) -> str:

@@ -1,7 +1,7 @@
 """Claude Code: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files beside them.
 
 Lines follow one another by `parentUuid`: a rewind grows a branch, a sub-agent (`isSidechain`) is a tree of its own, and
-so is what follows a compaction, whose first message is the summary. An answer stands in several lines, one for each of
+so is what follows a compaction, whose first message is the summary. An answer takes several lines, one for each of
 its blocks, and calls that ran side by side have results that hang on different lines of it: what belongs to an answer
 of the branch is taken along, wherever it hangs.
 
@@ -42,7 +42,7 @@ _ATTACHED = {
     "file": "content",
     "queued_command": "prompt",
 }
-"""What the agent puts beside the words of its person, by kind, and where its text stands."""
+"""What the agent puts beside the words of its person, by kind, and the key of its text."""
 
 
 def claims(values: Sequence[Any]) -> bool:
@@ -81,7 +81,7 @@ class _Session:
                     self._results.setdefault(as_text(block.get("tool_use_id")), []).append(uuid)
 
     def has_own_answer(self, branch: Branch) -> bool:
-        """An answer stands in it that no branch before it had."""
+        """True where it has an answer that no branch before it had."""
         earlier = {_answer_of(self._lines[uuid]) for uuid in branch.path[: branch.begins]}
         fresh = (self._lines[uuid] for uuid in branch.path[branch.begins :])
         return any(_is_answer(line) and _answer_of(line) not in earlier for line in fresh)
@@ -184,7 +184,7 @@ def _read_answer(lines: Sequence[Json]) -> Json:
 
 
 def _read_user_line(line: Json) -> Iterator[RecordedMessage]:
-    """Results first, and then what is said beside them."""
+    """Results first, and then the text beside them."""
     if line.get("type") == "attachment":
         if reminder := _read_attachment(line):
             content = f"<system-reminder>\n{reminder}\n</system-reminder>"

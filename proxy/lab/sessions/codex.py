@@ -36,7 +36,7 @@ def _is_line(row: Json) -> bool:
 
 
 def _is_early(row: Json) -> bool:
-    """Until the middle of 2025 the items stood in the lines themselves, below a first line about the session."""
+    """Until the middle of 2025 the items were the lines themselves, below a first line about the session."""
     return "record_type" in row or (row.get("type") in KINDS[1:] and ("call_id" in row or "summary" in row))
 
 

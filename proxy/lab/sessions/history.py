@@ -1,6 +1,6 @@
 """Histories as readers return them, and how they become conversations that a client could have sent.
 
-A *chapter* is one history in the order it was said: sessions are cut into chapters where their client started a
+A *chapter* is one history in its order: sessions are cut into chapters where their client started a
 new history (its own compaction, a fork, a sub-agent), because from there on its requests carried another history. The
 messages that a chapter took over are marked: their requests were counted where they were made.
 
@@ -28,7 +28,7 @@ class RecordedMessage:
     message: Json
     recorded: RecordedUsage | None = None
     again: bool = False
-    """It stood in an earlier chapter."""
+    """True where an earlier chapter has it."""
     own: tuple[Json, ...] = ()
     """The content blocks or items of the agent's own API that it was made of; empty: they say no more than it."""
 
@@ -154,7 +154,7 @@ def build_own_history(path: str, said: Sequence[RecordedMessage]) -> OwnHistory:
 
 
 def _build_messages(said: Sequence[RecordedMessage]) -> OwnHistory:
-    """Results stand together, and what is said behind them in the same message."""
+    """Results are put together, and the text behind them in the same message."""
     elements, starts = list[Json](), list[int]()
     is_open = False
     for each in said:

@@ -1,7 +1,7 @@
 """OpenHands: the events of a conversation, each in a file of its own (`…/events/event-00000-….json`), or in one list.
 
 Actions that came in one answer of the model carry its id and are one message. A condensation names the events it
-forgets and where its summary stands instead: a chapter. (The events that OpenHands wrote before its SDK are another
+forgets and puts its summary instead: a chapter. (The events that OpenHands wrote before its SDK are another
 format, and are not read.)
 """
 

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: every look into it says what shape it expects, and gets that shape or nothing.
+"""JSON of other programs: each function reads a value of one shape, or nothing.
 
 A session file is data of unknown origin and age. A key may be missing, hold another type, or mean something new; a
 reader that asks through these functions neither trips over that nor has to check each step.
@@ -72,7 +72,7 @@ def simplify_content(parts: list[Json]) -> str | list[Json]:
 
 
 def read_usage(told: Any, *, at: float | None = None) -> RecordedUsage | None:  # noqa: ANN401
-    """The usage of one request, by the names that providers and agents give it; None where nothing is told.
+    """The usage of one request, by the names that providers and agents give it; None where there is none.
 
     What Anthropic calls input, and pi and opencode after it, leaves out what was read from the cache or written to
     it; what OpenAI calls prompt, and Codex input, includes it.

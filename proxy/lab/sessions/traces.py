@@ -2,7 +2,7 @@
 
 This is the form to bring any other agent's history into: the messages as an OpenAI client would send them, and beside
 them, for each assistant message `i`, what the provider counted (`in`, `cached`, `out`) and when (`ts`), where known.
-Such a file is a source of its own: results are told by the file.
+Such a file is a source of its own: results are listed by file.
 """
 
 from collections.abc import Iterator, Sequence

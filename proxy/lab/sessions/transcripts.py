@@ -1,7 +1,7 @@
 """Our own originals: one message a line, linked by the chain (see `proxy.store.transcripts.files`).
 
 A conversation lies in a folder of its own, in a file for each process that wrote; they are read together. Forks share
-their trunk, so the lines are a tree. What the model answered stands beside the chain: its usage belongs to the echo
+their trunk, so the lines are a tree. The model's answer is kept beside the chain: its usage belongs to the echo
 of it that the client sent with the next request, and where none came, it is the last answer itself.
 """
 

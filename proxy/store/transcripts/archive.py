@@ -1,7 +1,7 @@
 """Saved conversations: found, read and removed, in a folder or in an object store with its spool.
 
 Every name begins with its tenant, then its conversation, in both places: so one conversation is found, read or removed
-without a look at any other. What several processes wrote stands beside one another: the first line of a message counts.
+without a look at any other. Several processes may have written the same message: its first line counts.
 A line whose newline is missing was torn and does not count. What cannot be read is left out: a transcript with a hole
 in it is still of use.
 """
@@ -111,7 +111,7 @@ class SavedConversation:
             if self.store is None:
                 yield from on_disk
                 return
-            # Read before the objects are listed again: what is sent meanwhile is among those.
+            # Read before the objects are listed again: what is sent in between is among those.
             waiting = list(on_disk)
             for item in self._list_again() if self.is_on_disk else self.objects:
                 yield from io.BytesIO(self.store.get(item.name))
@@ -335,7 +335,7 @@ def read_transcript(saved: SavedConversation) -> Transcript:
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:
-    """The role of a message, and its text with its calls. What cannot be read is shown as it stands."""
+    """The role of a message, and its text with its calls. What cannot be read is shown as it is."""
     try:
         message = read_message(json.loads(raw), raw)
         return message.role, recall.write_out(message)

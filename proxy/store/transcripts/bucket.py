@@ -2,7 +2,7 @@
 
 obstore is optional (`pip install compaction-proxy[s3]`), so only the composition root imports this module, and only
 where an object store is configured. Signing, roles, web identity, multipart uploads and proxies are obstore's.
-What stands here: which settings become which option, and a `StoreFault` for every failure, which says what to do.
+This file maps settings to its options, and every failure to a `StoreFault` that says what to do.
 
 The text of a failure is never repeated, except for its status and code: a store may quote in it what was signed.
 """
@@ -133,7 +133,7 @@ def _open(
     given = {option: getattr(settings, name) for name, option in names.items()}
     config = {option: value.value if isinstance(value, Secret) else value for option, value in given.items()}
     if scheme == "s3":
-        # The bucket leads the path, or the endpoint says where it stands in the host's name.
+        # The bucket leads the path, or the endpoint says where in the host's name it is.
         config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
         config["virtual_hosted_style_request"] = "{bucket}" in settings.endpoint
         config["disable_bulk_delete"] = True  # not every server that speaks S3 has that

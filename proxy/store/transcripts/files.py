@@ -6,18 +6,18 @@
 One message is one line of JSON:
 
     {"v":1,"at":"<link>","after":"<the one before>","seen":"2026-11-21T09:00:00.000Z","under":["<head>"],"message":{…}}
-    {"v":1,"head":"<hash>","seen":"…","message":{…}}                          system prompts stand outside the chain
+    {"v":1,"head":"<hash>","seen":"…","message":{…}}                          system prompts are outside the chain
     {"v":1,"answer":0,"to":"<link>","seen":"…","model":"…","finish":"stop","usage":{…},"message":{…}}
 
 A link of the chain stands for all that came before it, so a history that is sent again adds only what is new, and from
 any line one can walk back to the first; forks share their trunk. The first line also carries the `tenant`, and its
-`after` is the link that the chain begins with. What a model answered stands beside the chain, because a client's echo
+`after` is the link that the chain begins with. A model's answer is kept beside the chain, because a client's echo
 of it, which comes with the next request, is another text.
 
 The message is the client's own bytes. Where it was changed before it was written, `altered` says by what (the kind of
 a secret that was taken out, `line-breaks` outside of its texts), and its link still stands for the original.
 
-All processes of a disk append to the same file, under a lock. What stands in it was read once and is then read on, so
+All processes of a disk append to the same file, under a lock. It was read once and is then read on, so
 an append costs the same however many files and conversations there are. A file that is not the one that was read (it
 was closed by another process, or its conversation was removed) makes the next append read the folder again.
 
