@@ -85,7 +85,7 @@ return found
 """
 )
 
-# KEYS: key. ARGV: now, seconds, value, and the value that it may replace, if any. Returns the other value stored, or nil.
+# KEYS: key. ARGV: now, seconds, value, and the value that it may replace. Returns the other value stored, or nil.
 PUT = Script(
     _PRELUDE
     + """

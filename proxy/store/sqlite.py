@@ -4,7 +4,8 @@ All calls run in one thread, so the event loop never waits for a disk; a call th
 that turns out to be broken is set aside and a fresh one is made: everything in it can be derived again.
 
 The version of the format is part of the tables' names. A release that changes a table makes a new one beside it, and
-one that is rolled back finds its own as it left them. In version 0.1 a block was a `promise`, as the file and a table still are.
+one that is rolled back finds its own as it left them. In version 0.1 a block was a `promise`: the file and a table
+still have that name.
 """
 
 import asyncio
