@@ -113,9 +113,12 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
     origin = request.headers.get("Origin")
     if origin is None and not by_session:
         return
-    asked = urlsplit(origin or "")
-    ours = asked.netloc.lower() == request.headers.get("Host", "").lower()
-    if not asked.netloc or not (ours or host_of(asked.netloc) in {host.lower() for host in config.admin.hosts}):
+    try:
+        asked = urlsplit(origin or "").netloc
+    except ValueError:
+        asked = ""
+    ours = asked.lower() == request.headers.get("Host", "").lower()
+    if not asked or not (ours or host_of(asked) in {host.lower() for host in config.admin.hosts}):
         raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
 

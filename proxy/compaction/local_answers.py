@@ -90,7 +90,10 @@ def render_compacted(decision: Decision) -> LocalAnswer:
         "summary": block.summary.text if block is not None and block.summary is not None else None,
     }
     messages = b", ".join(message.raw for message in ready.view)
-    content = b'{"messages": [' + messages + b'], "report": ' + json.dumps(report, ensure_ascii=False).encode() + b"}"
+    written = json.dumps(report, ensure_ascii=False).encode(
+        "utf-8", "replace"
+    )  # a model may write half a surrogate pair
+    content = b'{"messages": [' + messages + b'], "report": ' + written + b"}"
     return LocalAnswer((("content-type", "application/json"),), content)
 
 

@@ -162,7 +162,7 @@ async def test_under_the_names_of_this_machine_it_is(desk, host):
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.test", "null", "http://localhost:1", "http://localhost.evil.test", ""]
+    "origin", ["https://evil.test", "null", "http://localhost:1", "http://localhost.evil.test", "http://[", ""]
 )
 async def test_no_other_site_changes_anything(desk, origin):
     session = shown(await logged_in(desk))
