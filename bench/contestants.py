@@ -79,6 +79,8 @@ class Kind:
     live: str = "/health/live"
     slower: int = 1
     """It is asked so many times less often than the others, for it would keep them waiting."""
+    checkout: Path | None = None
+    """The folder it is started in: another version of the proxy finds its own modules there."""
 
 
 def _ours(place: Path, port: int, upstream: str) -> list[str]:
@@ -107,6 +109,19 @@ RELAYING = "the same, bypass"
 BYPASS = ("x-compaction: bypass",)
 BARE = Kind("bare aiohttp", None, _bare)
 NGINX = Kind("nginx", "nginx", _nginx)
+EARLIER = "compaction-proxy, earlier"
+
+
+def earlier(checkout: Path) -> Kind:
+    """The proxy of another checkout, in its own environment (`make setup` there)."""
+    python = str(checkout / ".venv" / "bin" / "python")
+
+    def start(place: Path, port: int, upstream: str) -> list[str]:
+        return [python, *_ours(place / "earlier", port, upstream)[1:]]
+
+    return Kind(EARLIER, None, start, checkout=checkout)
+
+
 LITELLM = Kind("LiteLLM", "litellm", _litellm, live="/health/liveliness", slower=10)
 
 
@@ -129,7 +144,7 @@ def contestants(kinds: tuple[Kind, ...], upstream: str, place: Path) -> Iterator
 def started(kind: Kind, upstream: str, place: Path) -> Contestant:
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
-    server = Server(kind.command(place, port, upstream), place / f"{kind.name}.log")
+    server = Server(kind.command(place, port, upstream), place / f"{kind.name}.log", kind.checkout)
     live = origin + kind.live
     ready = server.ready(live)
     return Contestant(kind.name, origin, live, (), server, ready, server.rss, kind.slower)

@@ -32,11 +32,11 @@ def on_core(core: int) -> Iterator[None]:
 class Server:
     """A process that was started here and is stopped here."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, folder: Path | None = None) -> None:
         self.log = log
         self._began = time.perf_counter()
         with on_core(SERVERS), log.open("wb") as out:
-            self._popen = subprocess.Popen(command, stdout=out, stderr=out)
+            self._popen = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
 
     def ready(self, url: str) -> float:
         """Seconds from its start to its first answer."""

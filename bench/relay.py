@@ -3,6 +3,7 @@
     python bench/relay.py                                 # some minutes
     python bench/relay.py --short                         # for CI: under a minute, coarse figures
     python bench/relay.py --markdown docs/benchmarks.md
+    python bench/relay.py --earlier DIR                   # with the version in DIR, set up there
 
 On a machine that others use too a time says little, but the ratio of two times measured one after the other says a
 lot: so the contestants take turns, round after round, and what is told is the median over the rounds.
@@ -22,7 +23,7 @@ from statistics import median
 
 import load
 from bodies import CHAT, MESSAGES, RESPONSES, chat, growing, interleaved
-from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, started
+from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, earlier, started
 from process import CLIENTS, Server, alone
 from report import Beside, Target, report, targets
 from scores import Round, Scenario, Score, Scores
@@ -241,11 +242,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--short", action="store_true", help="under a minute, without LiteLLM")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables there too")
+    parser.add_argument("--earlier", metavar="DIR", type=Path, help="compare with the checkout of an earlier version")
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target was missed")
     args = parser.parse_args()
     os.sched_setaffinity(0, {CLIENTS})
     with tempfile.TemporaryDirectory() as place:
-        text, promised = asyncio.run(run(SHORT if args.short else LONG, Path(place)))
+        effort = SHORT if args.short else LONG
+        if args.earlier:
+            effort = replace(effort, kinds=(*effort.kinds, earlier(args.earlier.resolve())))
+        text, promised = asyncio.run(run(effort, Path(place)))
     print(text)
     if args.markdown:
         args.markdown.write_text(text)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bodies import CHAT as CHAT_PATH
 from bodies import NEW_BYTES
-from contestants import BARE, DIRECT, OURS, RELAYING
+from contestants import BARE, DIRECT, EARLIER, OURS, RELAYING
 from scores import Scenario, Score, Scores, cpu, p50
 from tables import figure, provenance, table
 
@@ -17,6 +17,8 @@ ADDED_MS = {RELAYING: {"1 kB": 1.0, "100 kB": 2.0, "1 MB": 6.0}, OURS.name: {"1 
 
 WARM_RATIO = 1.4
 """Times the bare relay's processor time that a request of 1 kB may take, with all that is done for it."""
+EARLIER_SHARE = 0.25
+"""Of the processor time of version 0.1 that a request with a history of 100 kB may take."""
 SLOPE_RATIO = 1.3
 """Times the bare relay's own that the processor time may grow with each byte of history."""
 ADDED_MS_GROWING = 2.0
@@ -76,6 +78,7 @@ def targets(asked: Sequence[Scenario], scores: Scores, ours: Beside) -> list[Tar
         *_small_target(asked, scores),
         *(_growth_target(scenario, scores, limit) for scenario in asked if (limit := scenario.limit) is not None),
         *_slope_target(asked, scores),
+        *_earlier_target(asked, scores),
         *(
             _added_target(name, scenario, scores)
             for name in ADDED_MS
@@ -117,6 +120,15 @@ def _slope_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]
     short, long = (scores[scenario.title] for scenario in (grown[0], grown[-1]))
     ours, bare = (long[name].of(cpu) - short[name].of(cpu) for name in (OURS.name, BARE.name))
     yield Target(f"growth of CPU with the history, times the bare relay's: {grown[-1].name}", SLOPE_RATIO, ours / bare)
+
+
+def _earlier_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]:
+    """Processor time against an earlier version, where one is compared: a quarter is four requests in place of one."""
+    for scenario in asked:
+        found = scores[scenario.title]
+        if scenario.name.startswith("100 kB") and EARLIER in found:
+            share = found[OURS.name].over(found[EARLIER], cpu)
+            yield Target(f"CPU, times that of the earlier version: {scenario.title}", EARLIER_SHARE, share)
 
 
 def _added_target(name: str, scenario: Scenario, scores: Scores) -> Target:

@@ -5,7 +5,9 @@ import json
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import is_
+from random import Random
 
 import pytest
 
@@ -24,17 +26,21 @@ from proxy.gateway import render_decision
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
+from proxy.tokenizer import CountCache
 from proxy.upstream import Call, Client
 from proxy.wire.chat import requests as chat_requests
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import ANYBODY, Caller, find
 from proxy.wire.redaction import redaction
+from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import body, call, history, says, system, user
 
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)
 KEY = ("authorization", "Bearer sk-a")
+WRITE = {"/chat/completions": body, "/messages": messages_api.request, "/responses": responses_api.request}
+TEAM, OTHER = Caller(team="a"), Caller(team="b")
 ANSWER = (("content-type", "application/json"),)
 
 
@@ -269,6 +275,44 @@ async def test_the_same_history_gives_the_same_bytes_whoever_decides(tmp_path):
         together = await houses[number % 2].sends(messages, usage=usage)
         assert together.call.body == (await alone.sends(messages, usage=usage)).call.body
     for each in (*houses, alone):
+        await each.leave()
+
+
+def lose_at_random(house, chance):
+    """Each look may find that its entry was evicted just before: of known requests as of blocks."""
+    services = house.compactor._services
+    for cache in (services.known._requests, services.blocks._blocks):
+
+        def get(key, default=None, *, cache=cache, found=cache.get):
+            if chance.random() < 0.3:
+                cache.pop(key)
+            return found(key, default)
+
+        cache.get = get
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", WRITE)
+async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, monkeypatch, path):
+    """Also beside another tenant that sends the same bytes, and of whom nothing is taken over."""
+    chance, count = Random(path), CountCache.get
+    monkeypatch.setattr(CountCache, "get", lambda self, key: count(self, key) if chance.random() < 0.7 else None)
+    warm, losing = House(MemoryStore()), House(MemoryStore())
+    lose_at_random(losing, chance)
+    actions = []
+    for messages in islice(turns(reading(15)), 9, None):
+        restarted = House(SqliteStore(tmp_path / "blocks.sqlite"))
+        usage, sent = {"prompt_tokens": 300 * len(messages)}, WRITE[path](messages)
+        asking = [(each, TEAM) for each in (restarted, warm, losing)] + [(warm, OTHER), (losing, OTHER)]
+        left = [await house.sends(sent, caller=caller, usage=usage, path=path) for house, caller in asking]
+        await restarted.leave()
+        assert len({each.call.body for each in left}) == 1
+        assert len({action(each) for each in left}) == 1
+        chains = [{*each.session.exchange.identity.links} for each in left if each.session.is_identified]
+        assert not chains or not (chains[1] | chains[2]) & (chains[3] | chains[4])
+        actions.append(action(left[0]))
+    assert {"created", "applied"} <= {*actions}, actions
+    for each in (warm, losing):
         await each.leave()
 
 
