@@ -295,7 +295,7 @@ class Gateway:
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestRecord) -> R_co:
         """Serve one request. ProxyError: it is refused, and why."""
-        # Leased before the body is read: a reload may come meanwhile, and would close the connections of this gateway.
+        # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
             if path == http.RESPONSES and http.find(request.headers, "upgrade") is not None:
@@ -712,7 +712,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -
                     yield ready
                 _refuse_error(watch)
         rest = watch.close()
-        _refuse_unfinished(watch)  # half a line before it would only hide the error from whoever parses
+        _refuse_unfinished(watch)  # half a line before it would only hide the error from a client that parses
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:

@@ -437,7 +437,7 @@ class Client:
             wait = self._retry_wait_seconds(reply)
             if wait is None:
                 return reply
-            reply.close()  # nobody else will: it is not lent yet
+            reply.close()  # it is not lent yet, so no other code will
             await self._wait_before_retry(str(reply.status), attempt, wait)
         return await self._send_once(method, url, headers, body)
 
@@ -457,7 +457,7 @@ class Client:
                 fault, aiohttp.ServerDisconnectedError | ConnectionResetError
             )
             raise as_proxy_error(fault, self.settings) from None
-        # With a secret of ours no page of another site may read what it bought, whatever the upstream allows.
+        # What was paid for with the proxy's own key no page of another site may read, whatever the upstream allows.
         readable, is_last = not self.settings.holds_secret, self._closes_after_streams
         return Reply(response, self.settings.name, self._idle_timeout, is_last=is_last, cross_origin=readable)
 

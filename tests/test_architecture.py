@@ -1,7 +1,7 @@
-"""The house is held by this file: who may import whom, which library has which door, and how large anything may grow.
+"""The architecture: which part may import which, where each library is used, and what no module may do.
 
-Each room imports only from rooms that stand further left, never from a neighbour of its own column. Whoever wants
-to change the plan changes it here, where it is seen.
+A part is a module or a folder of `proxy/`. It imports only parts of earlier layers, never another part of its own
+layer. To change the order, change `LAYERS`.
 """
 
 import ast
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # the code is read once
 
 PACKAGE = ROOT / "proxy"
 
-COLUMNS = (
+LAYERS = (
     {"lru", "model_names"},
     {"core"},
     {"wire"},
@@ -35,11 +35,11 @@ COLUMNS = (
     {"lab"},
     {"__main__"},
 )
-PLACE = {room: column for column, rooms in enumerate(COLUMNS) for room in rooms}
+LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 NOT_CODE = {"__init__", "data", "py.typed"}
 
-# One library, one door (or one family of them).
-DOORS = {
+# Where a library is imported.
+USERS = {
     "aiohttp": ("server/", "admin/", "upstream.py", "lab/simulated.py", "lab/demo/agent.py"),
     "multidict": ("server/", "upstream.py"),
     "yarl": ("upstream.py",),
@@ -56,7 +56,7 @@ DOORS = {
     "argparse": ("cli/", "lab/commands/"),
     "multiprocessing": ("server/supervisor.py",),
 }
-# The heart: values in, values out. No clock, no chance, no world.
+# What the core imports: no clock, no randomness, no I/O.
 PURE = {
     "bisect", "collections", "collections.abc", "dataclasses", "enum", "fnmatch", "functools", "hashlib", "hmac",
     "itertools", "json", "math", "operator", "posixpath", "re", "string", "typing",
@@ -66,7 +66,7 @@ PURE_BYTES = PURE | {"base64", "binascii", "struct", "urllib.parse", "zlib", "ms
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "base", "mixin", "common", "misc"}
 
-# A module that needs more of ours than this is doing several things.
+# A module that imports more modules of this package has several subjects.
 MOST_IMPORTS = 28
 
 
@@ -102,7 +102,7 @@ def imported_modules(tree):
             yield (within if within in known else module), line
 
 
-def room_of(module):
+def part_of(module):
     return module.split(".")[1] if "." in module else "__init__"
 
 
@@ -114,36 +114,36 @@ def at(path, node):
     return f"proxy/{path}:{getattr(node, 'lineno', node)}"
 
 
-# --- arrows ----------------------------------------------------------------------------------------------------------
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_room_stands_in_the_plan():
-    standing = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name != "__pycache__"} - NOT_CODE
-    assert standing == PLACE.keys()
+def test_every_part_has_a_layer():
+    parts = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name != "__pycache__"} - NOT_CODE
+    assert parts == LAYER.keys()
 
 
-def test_each_room_imports_only_what_stands_further_left():
+def test_each_part_imports_earlier_layers_only():
     wrong = [
-        f"{at(path, line)} {room_of(name_of(path))} imports {module}"
+        f"{at(path, line)} {part_of(name_of(path))} imports {module}"
         for path, tree in modules().items()
         for module, line in imported_modules(tree)
-        if (room := room_of(name_of(path))) != room_of(module) != "__init__"
-        and not PLACE[room_of(module)] < PLACE.get(room, -1)
+        if (part := part_of(name_of(path))) != part_of(module) != "__init__"
+        and not LAYER[part_of(module)] < LAYER.get(part, -1)
     ]
     assert wrong == []
 
 
-def test_telemetry_knows_events_and_the_activity_log():
-    known = {
-        room_of(module)
+def test_telemetry_imports_events_and_the_activity_log():
+    imported = {
+        part_of(module)
         for path, tree in modules().items()
         if path.startswith("telemetry/")
         for module, _ in imported_modules(tree)
     }
-    assert known - {"telemetry", "__init__"} == {"events", "lifetime", "store", "windows", "wire"}
+    assert imported - {"telemetry", "__init__"} == {"events", "lifetime", "store", "windows", "wire"}
 
 
-def test_no_two_modules_need_each_other():
+def test_no_modules_import_each_other_in_a_circle():
     needs = {name_of(path): {module for module, _ in imported_modules(tree)} for path, tree in modules().items()}
     try:
         TopologicalSorter({module: needed - {module} for module, needed in needs.items()}).prepare()
@@ -164,48 +164,48 @@ def test_nothing_is_imported_within_a_function_but_optional_libraries_at_the_com
 
 
 def test_only_the_lab_imports_the_lab():
-    """Whatever serves must run without it; `cli` loads its commands by name, and only when one is asked for."""
+    """A serving process runs without it; `cli` loads its commands by name, and only the one that is called."""
     wrong = [
         at(path, line)
         for path, tree in modules().items()
         if not path.startswith("lab/")
         for module, line in imported_modules(tree)
-        if room_of(module) == "lab"
+        if part_of(module) == "lab"
     ]
     assert wrong == []
 
 
-# --- doors and purity ------------------------------------------------------------------------------------------------
+# --- libraries and purity ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("library", DOORS)
-def test_a_library_has_one_door(library):
+@pytest.mark.parametrize("library", USERS)
+def test_a_library_is_imported_in_its_place_only(library):
     wrong = [
         at(path, line)
         for path, tree in modules().items()
         for module, _, line in imports(tree)
-        if module.partition(".")[0] == library and not path.startswith(DOORS[library])
+        if module.partition(".")[0] == library and not path.startswith(USERS[library])
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize(("room", "allowed"), [("core/", PURE), ("wire/", PURE_BYTES)])
-def test_the_pure_rooms_import_nothing_that_touches_the_world(room, allowed):
+@pytest.mark.parametrize(("part", "allowed"), [("core/", PURE), ("wire/", PURE_BYTES)])
+def test_pure_parts_import_nothing_that_does_io(part, allowed):
     wrong = [
         f"{at(path, line)} {module}"
         for path, tree in modules().items()
-        if path.startswith(room)
+        if path.startswith(part)
         for module, _, line in imports(tree)
         if module not in allowed and not module.startswith("proxy.") and module != "proxy"
     ]
     assert wrong == []
 
 
-def test_the_heart_is_stdlib_only():
+def test_the_core_imports_the_standard_library_only():
     assert {module.partition(".")[0] for module in PURE} <= sys.stdlib_module_names
 
 
-def test_the_pure_rooms_do_nothing_asynchronous_and_open_nothing():
+def test_pure_parts_do_nothing_asynchronous_and_open_nothing():
     wrong = [
         at(path, node)
         for path, tree in modules().items()
@@ -236,7 +236,7 @@ def test_only_the_command_line_reads_the_environment():
     assert wrong == []
 
 
-# --- habits ----------------------------------------------------------------------------------------------------------
+# --- rules for every module -------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_rebound_through_global():
@@ -258,11 +258,11 @@ def swallowed(tree):
 
 
 def is_plain_raise(node):
-    """Who only tidies up, and lets the fault go on."""
+    """True for a handler that only cleans up and raises the fault again."""
     return isinstance(node, ast.Raise) and node.exc is None
 
 
-# Who may end any fault, and why (docs/decisions/0012). No `except` does: `events.Containment` is the one place.
+# Modules that may end any fault, and why (docs/decisions/0012): by `events.Containment`, and no `except`.
 CONTAINED = {"gateway.py": "fail open", "events.py": "listener isolation"}
 
 
@@ -309,10 +309,10 @@ def test_no_name_is_vague():
     assert [(path, word) for path, word in words if {*word.lower().split("_")} & VAGUE or word.endswith("Mixin")] == []
 
 
-# --- sizes -----------------------------------------------------------------------------------------------------------
+# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-NOT_OURS = {"node_modules", ".venv", "site-packages"}
+OTHER_PROGRAMS = {"node_modules", ".venv", "site-packages"}
 
 
 @cache
@@ -321,37 +321,54 @@ def code():
 
 
 def written_below(folder):
-    """What others wrote stands in large folders between ours, and is not even looked at."""
+    """Modules in this folder; folders of other programs, which are large, are not searched."""
     for path in folder.iterdir():
         if path.suffix == ".py":
             yield path
-        elif path.is_dir() and path.name not in NOT_OURS:
+        elif path.is_dir() and path.name not in OTHER_PROGRAMS:
             yield from written_below(path)
 
 
-def test_no_module_needs_too_many_others():
-    """Files are cut by subject and not by length; what grows out of hand shows in what it needs."""
+def test_no_module_imports_too_many_others():
+    """Files are cut by subject and not by length: a file with too many subjects shows in its imports."""
     needs = {path: len({module for module, _ in imported_modules(tree)}) for path, tree in modules().items()}
     assembled = {"assembly.py", "server/worker.py"}
     assert {path: count for path, count in needs.items() if count > MOST_IMPORTS and path not in assembled} == {}
 
 
-def test_every_file_opens_by_saying_what_it_is_for():
-    silent = [
+def test_every_file_has_a_docstring():
+    without = [
         str(path.relative_to(ROOT))
         for path in code()
         if (text := path.read_text(encoding="utf-8")).strip() and not ast.get_docstring(ast.parse(text))
     ]
-    assert silent == []
+    assert without == []
 
 
-def test_the_map_names_every_room():
-    text = ast.get_docstring(modules()["__init__.py"])
-    assert [room for room in PLACE if room not in text and room != "__main__"] == []
+PACKAGES = [path for path in modules() if path.endswith("__init__.py")]
+
+
+def names_in_map(text):
+    """The names that the map in a docstring lists, in its order: each begins a line, and its description follows."""
+    return [name.rstrip("/") for name in re.findall(r"^ *([\w/]+?/?)  +\S", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("path", PACKAGES)
+def test_the_map_of_a_package_lists_what_is_in_it(path):
+    folder = (PACKAGE / path).parent
+    modules_here = {each.stem for each in folder.glob("*.py")} - {"__init__", "__main__"}
+    packages_here = {each.parent.name for each in folder.glob("*/__init__.py")}
+    listed = names_in_map(ast.get_docstring(modules()[path]))
+    assert sorted(listed) == sorted(modules_here | packages_here)
+
+
+def test_the_map_of_the_whole_lists_layers_in_their_order():
+    layers = [LAYER[part] for part in names_in_map(ast.get_docstring(modules()["__init__.py"]))]
+    assert layers == sorted(layers)
 
 
 def test_no_test_imports_another_test():
-    """What tests share stands in tests/support; an import of a test would also run its fixtures and parameters."""
+    """What tests share is in tests/support; an import of a test would also run its fixtures and parameters."""
     pattern = re.compile(r"^\s*from tests\.[\w.]*\btest_\w+ import|^\s*from tests\.\w[\w.]* import test_", re.MULTILINE)
     tests = written_below(ROOT / "tests")
     assert [str(path) for path in tests if pattern.search(path.read_text(encoding="utf-8"))] == []

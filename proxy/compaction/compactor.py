@@ -84,7 +84,7 @@ from proxy.wire.known_prefix import Prefix
 from proxy.wire.redaction import Redaction
 
 # --- history threads --------------------------------------------------------------------------------------------------
-# Threads for large histories: the event loop belongs to everybody, and so does each thread.
+# Threads for large histories: all requests share the event loop, and each thread.
 #
 # Parsing, hashing and rendering take two milliseconds per megabyte of text, but ten microseconds for each message, part
 # or call, however short; deciding takes fifty milliseconds where a block is made. So the work is estimated from both,
@@ -127,7 +127,7 @@ class Lane:
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         self._count(1)
         work = self._threads.submit(act)
-        # Until the thread is done, not until nobody waits: what has begun goes on when its client leaves.
+        # Until the thread is done, even where the client has left: what has begun goes on.
         work.add_done_callback(lambda _: self._count(-1))
         return await asyncio.wrap_future(work)
 
@@ -141,7 +141,7 @@ _HUGE = Lane("huge-histories", threads=1)
 
 
 async def run_apart(work: int, act: Callable[[], Result]) -> Result:
-    """Do this much work (`estimate_work`) where it holds up nobody else."""
+    """Do this much work (`estimate_work`) where it delays no other request."""
     if work <= LARGE_WORK_BYTES:
         return act()
     return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)

@@ -99,7 +99,7 @@ def tenant_of(call: Call, secret: bytes) -> str:
 
 
 def identity_of(call: Call) -> Headers:
-    """All by which a client without a team key is told from others: its credentials, and what the operator names."""
+    """The credentials that distinguish a client without a team key, and headers that the operator names."""
     return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
 
@@ -150,7 +150,7 @@ class CompiledPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """Policies, each with the percentage it applies to; the last of them applies to everybody."""
+    """Policies, each with the percentage it applies to; the last of them applies to all."""
 
     policies: tuple[tuple[float, CompiledPolicy], ...]
 
@@ -227,7 +227,7 @@ def window_scope(upstream: str, model: str, call: Call) -> WindowScope:
 
 
 class AcceptedCallers:
-    """Callers of whom an upstream has accepted something, as far as this process remembers.
+    """Callers that an upstream has accepted, as far as this process remembers.
 
     Nothing is written for anybody else: made-up keys could fill a disk.
     """

@@ -81,7 +81,7 @@ class Keeper:
             return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
-        """Keeps a history of which nothing was folded away; it is read later, where nobody waits for it."""
+        """Keeps a history of which nothing was folded away; it is read later, when no request waits for it."""
         if self.originals is None or not self.everything:
             return None
         return self.originals.keep_later(size, read)
@@ -101,7 +101,7 @@ class Keeper:
 def read_history(
     body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, wire: WireFormat
 ) -> History | None:
-    """The history of a request that nobody had to look into until now."""
+    """The history of a request that was not parsed until now."""
     request = wire.parse(body)
     if request is None or not request.body:
         return None

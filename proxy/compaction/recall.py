@@ -35,7 +35,7 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 
 
 class RecallLoop:
-    """The rounds of one request, each asked with all that was said before it."""
+    """The rounds of one request, each asked with all rounds before it."""
 
     def __init__(self, body: Sequence[Message], call: Call, wire: WireFormat, room_bytes: int) -> None:
         self.rounds: Rounds = wire.start_rounds(stream=False)
@@ -49,7 +49,7 @@ class RecallLoop:
         """Of this round: the recalls that led to it, and what they returned."""
         self._recalls_left = RECALLS_MAX
         self._before: tuple[bytes, Round] | None = None
-        """The body of the round before, and what was said to it."""
+        """The body of the round before, and its answer."""
 
     def start(self, *, stream: bool) -> None:
         """Begin to read answers: streams, or whole bodies, which some servers send instead."""

@@ -296,7 +296,7 @@ SummaryScope = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SummaryOrder:
-    """A summary call, for whom it is, and how long it may take."""
+    """A summary call, the conversation that it is for, and how long it may take."""
 
     call: SummaryCall
     identity: Identity
@@ -325,7 +325,7 @@ class PendingSummary:
     """The digest of the head that it is written under."""
     waiting: int = 0
     is_for_later: bool = False
-    """It goes on when nobody waits any more."""
+    """It goes on when no request waits for it any more."""
 
 
 class Summarizer:

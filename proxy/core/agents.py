@@ -172,7 +172,7 @@ def command_line(values: Mapping[str, Any]) -> str:
 
 
 def split_commands(line: str) -> list[str]:
-    """The simple commands of a command line. A quoted text that is no single word stands as `?`."""
+    """The simple commands of a command line. A quoted text that is no single word becomes `?`."""
     return [part for part in _COMMAND_ENDS.split(_QUOTED.sub(_unquote, line)) if part.strip()]
 
 
@@ -208,10 +208,10 @@ def requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 # limits hold. A message is a person's
 #
 # - before the first answer of the model, - in any history that holds tool calls or results: such an agent sends its
-# output as results, - where it holds a pin, - where words stand beside the output: after a closing `</output>`, or in a
+# output as results, - where it holds a pin, - where words are beside the output: after a closing `</output>`, or in a
 # `<feedback>` of their own.
 #
-# Agents whose output matches no pattern are known by what their messages have in common: each stands behind an answer
+# Agents whose output matches no pattern are known by what their messages have in common: each follows an answer
 # with something to be run, and has the role of the system, or another name than the person, or begins with the same
 # words each time. The first examples stay as they are: only from the third on is it sure that no person writes them.
 
@@ -233,7 +233,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 EXAMPLES_MIN = 2
-"""So many earlier messages of one sort must stand behind answers that run something, and none elsewhere."""
+"""So many earlier messages of one sort must follow answers that run something, and none may be elsewhere."""
 OUTPUT_MIN_CHARACTERS = 500
 """Shorter messages are not worth shortening, and stay."""
 _BEGINNING_CHARACTERS = 40
@@ -263,8 +263,8 @@ def mark_observations(
 ) -> tuple[Message, ...]:
     """The same messages, with `observed` set where an environment speaks in the role of a user.
 
-    `text_style`: a block stands that was made before the first tool call. What stands before that call is read as it
-    was read then, or the messages that were forwarded already would change.
+    `text_style`: there is a block from before the first tool call. Messages before that call are read as they
+    were read then, or the messages that were forwarded already would change.
     """
     if not patterns or not (text_style or is_text_style(body)):
         return body
@@ -288,8 +288,8 @@ def mark_observations(
 
 
 class _Environment:
-    """The sorts of messages seen so far that may be output, each with how often it stood behind an answer that runs
-    something, and whether it stood elsewhere.
+    """The sorts of messages seen so far that may be output, each with how often it followed an answer that runs
+    something, and whether it was elsewhere.
     """
 
     def __init__(self, person: str) -> None:
@@ -345,7 +345,7 @@ def _name_speaker(message: Message) -> str:
 def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[str]) -> bool:
     """True where a message is output and nothing else.
 
-    `reminders` are words that stood beside earlier outputs. The first time they may be a person's. Words that come
+    `reminders` are words that were beside earlier outputs. The first time they may be a person's. Words that come
     again with every output are a reminder that the client adds ("3 steps left"), and keep nothing.
     """
     ends = text if len(text) <= 2 * MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n{text[-MOST_CHARACTERS:]}"
@@ -376,7 +376,7 @@ def words_beside_output(text: str) -> str:
 # `/compact` as the last message is meant for this proxy, where a person wrote it: a file may say that too, and an agent
 # without tools sends what it read as a user message. A call of an offered tool named `Compact` is a request by the
 # model. And a client that summarises a conversation by itself, or gives it a title, sends the whole history once more
-# with another question at its end (an *aside*): the standing block applies to that too, but no new one is made for it.
+# with another question at its end (an *aside*): the current block applies to that too, but no new one is made for it.
 
 _TALK = "(?:conversation|session|transcript|chat|context|discussion)"
 ASIDES = (
@@ -397,7 +397,7 @@ _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 _REMINDER_CHARACTERS = 50_000
 _COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
 _CALLS = (b'"Compact"', b'"compact"')
-# A command begins a text, or stands behind a reminder that the client put before it; `What does /compact do?` is none.
+# A command begins a text, or follows a reminder that the client put before it; `What does /compact do?` is none.
 _COMMAND_PLACE = re.compile(rb'(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
 _END_CHARACTERS = 2_000
 _MOSTLY_OUTPUT_RATIO = 3
@@ -451,7 +451,7 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
 
 
 def was_asked(request: Request) -> bool:
-    """True where the history holds a request for compaction: then a block may stand, however short it is."""
+    """True where the history holds a request for compaction: then there may be a block, however short it is."""
     body, source = request.body, request.source
     if not body:
         return _asks(source)

@@ -65,7 +65,7 @@ BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
 SMALLEST_WINDOW_TOKENS = 2_048
 LOOK_UP_MIN_TOKENS = 1_024
-"""Above, a history is looked up even below every threshold: a block may stand from before a reload."""
+"""Above, a history is looked up even below every threshold: there may be a block from before a reload."""
 LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""
 SILENT_CUT_MIN_TOKENS = 2_000
@@ -164,7 +164,7 @@ class AnswerReport:
 
 
 # --- actions ----------------------------------------------------------------------------------------------------------
-# `LookUp` stands in memory.py. An action without a named result is sent None.
+# `LookUp` is in memory.py. An action without a named result is sent None.
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class NoteLocalWindow:
 
 @dataclass(frozen=True, slots=True)
 class ShareProbedWindow:
-    """Store what this worker's probe was told, for the other workers: the upstream has accepted this caller."""
+    """Store what this worker's probe found, for the other workers: the upstream has accepted this caller."""
 
     key: str
 
@@ -241,7 +241,7 @@ class KeepOriginals:
 
 @dataclass(frozen=True, slots=True)
 class BeginCompaction:
-    """Report that a compaction begins, before any of its work: whoever listens may still read what will go."""
+    """Report that a compaction begins, before any of its work: a listener may still read what will be removed."""
 
     reason: str
     tokens: int
@@ -252,9 +252,9 @@ class BeginCompaction:
 
 @dataclass(frozen=True, slots=True)
 class StoreBlock:
-    """Store a block, unless another one stands by now that is not the one it `replaces`.
+    """Store a block, unless another one is stored by now that is not the one it `replaces`.
 
-    Result: the bytes of the block that stands, or None where the store did not answer.
+    Result: the bytes of the block that is stored then, or None where the store did not answer.
     """
 
     key: str
@@ -264,7 +264,7 @@ class StoreBlock:
 
 @dataclass(frozen=True, slots=True)
 class StoreFact:
-    """Store a value for so long, over whatever stood there."""
+    """Store a value for so long, in place of any other."""
 
     key: str
     value: bytes
@@ -309,7 +309,7 @@ Steps = Generator[Action, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision on a request: what to forward in place of its history, and what the client is told."""
+    """The decision on a request: what to forward in place of its history, and what to report to the client."""
 
     outcome: Outcome
     reason: str = ""
@@ -354,7 +354,7 @@ class TurnReport:
     dollars_paid: float | None
     """For the prompt as it was read."""
     dollars_unchanged: float | None
-    """For the history as it was sent, had nothing stood in between."""
+    """For the history as it was sent, without a proxy."""
     dollars_would_be: float | None
     """For what would have been forwarded if the policy did not only observe. As paid, where it does not."""
     silently_cut: tuple[int, int] | None = None
@@ -377,7 +377,7 @@ class Exchange:
         self.memory = Memory(calibration=context.prior)
         self.decision = Decision("none")
         self._standing: ConversationState | None = None
-        """The history with the block that stands, as it was when this request was decided on."""
+        """The history with the block that it had when this request was decided on."""
         self._has_originals = False
         self._has_begun = False
         self._keeps = True
@@ -610,7 +610,7 @@ class Exchange:
     def _keep_originals(self) -> Steps[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
         if self.context.keeps_originals and not self._has_originals:
-            # A block that stands was made when its originals were written. No request waits for what came after them.
+            # A stored block was made when its originals were written. No request waits for what came after them.
             is_first_loss = self._plan.action == "created"
             self._has_originals = yield KeepOriginals(
                 waits=is_first_loss, must=self._must_keep or self.context.must_keep_originals
@@ -628,7 +628,7 @@ class Exchange:
         return allowed == "always" or (allowed == "to_fit" and not fits)
 
     def _decide_without_new_block(self) -> Steps[None]:
-        """Decide again: what stands is applied, and nothing more is folded away."""
+        """Decide again: the current block is applied, and nothing more is folded away."""
         rules = self.rules
         self.rules = replace(rules, new_blocks=False)
         yield from self._decide(0.0)
@@ -723,7 +723,7 @@ class Exchange:
             yield StoreFact(key, given_up, DAY_SECONDS)
 
     def _store_block(self) -> Steps[None]:
-        """Store the new block under its link; where a summary of another head stands there, under link and head."""
+        """Store the new block under its link; where that holds a summary of another head, under link and head."""
         found = self._plan
         if found.block is None:
             return
@@ -897,7 +897,7 @@ class Exchange:
         return self.context.is_known or memory.last is not None or memory.block_bytes is not None or is_summarized
 
     def _describe(self, found: Ready | None, *, is_large: bool = True) -> Decision:
-        """The decision as the client is told of it."""
+        """The decision as it is reported to the client."""
         rules = self.rules
         outcome: Outcome = "none"
         if found is not None:

@@ -61,7 +61,7 @@ class Deed:
     failed: bool = False
     """It ended badly: of its section it is left out last."""
     clears_section: bool = False
-    """What stood in its section before does not count any more."""
+    """The entries of its section before it do not count any more."""
 
 
 def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
@@ -72,7 +72,7 @@ def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
 # --- identifiers ------------------------------------------------------------------------------------------------------
 # Identifiers that an agent may need again: URLs, commits, tickets, orders.
 #
-# They are looked for in what was said and called, and in short results: a short result is an answer, a long one is
+# They are looked for in texts and calls, and in short results: a short result is an answer, a long one is
 # material, and its names are kept elsewhere (`placeholder.py`).
 
 _TEXT_CHARACTERS = 2_000
@@ -310,7 +310,7 @@ def _shell_call(command: str) -> ToolCall | None:
 _ARGUMENTS_MAX = 6
 _ARGUMENT_CHARACTERS = 80
 _ANSWER_CHARACTERS = 80
-"""A result up to this many characters is told as it is."""
+"""A result up to this many characters is listed whole."""
 _IDENTIFIED_CHARACTERS = 400
 """A result up to this many characters is an answer, whose identifiers count."""
 _END_CHARACTERS = 600
@@ -400,7 +400,7 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
         yield Deed(TASKS, started[1], f"{label} [{started[1]}]", "running")
         return
     touched, is_all = find_touched_files(command)
-    # Where only the output tells of an error, what stands before the failing program has most likely been done.
+    # Where only the output tells of an error, the programs before the failing one have most likely run.
     if not has_failed or (act.outcome.exit_code is None and not is_all):
         edited = _find_open_file(act.result) if command.startswith(("edit ", "insert ")) else []
         yield from (*touched, *(Deed(CHANGED, path) for path in edited))

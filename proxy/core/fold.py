@@ -1,7 +1,7 @@
 """Take stretches out of a history and leave notes in their place: what every way of folding has in common.
 
 The user's own words are a few per cent of any history, and the part that must not be lost. So they stay as they were
-sent, up to a budget; each stretch between them goes. What is told in its place is up to the step that folds.
+sent, up to a budget; each stretch between them goes. What the note in its place says is up to the step that folds.
 """
 
 import json
@@ -25,8 +25,8 @@ ANSWERS_SHARE = 0.1
 # Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
 #
 # Strict chat templates want user and assistant to alternate, and the assistant to speak after a tool; they pass over
-# instructions in the midst, which count as no turn. A note that stands where messages were left out must not break
-# that: where one message would, a short one of the other role stands before or after it. What it tells is never in the
+# instructions in the midst, which count as no turn. A note in place of messages must not break
+# that: where one message would, a short one of the other role is put before or after it. What it tells is never in the
 # assistant's voice: it may quote a tool's output, and a model takes for its own thought what it finds in its own voice.
 # It does not speak for the user either: it says what it is.
 
@@ -122,11 +122,11 @@ class Stretch:
     """A run of neighbouring messages that is folded."""
 
     gone: tuple[Message, ...]
-    """As they stand in the draft."""
+    """As they are in the draft."""
     origin: tuple[Message, ...]
     """What the client had sent in their place."""
     before: Message | None
-    """Who speaks right before the notes that will stand here, and who right after."""
+    """The role right before the notes that will be here, and the role right after."""
     after: Message | None
     last: bool
     """Nothing of the middle goes after it."""
@@ -264,8 +264,8 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
 def find_untold(draft: Draft, kept: set[int]) -> int:
     """The place from which on no summary that stays in the view tells what was done.
 
-    An earlier note stands where the last stretch was that it tells of. So what one note tells of begins here, and not
-    where the earliest of the messages stood that go now.
+    An earlier note is where the last stretch was that it describes. So what one note describes begins here, and not
+    where the earliest of the messages was that go now.
     """
     stays = (*draft.before, *(message for message in draft.middle if id(message) in kept))
     return max((message.stop for message in stays if is_of_summary(message)), default=0)

@@ -38,7 +38,7 @@ class Groups:
 
     def newest_first(self) -> Iterator[range]:
         stop = len(self.starts)
-        while stop:  # a late result draws what stands between into its group, so the last message of each tells
+        while stop:  # a late result draws what is between into its group, so the last message of each tells
             start = self.starts[stop - 1]
             yield range(start, stop)
             stop = start
@@ -263,7 +263,7 @@ class Pins:
     """The pins of a policy: tags, markers and patterns."""
 
     tags: tuple[str, ...] = ()
-    """Whatever stands between `<tag>` and `</tag>`, the tags included."""
+    """Everything between `<tag>` and `</tag>`, the tags included."""
     markers: tuple[str, ...] = ()
     """Lines that hold this text."""
     patterns: tuple[str, ...] = ()
@@ -317,7 +317,7 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
 
 
 def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
-    """The pinned passages that stand nowhere in what will be forwarded; none is the proof."""
+    """The pinned passages that are nowhere in what will be forwarded. None may be missing."""
     if not passages:
         return ()
     texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]

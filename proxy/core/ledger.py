@@ -49,7 +49,7 @@ class Book:
 
     def render(self, budget: int) -> str:
         """The sections in their order. Those that need least of their share are rendered first, so that the others get
-        the rest; identifiers get a little, and only those that stand nowhere else.
+        the rest; identifiers get a little, and only those that are nowhere else.
         """
         for path in self.pages[CHANGED]:
             self.pages[READ].pop(path, None)
@@ -129,7 +129,7 @@ _NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 def ledger(messages: Sequence[Message], budget: int, *, said: bool = True) -> str:
     """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
-    `said`: with what the user said; off where that stands verbatim anyway.
+    `said`: with what the user said; off where that stays verbatim anyway.
     """
     book = Book()
     for deed in _deeds(messages):
@@ -139,7 +139,7 @@ def ledger(messages: Sequence[Message], budget: int, *, said: bool = True) -> st
 
 
 def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
-    """All deeds in their order; a call counts where its result stands."""
+    """All deeds in their order; a call counts at the place of its result."""
     for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
         if call is not None:
             yield from deeds.find_call_deeds(call, message.text)

@@ -80,7 +80,7 @@ _OF_COUNTERS = re.compile(
 _NUMBER = re.compile(r"\d[\d.,:]*%?")
 # A client's own checksum over the request, different in each of them.
 _BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
-# A snapshot of the repository, taken anew when a session is resumed: its heading, and the lines that may follow it.
+# A snapshot of the repository, taken again when a session is resumed: its heading, and the lines that may follow it.
 _GIT = re.compile(r"[#*<\s]{0,8}git[ _]?status\s?[:>]", re.IGNORECASE)
 _OF_GIT = re.compile(
     r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
@@ -356,7 +356,7 @@ class Memory:
 
 
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
-    """The candidate found under one of these keys. They stand longest first, which tells what it covers."""
+    """The candidate found under one of these keys. They come longest first, which tells what it covers."""
     return None if stored is None else SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))
 
 

@@ -412,7 +412,7 @@ def block_key(tenant: str, link: bytes) -> str:
 
 
 def bound_key(tenant: str, link: bytes, head: str) -> str:
-    """The key under which a block stands where a summary of another head stands under the link's own."""
+    """The key of a block where the link's own key holds a summary of another head."""
     return f"{block_key(tenant, link)}.{head}"
 
 

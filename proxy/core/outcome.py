@@ -1,6 +1,6 @@
 """Outcomes of results: what a text shows of success or failure, and nothing that it does not show.
 
-An exit code is told only where the result shows one. Otherwise the lines that tell of an error are the outcome, and
+An exit code is reported only where the result shows one. Otherwise the lines that tell of an error are the outcome, and
 without such lines there is no verdict: many harnesses print no exit code, and `command | tail` hides the one there is.
 
 What was read or searched quotes the errors of others. There, only what the tool itself says counts: its first line.
@@ -25,14 +25,14 @@ _EXIT = re.compile(
     r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)\W{1,4}(-?\d+)|\"exit_code\": ?(-?\d+)",
     re.IGNORECASE,
 )
-# Lines are looked at only where one of these words stands in them, in small letters: a search for words is fast, and
+# Lines are looked at only where they hold one of these words, in small letters: a search for words is fast, and
 # one that ignores case takes five times as long.
 _HINTS = (
     *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "***", "no such", "denied"),
     *("not found", "sh: ", "✗", "✘", "✖", "❌"),
 )
 _HINT = re.compile("|".join(map(re.escape, _HINTS)))
-# Lines that tell of an error wherever they stand in what a command printed.
+# Lines that tell of an error in any place of what a command printed.
 _ERROR_LINE = re.compile(
     r"[^\w<(\[]{0,8}(?:E +)?(?:"
     r"\[?(?i:error|fatal|fatal error|panic|failed|failure)\b(?!\W{1,3}(?:0|none|null|nil|no|false|handling)\b)"
@@ -95,7 +95,7 @@ def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
     refusal = first_line(text, LINE_CHARACTERS) if _REFUSAL.match(text) else ""
     quoting = quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
-    # Beside an exit code that says that it failed, the first line with an error says why, whoever wrote it.
+    # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
     places = [] if quoting and not code else find_error_places(text)[:1]
     return ResultOutcome(code, cut_line(text[slice(*places[0])]) if places else refusal)
 

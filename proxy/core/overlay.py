@@ -31,7 +31,7 @@ class Part:
     literal: bytes = b""
     made: str = ""
     message: Message | None = field(default=None, compare=False, repr=False)
-    """The literal bytes, parsed. Kept with them because a standing block is applied on every turn."""
+    """The literal bytes, parsed. Kept with them because a block is applied on every turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Block:
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
-    """The newest summary that stands in it, as the model wrote it: the next one goes on from there."""
+    """The newest summary in it, as the model wrote it: the next one goes on from there."""
     head: str = ""
     """The digest of the head that this summary was written under; empty: of any (no summary, or a block of 0.1)."""
     focus: str = ""
@@ -133,7 +133,7 @@ class Block:
 
     @property
     def digest(self) -> bytes:
-        """Tells blocks apart by what they forward. Computed once: a standing block is applied on every turn."""
+        """Identifies a block by what it forwards. Computed once: a block is applied on every turn."""
         if not self._digests:
             found = blake2b(digest_size=8)
             for part in self.parts:

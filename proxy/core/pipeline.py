@@ -101,7 +101,7 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def worth_of(step: Step) -> Worth | None:
-    """The most tokens that a step could clear of one message, wherever it stands; None for a step that cannot say.
+    """The most tokens that a step could clear of one message, in any place; None for a step that cannot say.
 
     Steps that shorten each message by itself have this as a method `worth`. The call is the one that it answers.
     """

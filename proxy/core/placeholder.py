@@ -1,4 +1,4 @@
-"""Placeholders: what a model reads where an old result stood.
+"""Placeholders: what a model reads in place of an old result.
 
 A placeholder says who wrote it, what the call was, what its result shows of the outcome, how large it was and how to
 get it back, and then quotes a few of its lines, with every gap marked. Nothing in it may depend on a clock or a
@@ -174,7 +174,7 @@ LONGEST_LINE_CHARACTERS = 300
 
 
 class WordNames(dict[str, str]):
-    """The name in each word, empty where it is none: most words of a history stand in it many times."""
+    """The name in each word, empty where it is none: most words of a history occur in it many times."""
 
     def __missing__(self, word: str) -> str:
         name = self[word] = _find_name(word)
@@ -199,7 +199,7 @@ def _find_name(word: str) -> str:
 
 # --- the excerpt ------------------------------------------------------------------------------------------------------
 # The few lines of a text that stay: what went wrong, where it begins and ends, its headings and signatures, what the
-# user or the model speaks of elsewhere, and names that stand nowhere else. A long history repeats most names many
+# user or the model speaks of elsewhere, and names that are nowhere else. A long history repeats most names many
 # times, so few lines are needed to keep each name once. Of lines that are alike but for their numbers a few stand for
 # all.
 
@@ -233,7 +233,7 @@ _WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION = 2.0, 0.5, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Excerpts:
-    """Makes excerpts of one text after the other, and remembers which names stand somewhere already."""
+    """Makes excerpts of one text after the other, and remembers which names are somewhere already."""
 
     share: float
     """The share of a text that may stay as lines."""
@@ -287,7 +287,7 @@ class Excerpts:
         return f"{told}\n{names_told}" if told else names_told
 
     def list_names(self, texts: Iterable[str], most: int) -> list[str]:
-        """Up to so many names of these texts that stand nowhere yet."""
+        """Up to so many names of these texts that are nowhere yet."""
         listed: list[str] = []
         for text in texts:
             if len(listed) >= most:

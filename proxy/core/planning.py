@@ -1,6 +1,6 @@
 """Planning: `decide()` says what to forward for one request, and whether a new block is made.
 
-1. The state already shows what stands: the block in place of the messages it covers, the always-steps over the tail.
+1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
 2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
 3. The when-full steps then shorten what is old. Near the window, what clearing cannot reach is folded. A block that
@@ -40,7 +40,7 @@ AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
 """How much larger than our count a request may turn out: counts are estimates."""
 MIN_ASKED_TOKENS = 200
-"""Less than this is not worth a model's call, whoever asks for it."""
+"""Less than this is not worth a model's call, even where the client asks for it."""
 NO_SUMMARY = "no-summary"
 UNDERSTOOD = "Understood."
 """Said for the model where its history ends with a result: some templates take no user's words right after one."""
@@ -59,7 +59,7 @@ class Question:
     old: tuple[Message, ...]
     """Those of them that the answer shall stand for."""
     earlier: str
-    """The summary that stands among them already, to be brought up to date."""
+    """The summary among them, to be brought up to date."""
     words: str
     """What the user said: the summary shall be in the same language."""
     weight: int
@@ -105,7 +105,7 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     if not may_ask(rules, facts):
         return None
     tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
-    # Another focus than that of the standing summary: what it needs stands in the originals only.
+    # Another focus than that of the current summary: what it needs is in the originals only.
     standing_covers, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
@@ -145,7 +145,7 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
 
 
 def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
-    """The ways to put it that fit: as it stands, the same with more room for the answer, then each smaller.
+    """The ways to put it that fit: as it is, the same with more room for the answer, then each smaller.
 
     `room`: what a request may hold beside an answer of `max_tokens`, if that is known.
     """
@@ -239,7 +239,7 @@ class Ready:
     view: tuple[Message, ...]
     tools: bytes | None
     action: Literal["none", "applied", "created"]
-    """`none`: the client's own messages; `applied`: a standing block; `created`: a new one."""
+    """`none`: the client's own messages; `applied`: a stored block; `created`: a new one."""
     reason: str
     """Why a block was made, or why one that was due was not (`floor`)."""
     before: int
@@ -269,7 +269,7 @@ class NeedSummary:
     mechanical: Ready
     """The view with a block that needs no model."""
     otherwise: Ready
-    """The plan where the call fails: what stands, as long as that fits."""
+    """The plan where the call fails: the current view, as long as that fits."""
     urgent: bool
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
 
@@ -457,7 +457,7 @@ def _may_wait(state: ConversationState, size: int, limit: int) -> bool:
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
-    """True where the forced block stands already, because this is the same request again."""
+    """True where the forced block is there already, because this is the same request again."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
@@ -536,7 +536,7 @@ def _use_block(state: ConversationState, rung: Rung, size: int) -> Ready:
 
 
 def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int] | None:
-    """The turns of the client's history from the end of the standing block up to this place, numbered from 1."""
+    """The turns of the client's history from the end of the current block up to this place, numbered from 1."""
     start = state.block.covers if state.has_block else 0
     numbers = [number for number, turn in enumerate(turns(state.body), 1) if turn.start < covers and turn.stop > start]
     return (numbers[0], numbers[-1]) if numbers else None

@@ -32,7 +32,7 @@ PARAMETERS: dict[str, Any] = {
     },
 }
 PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
-"""The result of a call of the client's own tools that stands beside a recall, within the rounds of one request."""
+"""The result of a call of the client's own tools beside a recall, within the rounds of one request."""
 TOOLS_MAX = 128
 """OpenAI refuses more tools than this."""
 _NAME = f'"{TOOL}"'.encode()

@@ -26,7 +26,7 @@ GUESSED_SHARE = 0.5  # of what was refused, where the refusal does not say what 
 LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
-SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever was said
+SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
 
 
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
@@ -62,7 +62,7 @@ class Cure:
     strip_signed: bool = False
     """Take signed reasoning out."""
     ratio: float = 1.0
-    """How many of the upstream's tokens one of ours is."""
+    """The upstream's tokens per token of the proxy's own count."""
     most_answer_tokens: int | None = None
     """The bound to ask for, in tokens of answer; None: the client's own."""
     learned: LearnedLimit | None = None

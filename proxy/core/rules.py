@@ -89,7 +89,7 @@ class Rules:
     summary: Summaries = field(default_factory=Summaries)
     """When a model is asked for a summary instead of folding without one."""
     new_blocks: bool = True
-    """Off: blocks that stand stay, and no new one is made."""
+    """Off: existing blocks are applied, and no new one is made."""
     observations: tuple[str, ...] = OBSERVATIONS
     """User messages in which one of these is found are observations, in a history without tool calls; with none of
     these, no message is."""

@@ -1,4 +1,4 @@
-"""Conversation state: one history at one moment, with the block that stands, the view, the rules and the facts.
+"""Conversation state: one history at one moment, with its current block, the view, the rules and the facts.
 
 It answers the questions of `planning.decide()`: how large the view is, which part of it may be shortened, and what
 would be forwarded with the block that a shortened draft makes.
@@ -67,7 +67,7 @@ class ConversationState:
         calibration: Calibration = UNCALIBRATED,
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
-        """The state of a request. Of the `blocks` found for links of the `chain`, longest first, the first fit stands.
+        """The state of a request. Of the `blocks` found for links of the `chain`, longest first, the first fit counts.
 
         `count` returns the tokens of one message, given its bytes.
         """
@@ -158,7 +158,7 @@ class ConversationState:
         """The tools that are forwarded."""
         forced = self.request.forced_tool
         left = without_pruned(self.request.tools, [name for name in self.block.pruned if name != forced])
-        # From the first block on, at the same place ever after: in an upstream's cache the tools stand before all else.
+        # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
         is_offered = self.rules.recall_tool and (self.has_block or not self.is_untouched)
         return recall.offer_tool(left, self.rules.recall_tool) if is_offered else left
 
@@ -175,7 +175,7 @@ class ConversationState:
 
     @property
     def link(self) -> bytes:
-        """The chain link under which the standing block is stored; empty when none stands."""
+        """The chain link under which the current block is stored; empty where there is none."""
         return self.chain[self.block.covers] if self.has_block else b""
 
     @property
@@ -190,14 +190,14 @@ class ConversationState:
 
     @property
     def newer_summary(self) -> Summary | None:
-        """The summary at hand, where it covers more than the one that stands."""
+        """The summary at hand, where it covers more than the current one."""
         known = self.facts.summary
         is_newer = known is not None and (known.covers > self._summarized_messages or self.is_refocused)
         return known if is_newer else None
 
     @property
     def is_refocused(self) -> bool:
-        """True where the client asks for a summary with another focus than that of the one that stands."""
+        """True where the client asks for a summary with another focus than that of the current one."""
         is_other = self.facts.focus not in ("", self.block.focus)
         return self.facts.force and is_other and self.block.summary is not None
 
@@ -232,7 +232,7 @@ class ConversationState:
         """Tokens of the view: the upstream's count of an earlier request plus what is new, or else our own count."""
         anchor = self.facts.anchor
         if anchor is not None and anchor.tokens > 0 and anchor.view_id == self.view_id:
-            # Without a standing block `tail` begins at the last answer, but the anchor may be much older: the answers
+            # Without a block `tail` begins at the last answer, but the anchor may be much older: the answers
             # since then were cut off, refused, or given through another replica.
             uncounted = self.tail if self.has_block else self.view
             for place in reversed(range(self.block.covers if self.has_block else 0, len(self.chain))):
@@ -335,7 +335,7 @@ class ConversationState:
 
     @property
     def _summarized_messages(self) -> int:
-        """The number of messages that the standing summary covers."""
+        """The number of messages that the current summary covers."""
         return 0 if self.block.summary is None else self.block.summary.covers
 
     def _find_cut(self, keep: Keep) -> int:
@@ -432,7 +432,7 @@ def count_all(known: Columns, messages: Sequence[Message], estimate: Count) -> i
 
 
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:
-    """The block that stands in for none: what the model has answered goes out as it came, always-steps begin after it.
+    """The block in place of none: what the model has answered goes out as it came, always-steps begin after it.
 
     Once an always-step acts, this block is stored, so that later requests apply the steps from the same place on.
     """
@@ -454,7 +454,7 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
 #
 # First, what is old is cleared. If that is not enough, a summary takes its place, where one is at hand; else the oldest
 # part is folded to the user's own words and a ledger, only as much of it as it takes. If even that is not enough, less
-# of the newest is left alone. Each rung is tried on the view as it stands: the first to reach the target is taken, and
+# of the newest is left alone. Each rung is tried on the view as it is: the first to reach the target is taken, and
 # if none does, the one that comes nearest.
 
 _ENOUGH_SHARE = 0.9

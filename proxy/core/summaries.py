@@ -1,4 +1,4 @@
-"""Summaries: what is asked of a model, whether its answer can be used, and how it stands in a history."""
+"""Summaries: what is asked of a model, whether its answer can be used, and its place in a history."""
 
 import re
 import unicodedata
@@ -16,7 +16,7 @@ from proxy.core.pipeline import Count, Draft
 # --- retelling --------------------------------------------------------------------------------------------------------
 # A stretch of history as plain text, for a model that shall summarize it, not continue it.
 #
-# Everything in it is data: it stands in a frame that nothing inside can close, whatever a tool has fetched.
+# Everything in it is data: it is in a frame that nothing inside can close, whatever a tool has fetched.
 
 _NAMES = {"system": "instruction", "developer": "instruction", "tool": "result", "function": "result"}
 _TAG = re.compile(r"<(?=[\s/]{0,8}(?:transcript|earlier-summary)\b)", re.IGNORECASE)
@@ -90,7 +90,7 @@ _MIN_BYTES = 40
 """Bytes: what is shorter says nothing."""
 _MIN_LETTERS = 12
 """With fewer letters one cannot tell in which script a text is written."""
-# Scripts that one text may mix, and that are told apart from others only together.
+# Scripts that one text may mix, and that differ from others only together.
 _SAME_SCRIPT = {"HIRAGANA": "KANA", "KATAKANA": "KANA"}
 _LETTERS_AND_MARKS = "LM"
 _HEADING = re.compile(r"^#.*$", re.MULTILINE)
@@ -186,8 +186,8 @@ def _count_letters(text: str) -> Counter[str]:
 # --- summary ----------------------------------------------------------------------------------------------------------
 # Summaries: a model's account of the old part of a history, put in its place.
 #
-# A summary is a model's word on other people's words. So it is told as background and never as an instruction, and it
-# never stands alone: the user's own messages stay verbatim beside it, and the ledger says mechanically what was done,
+# A summary is a model's word on other people's words. So it is put as background and never as an instruction, and it
+# is never alone: the user's own messages stay verbatim beside it, and the ledger says mechanically what was done,
 # whatever the model forgot. It is made over a prefix of the client's history and kept under the chain link of its end,
 # so it can be prepared before it is needed, and any worker finds it.
 
@@ -195,7 +195,7 @@ LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
 LEDGER = "Taken from the calls themselves:"
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
-"""Between two summaries that stand one after the other. Words, because models draw lines of their own."""
+"""Between two summaries, one after the other. Words, because models draw lines of their own."""
 NOTED = "Noted. I go on from there."
 
 
@@ -227,7 +227,7 @@ class Summaries:
     """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
     retells it in one message."""
     prompt: str = ""
-    """What the model is told to do."""
+    """The instructions to the model."""
     headings: tuple[str, ...] = ()
     """Sections of which an answer must have at least half."""
     max_tokens: int = 4_000
@@ -240,7 +240,7 @@ class Summaries:
     ledger: int = 6_000
     """Bytes of ledger below the summary."""
     scope: int = 0
-    """How many earlier summaries stand before the newest; 0: a single one, brought up to date each time."""
+    """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
     scope_tokens: int = 0
     """Tokens of the earlier ones (0: no bound)."""
     pointer: str = ""
@@ -248,7 +248,7 @@ class Summaries:
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
-    """The newest summary, and those before it that the scope leaves standing."""
+    """The newest summary, and those before it that the scope keeps."""
     if earlier is None or not rules.scope:
         return newest
     texts, room = [newest.text], rules.scope_tokens

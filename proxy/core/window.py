@@ -72,7 +72,7 @@ def cold(idle: float | None, prices: Prices) -> bool:
 # Windows and prices of models: how much one can read and write, and the budget of a request that follows.
 #
 # Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
-# alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both stand
+# alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both are
 # here. Unknown is None all the way. Where the figures come from (table, probes) is `proxy/windows.py`.
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]

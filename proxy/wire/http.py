@@ -35,7 +35,7 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# Ours to set anew: the host is another, the length is counted again, `Expect` was answered here, and
+# Set again by this proxy: the host is another, the length is counted again, `Expect` was answered here, and
 # whatever the client could unpack, the proxy must be able to read what the upstream says.
 SET_ANEW = frozenset({"host", "content-length", "expect", "accept-encoding"})
 # Words to this proxy alone.
@@ -55,14 +55,14 @@ CREDENTIALS = frozenset(
         "helicone-auth",
     }
 )
-# Accounts of the client's own: with a key of ours they would name somebody else's.
+# Accounts of the client's own: beside a key of the proxy they would name another account.
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 
 _KEEP_ALIVE = frozenset({"keep-alive"})
 _TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OWN_HEADERS
 # An Alt-Svc would lead the client past the proxy.
 _TO_CLIENT = HOP_BY_HOP | {"alt-svc"}
-# Only this proxy says these; from an upstream they would stand before its own.
+# Only this proxy says these; from an upstream they would come before its own.
 _OWN_PREFIX = "x-compaction"
 _CROSS_ORIGIN = "access-control-"
 
@@ -146,7 +146,7 @@ _NO_CREDENTIAL = re.compile(r"(?:^|.*[-_])(?:csrf|xsrf|continuation|next|page|sy
 _QUERY_ONLY = frozenset({"key", "sig", "signature", "code", "subscription-key"})
 _NAME_MAX_CHARACTERS = 64
 # Set by balancers, bot checks and statistics, some with every answer: they name a connection, not a client. Where one
-# of them counted, a client that stores cookies would be somebody else with each request.
+# of them counted, a client that stores cookies would be another one with each request.
 _INFRASTRUCTURE_COOKIE = re.compile(
     r"__cf_bm|_cfuvid|cf_clearance|__cflb|awsalb\w*|awselb\w*|arraffinity\w*|applicationgatewayaffinity\w*"
     r"|bigipserver.*|serverid|route|incap_ses_\w+|visid_incap_\w+|nlbi_\w+|ts[0-9a-f]{6,}|ak_bmsc|bm_\w+|_abck"
@@ -211,7 +211,7 @@ class Caller:
     tag: str = ""
     """What it says this call is for."""
     halted: bool = False
-    """Somebody has switched compaction off for it: nothing new is made, what stands goes on standing."""
+    """An operator has switched compaction off for it: no new block is made, existing ones are applied."""
     identified_by: Headers = field(default=(), repr=False)
     """What the headers of `access.tenant_headers` say, by which the operator tells clients apart."""
 
@@ -243,7 +243,7 @@ NOT_COMPACTED = frozenset({"/responses/compact"})
 WITH_FINISH_REASON = frozenset({CHAT, "/completions", RESPONSES, MESSAGES})
 
 # What an injected key may be used for: to ask a model, and to see which models there are. Files, batches,
-# fine-tuning, administration, what was stored of earlier answers: all that acts on the account of whoever owns
+# fine-tuning, administration, what was stored of earlier answers: all that acts on the account of the owner of
 # the key, and is refused unless the configuration lists it.
 ASKED = (
     CHAT,
@@ -423,7 +423,7 @@ def _count_member(members: int) -> int:
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
-    """`deflate` means zlib; some clients send it without its header, and everybody accepts that."""
+    """`deflate` means zlib; some clients send it without its header, which all servers accept."""
     # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
     wrapped = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
     return _zlib(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)(body)

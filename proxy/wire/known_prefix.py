@@ -35,7 +35,7 @@ class Prefix:
         return rest
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
-        """True where the list, which stands at `place` of the rest, begins with these messages."""
+        """True where the list, which is at `place` of the rest, begins with these messages."""
         start, stop = place or (self.start, self.start)
         if rest[start : self.start].strip() != b"[":
             return False
@@ -63,7 +63,7 @@ def count_stable(request: Request) -> int:
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """The messages of this request that stand at `start` of other bytes as well: all but the newest, or more."""
+    """The messages of this request that other bytes have at `start` as well: all but the newest, or more."""
     count, most = count_stable(request), len(request.messages)
     if not count:
         return None

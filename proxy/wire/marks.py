@@ -1,7 +1,7 @@
 """Cache marks for clients that set none, before an upstream that only caches what ends at a mark.
 
 Anthropic's API is one, directly or behind a gateway. It takes four marks in a request and looks back over twenty blocks
-from each. So one stands at the end of the instructions, one at the end of the request, and two before that, where a
+from each. So one is at the end of the instructions, one at the end of the request, and two before that, where a
 rewrite leaves what was sent unchanged.
 """
 

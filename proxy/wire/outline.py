@@ -1,4 +1,4 @@
-"""The outline of a body: where its top-level values and the elements of a list stand."""
+"""The outline of a body: the places of its top-level values and of the elements of a list."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from proxy.core import splice
 Places = Mapping[str, tuple[int, int]]
 """Where each top-level value of a body begins and ends."""
 BETWEEN = re.compile(rb"[ \t\n\r,]*+")
-"""What stands between the elements of an array."""
+"""What is between the elements of an array."""
 _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)

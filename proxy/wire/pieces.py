@@ -34,7 +34,7 @@ class PiecedRequest(Request):
     spans: tuple[tuple[int, int], ...] = ()
     """Where each element of that list begins and ends."""
     pieces: tuple[Piece | None, ...] = ()
-    """Of each of `messages`; None for what stands outside of the list."""
+    """Of each of `messages`; None for what is outside of the list."""
     places: Mapping[int, int] = field(default_factory=dict, compare=False)
     """The place of each of `messages`, by its `id()`."""
 

@@ -1,6 +1,6 @@
 """Secrets inside messages: recognised by their form and removed before anything is written down. Best effort.
 
-Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). Only where a mark stands is the
+Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). Only where a mark is found is the
 rule's pattern tried, and over a bounded stretch, so no text can make this slow, and a text without marks costs a few
 searches. What is found inside a JSON string is exchanged there; every other byte of the message stays as it was.
 """
@@ -35,7 +35,7 @@ class Rule:
     reach: int = _REACH_CHARACTERS
 
     def may_be_in(self, raw: bytes) -> bool:
-        """True where one of the marks stands in this JSON."""
+        """True where one of the marks is in this JSON."""
         return any(_as_json(mark) in raw for mark in self.marks)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:

@@ -111,7 +111,7 @@ class PruneTools:
 
 
 # --- strip attachments ------------------------------------------------------------------------------------------------
-# Take old images, audio and files out: a label stays where each one stood.
+# Take old images, audio and files out: a label stays where each one was.
 #
 # A picture costs as much as a long text and is looked at once. The newest message with an attachment keeps it, whatever
 # its age.

@@ -45,7 +45,7 @@ class ClipOutput:
     tail: float = 0.3
     """The share of what stays that is taken from the end."""
     outline: float = 0.3
-    """The share of what stays that is taken from between them: lines with names that stand in neither."""
+    """The share of what stays that is taken from between them: lines with names that are in neither."""
     exempt: tuple[str, ...] = ()
     """Tools whose results stay whole (globs)."""
 
@@ -142,7 +142,7 @@ class ClearResults:
     keep_recent: int = 0
     """How many of the newest results stay, counting those that the policy keeps anyway."""
     keep_failed: int = 0
-    """How many of the newest failures stay whole. When one goes later, what was cached behind it is written anew."""
+    """How many of the newest failures stay whole. When one goes later, what was cached behind it is written again."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
     outline: float = 0.24
@@ -276,7 +276,7 @@ class ClearObservations(ClearResults):
 # assistant are its memory, and it may take a shortened call for a pattern to follow.
 #
 # Only long texts inside the arguments go; they stay valid JSON with the same keys, and short values (paths, names,
-# numbers) stand as they stood. Arguments that are not a JSON object are left alone, and so is a message that carries a
+# numbers) stay as they were. Arguments that are not a JSON object are left alone, and so is a message that carries a
 # signature.
 
 WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*")
@@ -350,7 +350,7 @@ class ClearArguments:
 # --- dedup ------------------------------------------------------------------------------------------------------------
 # Remove repeated results.
 #
-# Agents read the same file again and again. A result that stands further up already, word for word, becomes a pointer
+# Agents read the same file again and again. A result that is further up already, word for word, becomes a pointer
 # to its first copy when it arrives: nothing that was forwarded changes, so the upstream's cache holds (`DedupArrivals`,
 # an always-step). When a block is made anyway, an old result can go as well that a later call has made obsolete
 # (`DedupOld`): the same call again, or one that covers it, as the policy declares (a read of lines 1-200 makes an
@@ -375,7 +375,7 @@ READS: tuple[Subsumption, ...] = (
     ("*file_editor*", "path", "view_range", "", ""),
 )
 LOOKS = ("view", "read", "Line")
-"""What a tool that can also edit is told to do with a file, in its argument `command`."""
+"""Values of the argument `command`, by which a tool that can also edit is called to read a file."""
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Tools of which every call counts: a repeated commit has another hash."""
 RANGES_MAX = 64
@@ -616,7 +616,7 @@ QUOTED_SHARE = 0.3
 QUOTED_CHARACTERS = 800
 LEAST_QUOTED_BYTES = 200
 TOKENS_PER_LISTED_NAME = 100
-# What is told of one answer, and of what the assistant said beside a call.
+# The characters kept of one answer, and of the assistant's text beside a call.
 ANSWER_CHARACTERS = 320
 REMARK_CHARACTERS = 160
 LEAST_REMARK_CHARACTERS = 40
@@ -627,7 +627,7 @@ CONCLUSIONS = "What the assistant said, in part:"
 
 @dataclass(frozen=True, slots=True)
 class DropMiddle:
-    """Replace the middle by the user's own words and one note of what was said and done."""
+    """Replace the middle by the user's own words and one note of what the assistant concluded and did."""
 
     name: ClassVar[str] = "drop_middle"
 
@@ -736,7 +736,7 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts) -
     for message, call in zip(reversed(messages), reversed(callers(messages)), strict=True):
         if not message.is_bulk or room < LEAST_QUOTED_BYTES:
             continue
-        # Quoted line by line: a tool may have written them, and here they stand in another voice than a tool's.
+        # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
         lines = [f"| {line}" for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
         told = "\n".join((f"Lines from {placeholder.render_call(call) if call else 'an observation'}:", *lines))
         if lines and (size := len(told.encode("utf-8", "replace"))) <= room:

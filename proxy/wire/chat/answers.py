@@ -464,7 +464,7 @@ LONGEST_LINE_BYTES = 1024 * 1024
 
 def request_usage(source: bytes) -> bytes | None:
     """A request for a stream that ends with its usage; None where it asks for that already."""
-    spoken = b'"stream_options"' in source  # else nobody has to walk through a megabyte
+    spoken = b'"stream_options"' in source  # else a megabyte need not be walked through
     options = next((each for each in splice.members(source) if each.key == "stream_options"), None) if spoken else None
     if options is None:
         opening = source.index(b"{") + 1

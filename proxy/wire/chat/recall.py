@@ -31,7 +31,7 @@ _VOICES = ("content", "reasoning_content", "reasoning")
 # Of later rounds it is left out: it is signed for a history that the client never sends.
 _SIGNED = "reasoning_details"
 PARTING = "\n\n"
-"""Stands between the words of two rounds, which would run into one another."""
+"""Put between the texts of two rounds, which would run into one another."""
 
 
 def may_recall(request: Request) -> bool:
@@ -211,7 +211,7 @@ class ChatRounds:
         return True
 
     def _speak(self, delta: dict[str, Any]) -> None:
-        """Part the first words of a round from what was said before."""
+        """Separate the first text of a round from the text before."""
         for voice in _VOICES:
             text = delta.get(voice)
             if isinstance(text, str) and text:

@@ -155,7 +155,7 @@ _LIMIT = (
 )
 _ANSWER = r"(?:(?:in|for) the (?:completion|output)|(?:completion|output) tokens|`?max_new_tokens)"
 _PROMPT = r"(?:(?:in|from) the (?:messages|functions|input)|of (?:text|tool) input|`?inputs?`? tokens|\+)"
-ROLES: tuple[tuple[Role, str, str], ...] = (  # what stands right before a figure, what right after it
+ROLES: tuple[tuple[Role, str, str], ...] = (  # the text right before a figure, and right after it
     ("other", r"", r"^ ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)"),
     ("other", r"\b(?:by|used:?) (?:\w+ )?$", r""),
     ("longest answer", _LIMIT, r"^ (?:completion|output) tokens"),

@@ -50,7 +50,7 @@ _ASKS_FOR_MORE = frozenset(
 )
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
 _ANTHROPIC_MODEL, _SIGNATURE = "claude", b'"signature"'
-# What another upstream than the request's own is told beside the question. Some gateways read keys from the body, and
+# What another upstream than the request's own gets beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
     {

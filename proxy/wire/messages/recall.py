@@ -187,7 +187,7 @@ class MessagesRounds:
 
     def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
         delta, more = as_object(told.get("delta")), as_object(told.get("usage"))
-        # What an API says at the end counts from the beginning: it replaces what was said there.
+        # What an API says at the end counts from the beginning: it replaces the count there.
         self._round_usage = (self._round_usage or {}) | {
             name: count for name, count in more.items() if count is not None
         }

@@ -247,7 +247,7 @@ def _join(request: PiecedRequest, view: Iterable[Message]) -> Iterator[_Written]
 
 
 def _place_instructions(written: Iterable[_Written]) -> Iterator[_Written]:
-    """Instructions in the midst stand before an answer, or last: the API refuses them before a user's message."""
+    """Instructions in the midst come before an answer, or last: the API refuses them before a user's message."""
     waiting: list[_Written] = []
     for message in written:
         if message.role == "system":
@@ -303,13 +303,13 @@ def _write_result(message: Message) -> bytes:
 def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written]:
     """Cache marks where what the proxy changed ends, and before, if the client marks its messages and marks are left.
 
-    The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What stands up to here stays
+    The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What is up to here stays
     the same when more is shortened behind it, but is twenty blocks and more before the marks of the client.
     """
     changed = max(
         (place for place, each in enumerate(written) if each.is_touched or each.container is None), default=-1
     )
-    # Of those that follow, the first: a mark that lives longer may not stand behind one that lives shorter.
+    # Of those that follow, the first: a mark that lives longer may not follow one that lives shorter.
     marked = (block for message in written[changed + 1 :] for block in message.blocks if _MARK in block)
     block = next(marked, b"{}")
     place = splice.member(block, "cache_control")
@@ -414,7 +414,7 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
 
 
 def _replace_history(request: PiecedRequest, put: Try) -> bytes:
-    """The request with these messages; a system prompt other than the client's own stands in its place."""
+    """The request with these messages; a system prompt other than the client's own takes its place."""
     head = [message for message in put.messages if message.role in ("system", "developer")]
     own = request.head
     if len(head) == len(own) and not any(map(differs, head, own)):
