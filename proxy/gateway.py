@@ -39,7 +39,7 @@ from proxy.wire import http, sse, trace_context
 from proxy.wire.chat import answers, refusals
 from proxy.wire.chat.answers import Tail
 from proxy.wire.http import Headers
-from proxy.wire.responses.answers import find_refusal, has_begun
+from proxy.wire.late_refusals import find_refusal, has_begun
 from proxy.wire.trace_context import Trace
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
@@ -570,7 +570,7 @@ def _is_too_large(body: bytes) -> bool:
 
 async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
     """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy."""
-    if path == http.RESPONSES and reply.is_good and _is_stream(reply):
+    if path in (http.RESPONSES, http.MESSAGES) and reply.is_good and _is_stream(reply):
         return await _read_late_refusal(reply)
     said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
     if said is None:
@@ -581,7 +581,7 @@ async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
 
 
 async def _read_late_refusal(reply: Reply) -> Refusal | None:
-    """The refusal in a stream that began well: OpenAI says so behind the events that the request was taken."""
+    """The refusal in a stream that began well."""
     said = await reply.peek(lambda read: has_begun(read) or _too_long(read))
     error = None if said is None else find_refusal(said)
     if error is None:

@@ -108,6 +108,7 @@ KINDS: tuple[ServerKind, ...] = (
         "LiteLLM",
         "it reports no windows: set `window` where its model names are aliases",
         headers=("x-litellm-version:", "x-litellm-call-id:"),
+        page=("/health/readiness", "db"),  # its list of models comes without its headers
     ),
     ServerKind(
         "Azure",
@@ -252,7 +253,7 @@ async def _check_models(client: Client, headers: Headers) -> list[Finding]:
         return [("BAD", why)]
     seen = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
     if not any(read_window(seen, str(model.get("id"))) for model in seen.models):
-        for path in PROBES.keys() - {MODELS}:
+        for path in PROBES.keys() - {MODELS} | {kind.page[0] for kind in KINDS if kind.page[0]}:
             seen = await _fetch_page(client, headers, seen, path)
     return [_describe_models(name, seen), _describe_server(client.settings, seen)]
 

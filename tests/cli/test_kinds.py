@@ -37,6 +37,7 @@ SHOWN = {
     "LiteLLM": [
         seen(headers=[("server", "uvicorn"), ("x-litellm-version", "1.106.2")]),
         seen(headers=[("x-litellm-call-id", "7")]),
+        seen(health__readiness={"status": "healthy", "db": "Not connected"}),
     ],
 }
 

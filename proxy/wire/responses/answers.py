@@ -1,7 +1,6 @@
 """Answers of OpenAI Responses: as chat answers for what reads them, and answers that the proxy writes itself."""
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +13,6 @@ JSON: Headers = (("content-type", "application/json"),)
 EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 _ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-# Events that say only that the request was taken: an error may still follow them, before anything was answered.
-_TAKEN = frozenset({"response.created", "response.in_progress", "response.queued"})
-_DATA = re.compile(rb"^data:\s*(\{.*\})\s*$", re.MULTILINE)
 
 
 def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -49,28 +45,6 @@ def read_body(body: bytes) -> bytes:
     message = {"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})}
     choice = {"index": 0, "message": message, "finish_reason": _finish(told)}
     return json.dumps({"model": told.get("model"), "choices": [choice], "usage": told.get("usage")}).encode()
-
-
-def find_refusal(said: bytes) -> bytes | None:
-    """The error in the first events of a stream, as the body of a refusal; None while only the request was taken."""
-    for found in _DATA.finditer(said):
-        try:
-            event = _object(msgspec.json.decode(found[1]))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        kind = str(event.get("type"))
-        if kind == "error":
-            return json.dumps({"error": event.get("error") or event}).encode()
-        if kind == "response.failed":
-            return json.dumps({"error": _object(event.get("response")).get("error")}).encode()
-        if kind not in _TAKEN:
-            return None
-    return None
-
-
-def has_begun(said: bytes) -> bool:
-    """True where these first events say more than that the request was taken."""
-    return any(not any(f'"{kind}"'.encode() in found[1][:200] for kind in _TAKEN) for found in _DATA.finditer(said))
 
 
 def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -228,3 +228,32 @@ async def test_thoughts_that_the_api_refuses_leave_and_the_client_never_hears_of
     assert (told.status, again.status) == (200, 200)
     assert [find_faults(each.body) for each in fresh.requests[-2:]] == [[], []]
     assert len([each for each in fresh.requests if each.path == "/v1/messages"]) == 3
+
+
+def refuse_within(type_, message):
+    """A stream that a gateway began before its own upstream had answered."""
+    error = {"type": "error", "error": {"type": type_, "message": message}}
+    return answer_events("")[0], f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+
+
+async def test_an_overflow_within_a_stream_is_recovered_from_without_the_client_seeing_it(serve, fresh):
+    said = "litellm.BadRequestError: OpenAIException - Your input exceeds the context window of this model."
+
+    def refuse(asked):
+        fits = len(asked.body) // 4 <= 9_000
+        return speak(asked) if fits else stream(*refuse_within("invalid_request_error", said))
+
+    fresh.script = refuse
+    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
+        _, forwarded, told = await Agent(proxy, fresh, stream=True).sends(reading(24))
+    assert told.status == 200
+    assert told.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
+    assert find_faults(forwarded[-1]) == []
+
+
+async def test_an_error_within_a_stream_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
+    fresh.script = stream(*refuse_within("overloaded_error", "Overloaded"))
+    async with serve(fresh.url, config=settings()) as proxy:
+        _, forwarded, told = await Agent(proxy, fresh, stream=True).sends(reading(24))
+    assert told.body.data == b"".join(refuse_within("overloaded_error", "Overloaded"))
+    assert len(forwarded) == 1

@@ -19,6 +19,7 @@ PATIENCE = 60.0
 # What keeps them from asking the world for model files and price lists.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 KEY = "sk-made-up-7d1f4c02b96e4a35"
+KEYS = ("LITELLM_MASTER_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 SHOWN = ((b"host", b"localhost"), (b"connection", b"close"), (b"authorization", f"Bearer {KEY}".encode()))
 MODELS = http_client.request_bytes("GET", "/v1/models", SHOWN, b"")
 
@@ -82,7 +83,7 @@ class Server:
             process = await asyncio.create_subprocess_exec(
                 self._program(program),
                 *arguments,
-                env={**OFFLINE, **surroundings, "LITELLM_MASTER_KEY": KEY, "OPENAI_API_KEY": KEY},
+                env={**OFFLINE, **surroundings, **dict.fromkeys(KEYS, KEY)},
                 stdout=said,
                 stderr=said,
                 start_new_session=True,

@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from proxy.cli import main
+from tests.end_to_end.agents.model import Habits, fits, model
 from tests.end_to_end.servers.recipes import recipe, upstream_of
 from tests.end_to_end.servers.roster import LITELLM
 from tests.end_to_end.servers.server import KEY
-from tests.support.agent import Agent, reading
+from tests.support import http_client, messages_api, responses_api
+from tests.support.agent import Agent, reading, turns
 from tests.support.messages import body
 from tests.support.proxy_client import ask, chat, connected, data_of, log_of, request, until
 from tests.support.running_proxy import Proxy
@@ -64,8 +67,15 @@ async def upstream():
 
 
 def folder_with(folder: Path, heading: str, place: int, stands_for: str, origin: str) -> Path:
-    """LiteLLM's own part of a recipe, in front of another address."""
-    (folder / "litellm.yaml").write_text(recipe(heading, place=place).replace(stands_for, origin))
+    """LiteLLM's own part of a recipe, in front of another address; each model has further names."""
+    settings = yaml.safe_load(recipe(heading, place=place).replace(stands_for, origin))
+    settings["model_list"] += [
+        {**each, "model_name": f"{each['model_name']}-{api}-{stream}"}
+        for each in settings["model_list"]
+        for api in ("messages", "responses")
+        for stream in (True, False)
+    ]
+    (folder / "litellm.yaml").write_text(yaml.safe_dump(settings))
     return folder
 
 
@@ -155,6 +165,78 @@ async def test_in_front_it_changes_nothing_that_was_forwarded_before(front: Line
     assert len(steps[-1].forwarded) < 0.7 * len(steps[-1].sent)
 
 
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One of LiteLLM's endpoints beside chat completions, before a model of the provider whose API it is, or not."""
+
+    path: str
+    model: str
+    write: Callable[..., bytes]
+    ended: bytes
+
+    async def works(self, line: Line, history: list, model: str, *, stream: bool) -> list:
+        """The answer to each request of an agent, and what the upstream accepted.
+
+        LiteLLM sends what is streamed with other members than what is not: an agent's requests are all alike.
+        """
+        found = []
+        for messages in turns(history):
+            sent = self.write(messages, model=model, stream=stream)
+            about = request(target=self.path, body=sent, headers={**HEADERS, "connection": "close"})
+            reply = await http_client.send(line.origin, about)
+            assert reply.status == 200, reply.body.data[:1000]
+            assert not stream or self.ended in reply.body.data
+            found.append((reply, line.up.requests[-1].body))
+        return found
+
+
+MESSAGES, RESPONSES = (messages_api.request, b"message_stop"), (responses_api.request, b"response.completed")
+APIS = {
+    "messages": Api("/v1/messages", "scripted-2", *MESSAGES),
+    "responses": Api("/v1/responses", "scripted-1", *RESPONSES),
+    "messages of OpenAI": Api("/v1/messages", "scripted-1", *MESSAGES),
+    "responses of Anthropic": Api("/v1/responses", "scripted-2", *RESPONSES),
+}
+OTHER_APIS = pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+FAULTS = {"/v1/messages": messages_api.find_faults, "/v1/responses": responses_api.find_faults}
+# A model without steps, which speaks the API it is asked in.
+TALK = Habits(lambda _: None, says, says)
+
+
+@OTHER_APIS
+@STREAMED
+async def test_behind_it_a_work_longer_than_the_window_is_done_in_each_api(back: Line, api: Api, *, stream: bool):
+    back.up.forget()
+    back.up.script = model(TALK, WINDOW)
+    # By a name of its own, of which no window is known yet.
+    name = f"{api.model}-{api.path[4:]}-{stream}"
+    refused = len(log_of(back.proxy, "refused-for-size"))
+    steps = await api.works(back, reading(30, task=f"Work for {name}."), name, stream=stream)
+    done = [reply.head.first("x-compaction") for reply, _ in steps]
+    assert done[-1] in ("applied", "created")
+    assert 2 <= done.count("created") <= len(done) / 2
+    await until(lambda: len(log_of(back.proxy, "refused-for-size")) == refused + 1)
+    accepted = [each for each in back.up.requests if fits(each, WINDOW)]
+    assert [fault for each in accepted for fault in FAULTS[each.path](each.body)] == []
+
+
+@OTHER_APIS
+@STREAMED
+async def test_in_front_the_history_stays_a_prefix_in_each_api(front: Line, api: Api, *, stream: bool):
+    front.up.forget()
+    front.up.script = model(TALK)
+    made = len(log_of(front.proxy, "compaction-ended"))
+    task = f"Work for {api.path}, {api.model}, {stream}."
+    steps = await api.works(front, reading(24, task=task), api.model, stream=stream)
+    said = [json.loads(forwarded) for _, forwarded in steps]
+    histories = [value.get("input") or value["messages"] for value in said]
+    changed = [after for before, after in pairwise(histories) if after[: len(before)] != before]
+    assert 1 <= len(changed) < len(steps) / 3
+    await until(lambda: len(log_of(front.proxy, "compaction-ended")) >= made + len(changed))
+    assert [fault for each in front.up.requests for fault in FAULTS[each.path](each.body)] == []
+
+
 async def test_in_front_it_tells_what_was_done_under_names_of_its_own(front: Line):
     front.up.script = says("Go on.")
     reply = await front.ask()
@@ -167,10 +249,11 @@ async def test_behind_doctor_names_it(back: Line, capsys, monkeypatch, tmp_path)
     settings = json.dumps({"upstreams": upstream_of("LiteLLM behind", at=at(back))["upstreams"]})
     (tmp_path / "proxy.yaml").write_text(settings)
     back.up.script = SLOWLY
+    await back.ask(stream=True)  # LiteLLM loads what it needs with the first stream, for seconds
     code = await asyncio.to_thread(main, ["doctor", "--config", "proxy.yaml", "--model", "scripted-1"])
     said = capsys.readouterr().out
     assert code == 0, said
-    assert "default: LiteLLM, by its page /health/readiness" in said
+    assert "default: LiteLLM, detected by its page /health/readiness" in said
 
 
 def at(line: Line) -> str:
