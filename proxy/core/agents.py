@@ -214,6 +214,9 @@ def requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 # Agents whose output matches no pattern are known by what their messages have in common: each follows an answer
 # with something to be run, and has the role of the system, or another name than the person, or begins with the same
 # words each time. The first examples stay as they are: only from the third on is it sure that no person writes them.
+#
+# Some clients add the output to the answer that asked for it: "Action: ..." and, below it, "Observation: ..." in one
+# message of the assistant. There the output alone is an observation; what the model said before it stays.
 
 OBSERVATIONS = (
     r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|Code output|EXECUTION RESULT)\b[^\n]*:",
@@ -238,6 +241,7 @@ OUTPUT_MIN_CHARACTERS = 500
 """Shorter messages are not worth shortening, and stay."""
 _BEGINNING_CHARACTERS = 40
 _BEGINNING_LETTERS_MIN = 6
+_OUTPUT_WITHIN = re.compile(r"^Observation:", re.MULTILINE)
 _FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
 _SENTENCE = re.compile(r"\s*[A-Z][^\n]{8,}[.?!]\s*")
 
@@ -261,7 +265,7 @@ def is_text_style(body: Iterable[Message]) -> bool:
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """The same messages, with `observed` set where an environment speaks in the role of a user.
+    """The same messages, with `observed` set where an environment speaks in the role of a user or within an answer.
 
     `text_style`: there is a block from before the first tool call. Messages before that call are read as they
     were read then, or the messages that were forwarded already would change.
@@ -276,7 +280,7 @@ def mark_observations(
         if message.is_result or message.calls:
             marked += body[place:]
             break
-        is_output = False
+        is_output = message.role == "assistant" and _holds_output(message.text) and not pins.stand_in(message.text)
         if answered and message.role != "assistant":
             is_user = message.role == "user"
             is_output = is_user and _is_output(message.text, patterns, pins, reminders)
@@ -285,6 +289,17 @@ def mark_observations(
         answered = answered or message.role == "assistant"
         before = before if message.role in HEAD else message
     return tuple(marked)
+
+
+def find_output_within(text: str) -> int:
+    """The place in an answer where its client has put the output behind the action that asked for it; 0 for none."""
+    found = _OUTPUT_WITHIN.search(text) if "bservation:" in text else None
+    return found.start() if found and _RUNS_SOMETHING.search(text, 0, found.start()) else 0
+
+
+def _holds_output(text: str) -> bool:
+    start = find_output_within(text)
+    return start > 0 and len(text) - start >= OUTPUT_MIN_CHARACTERS
 
 
 class _Environment:

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.core import agents
 from proxy.core.agents import find_value, render_value
-from proxy.core.messages import ToolCall
+from proxy.core.messages import Message, ToolCall
 from proxy.core.outcome import ResultOutcome, find_outcome, first_line
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
@@ -277,6 +277,9 @@ _EDIT = re.compile(r"^([^\s<>`*=][^\n<>`*]{0,200})\n(?:```[^\n]*\n)?<{5,9} ?SEAR
 _TAG = re.compile(r"<([a-z_]{3,40})>\s{0,4}<(path|command|url|todos|result|question)>")
 _ARGUMENT = re.compile(r"<(path|command|url|todos|start_line|end_line)>([^<]*)</")
 _REACH_CHARACTERS = 2_000
+_ACTION = re.compile(
+    r"^Action:[ \t]*(\w[^\n:()]{0,60}?)[ \t]*$(?:\n+Action Input:[ \t]*([^\n]{0,2000}))?", re.MULTILINE
+)
 _RAN = re.compile(r"\s*I ran this command:\s*\n+([^\n]+)")
 
 
@@ -290,8 +293,24 @@ def find_spoken_call(text: str, *, answered: bool) -> ToolCall | None:
     if found := _TAG.search(text):
         arguments = dict(_ARGUMENT.findall(text, found.end(1), found.end(1) + _REACH_CHARACTERS))
         return ToolCall("", found[1], json.dumps(arguments))
+    if answered and (action := find_action(text)):
+        return action
     block = text.rsplit(_FENCE, 2)[1] if answered and text.count(_FENCE) > 1 else ""
     return _shell_call(block.partition("\n")[2].strip())
+
+
+def find_told_call(output: Message, before: Message | None) -> ToolCall | None:
+    """The call of an observation: told in it, or in the answer before it."""
+    if output.role == "assistant":
+        return find_action(output.text)
+    asked = before.text if before is not None and before.role == "assistant" else ""
+    return find_reported_call(output.text) or find_spoken_call(asked, answered=True)
+
+
+def find_action(text: str) -> ToolCall | None:
+    """The call that an answer makes as `Action: TOOL` and `Action Input: ARGUMENTS`."""
+    found = _ACTION.search(text)
+    return ToolCall("", found[1], (found[2] or "").strip() or "{}") if found else None
 
 
 def find_reported_call(text: str) -> ToolCall | None:

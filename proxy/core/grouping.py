@@ -58,7 +58,7 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
     start, spoke, waiting = -1, -1, set[str]()
     for place in range(last_assistant(messages[: len(known)]) or 0, len(messages)):
         message = messages[place]
-        follows = spoke >= 0 and start == spoke and message.is_bulk
+        follows = spoke >= 0 and start == spoke and message.is_bulk and message.role != "assistant"
         if follows or (message.is_result and message.answers in waiting):
             start = spoke
             waiting.discard(message.answers)

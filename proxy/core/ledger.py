@@ -8,13 +8,13 @@ Which call does what is declared in `agents.py`; `deeds.py` finds what each of t
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.core import deeds
+from proxy.core import agents, deeds
 from proxy.core.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SAID, SECTIONS, WHOLE, Deed, Section, Span, excerpt
 from proxy.core.grouping import callers
-from proxy.core.messages import Message
+from proxy.core.messages import Message, ToolCall
 
 # --- book -------------------------------------------------------------------------------------------------------------
 # The book of a ledger: deeds are entered once each, and rendered within a budget.
@@ -25,6 +25,7 @@ from proxy.core.messages import Message
 _SPANS_MAX = 6
 _ENTRY_CHARACTERS = 400
 _IDENTIFIERS_DIVISOR = 8
+_EARLIER = "earlier: "
 
 
 @dataclass(slots=True)
@@ -36,12 +37,17 @@ class Book:
     """The lines that were touched of each file."""
 
     def enter(self, deed: Deed) -> None:
-        """Enter a deed: one that is done again moves to the end, a failure that was overcome is dropped."""
+        """Enter a deed: one that is done again moves to the end. Of a command that failed before, its failure stays
+        beside how it ends now; another failure that was overcome is dropped.
+        """
         page = self.pages[deed.section]
         if deed.clears_section:
             page.clear()
         earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
         how = _join_ways(earlier.how, deed.how) if earlier and deed.section is CHANGED else deed.how
+        if earlier and deed.section is deeds.RAN and not deed.failed:
+            failure = earlier.how if earlier.failed else earlier.how.partition(_EARLIER)[2]
+            how = "; ".join(filter(None, (how, f"{_EARLIER}{failure}"))) if failure else how
         page[deed.key] = replace(deed, what=deed.what or (earlier.what if earlier else deed.key), how=how)
         self.spans.setdefault((deed.section, deed.key), []).append(deed.lines)
         if deed.section is not ERRORS:
@@ -126,29 +132,35 @@ _NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """What clients put among a user's words."""
 
 
-def ledger(messages: Sequence[Message], budget: int, *, said: bool = True) -> str:
+def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, stays: Collection[int] = ()) -> str:
     """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
-    `said`: with what the user said; off where that stays verbatim anyway.
+    `said`: with what the user said; off where that stays verbatim anyway. `stays`: the starts of messages that stay in
+    the view. They need no entry, but what they say of the plan counts: its state is that after them.
     """
     book = Book()
-    for deed in _deeds(messages):
-        if said or deed.section is not SAID:
+    for message, deed in _deeds(messages):
+        if deed.section is PLAN or (message.start not in stays and (said or deed.section is not SAID)):
             book.enter(deed)
     return book.render(budget)
 
 
-def _deeds(messages: Sequence[Message]) -> Iterator[Deed]:
-    """All deeds in their order; a call counts at the place of its result."""
-    for place, (message, call) in enumerate(zip(messages, callers(messages), strict=True)):
-        if call is not None:
-            yield from deeds.find_call_deeds(call, message.text)
-        elif message.role == "assistant":
-            yield from _find_answer_deeds(message, messages[place + 1] if place + 1 < len(messages) else None)
-        elif message.is_user:
-            yield from _find_user_deeds(message.text)
-        elif message.observed and (ran := deeds.find_reported_call(text := message.text)):
-            yield from deeds.find_call_deeds(ran, text)
+def _deeds(messages: Sequence[Message]) -> Iterator[tuple[Message, Deed]]:
+    """All deeds in their order, with the messages that tell of them; a call counts at the place of its result."""
+    for message, call, after in zip(messages, callers(messages), (*messages[1:], None), strict=False):
+        for deed in _find_deeds(message, call, after):
+            yield message, deed
+
+
+def _find_deeds(message: Message, call: ToolCall | None, after: Message | None) -> Iterator[Deed]:
+    if call is not None:
+        yield from deeds.find_call_deeds(call, message.text)
+    elif message.role == "assistant":
+        yield from _find_answer_deeds(message, after)
+    elif message.is_user:
+        yield from _find_user_deeds(message.text)
+    elif message.observed and (ran := deeds.find_reported_call(text := message.text)):
+        yield from deeds.find_call_deeds(ran, text)
 
 
 def _find_user_deeds(text: str) -> Iterator[Deed]:
@@ -167,6 +179,7 @@ def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed
         return
     edits = deeds.find_text_edits(text)
     yield from edits
-    answer = after.text if after is not None and after.observed else None
+    answer = after.text if after is not None and after.observed and after.role != "assistant" else None
+    answer = text[agents.find_output_within(text) :] if message.observed else answer
     if not edits and (call := deeds.find_spoken_call(text, answered=answer is not None)):
         yield from deeds.find_call_deeds(call, answer or "")

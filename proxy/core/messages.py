@@ -28,6 +28,8 @@ _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
+OUTPUT_SHORTENED = ("clip_output", "clear_observations")
+"""What may have been done to an answer whose client has put output behind it."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _DECLARING = b'"tool_reference"'
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
@@ -78,7 +80,8 @@ class Message:
     made: str = ""
     """The step that wrote these bytes; empty where they are the client's."""
     observed: bool = False
-    """An environment speaks in the role of a user or of the system: the output of a text-style agent's command."""
+    """An environment speaks in the role of a user or of the system, or at the end of an answer: the output of a
+    text-style agent's command."""
 
     @property
     def literal(self) -> bool:
@@ -191,7 +194,10 @@ def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
 
 def as_read_back(message: Message) -> Message:
     """The same message as `literal` reads it from its bytes: who speaks follows from its role and the step."""
-    observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)
+    if message.role == "assistant":
+        observation = message.made in OUTPUT_SHORTENED
+    else:
+        observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)
     return message if message.observed == observation else replace(message, observed=observation)
 
 

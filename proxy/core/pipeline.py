@@ -14,6 +14,7 @@ from proxy.core.grouping import find_callers, flaws
 from proxy.core.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
+TOKENS_PER_LISTED_NAME = 100
 Count = Callable[[bytes], int]
 
 
@@ -55,6 +56,10 @@ class Draft:
     def bytes_within(self, share: float, at_most: int) -> int:
         """A budget of bytes: `at_most`, but no more than this share of the goal."""
         return at_most if self.goal is None else min(at_most, int(self.goal * share * BYTES_PER_TOKEN))
+
+    def names_within(self, at_most: int) -> int:
+        """How many names a note may list: `at_most`, but no more than the goal has room for."""
+        return at_most if self.goal is None else min(at_most, self.goal // TOKENS_PER_LISTED_NAME)
 
     def free(self, message: Message) -> bool:
         """True where a step may touch this message of the middle."""

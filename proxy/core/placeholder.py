@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from proxy.core.agents import COMMANDS, PATHS, find_value, is_read, meaning, without_folder
+from proxy.core.agents import COMMANDS, PATHS, find_output_within, find_value, is_read, meaning, without_folder
 from proxy.core.messages import Message, ToolCall, argument_texts, strings
 from proxy.core.outcome import ResultOutcome, cut_line, find_error_places, find_outcome, first_line
 
@@ -126,6 +126,13 @@ def _render_way_back(call: ToolCall | None, handle: str, *, has_gaps: bool) -> s
     return f"{legend}Call the tool again for the full text."
 
 
+def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
+    """The text of a message with its output shortened: of an answer only what its client has put behind it."""
+    text = message.text
+    start = find_output_within(text) if message.role == "assistant" else 0
+    return text[:start] + shorten_text(text[start:], shorten)
+
+
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
     """A result, shortened; of one that is JSON around a long text, that text in its place."""
     value = _parse_json(text)
@@ -216,7 +223,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|
 _NUMBERED = re.compile(r"\S*\d\S*")
 _SPOKEN = re.compile(r"[^\W\d_]{2}")
 _REMINDER = re.compile(r"\s{0,9}<system-reminder>[^<]{0,9999}</system-reminder>")
-_CLOSING_TAG = re.compile(r"\s*</[\w-]{1,40}>\s*")
+# A tag that ends, and an exit code.
+_SAYS_NOTHING = re.compile(
+    r"\s*(?:</[\w-]{1,40}>"
+    r"|\W{0,3}(?i:(?:process )?exit(?:ed with)?[ _](?:code|status)|returncode)\W{1,4}-?\d+\W{0,3})\s*"
+)
 _RULER = re.compile(r"[\s|+:=-]{3,}")
 _SIGNATURE = re.compile(
     r"\s{0,12}(?:\d+\s{0,4}[→|:\t]\s{0,8})?(?:#{1,4} \S"
@@ -294,6 +305,11 @@ class Excerpts:
                 break
             listed += self._list(names(text, self.known), most - len(listed))
         return listed
+
+    def name_what_is_left_out(self, messages: Sequence[Message], most: int) -> str:
+        """A line with up to so many names of these messages that occur nowhere yet, the newest first; or nothing."""
+        listed = self.list_names((text for message in reversed(messages) for text in texts_of(message)), most)
+        return f"Names in what was left out: {', '.join(listed)}" if listed else ""
 
     def _list(self, found: Iterable[str], most: int) -> list[str]:
         listed = [name for name in found if name not in self.standing][:most]
@@ -390,9 +406,11 @@ def _cut_end(line: str, limit: int = LONGEST_LINE_CHARACTERS) -> str:
 
 
 def _edges(lines: Sequence[str]) -> Iterator[int]:
-    """The first and the last line with words; of a table the line with its columns and the one below it."""
+    """The first and the last line with words; of a table the line with its columns and the one below it. A line with
+    nothing but an exit code is passed over: the placeholder says it above the excerpt.
+    """
     near = (*range(min(len(lines), 5)), *range(max(5, len(lines) - 5), len(lines)))
-    spoken = [place for place in near if _SPOKEN.search(lines[place]) and not _CLOSING_TAG.fullmatch(lines[place])]
+    spoken = [place for place in near if _SPOKEN.search(lines[place]) and not _SAYS_NOTHING.fullmatch(lines[place])]
     if spoken:
         first = spoken[0]
         yield first

@@ -12,6 +12,7 @@ from proxy.core.fold import HEADING, Stretch, fold_stretches, kept_words, weight
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
+from proxy.core.placeholder import Excerpts
 
 # --- retelling --------------------------------------------------------------------------------------------------------
 # A stretch of history as plain text, for a model that shall summarize it, not continue it.
@@ -194,6 +195,8 @@ def _count_letters(text: str) -> Counter[str]:
 LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
 LEDGER = "Taken from the calls themselves:"
+LISTED_NAMES_MAX = 120
+"""Names below a ledger that occur nowhere else in the view."""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries, one after the other. Words, because models draw lines of their own."""
 NOTED = "Noted. I go on from there."
@@ -238,7 +241,7 @@ class Summaries:
     user_tokens: int = 20_000
     """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
-    """Bytes of ledger below the summary."""
+    """Bytes of ledger below the summary (0: none, and no names that the summary leaves out)."""
     scope: int = 0
     """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
     scope_tokens: int = 0
@@ -282,21 +285,30 @@ class Summarize:
         return told if weight(told.middle) < weight(draft.middle) else draft
 
     def _tell(self, draft: Draft, kept: set[int]) -> Draft:
-        said = _leaves_unsaid(draft, kept)
-        return fold_stretches(
-            draft,
-            kept,
-            lambda _: self._account(draft, said=said),
-            self._place,
-            once=True,
-        )
+        return fold_stretches(draft, kept, lambda _: self._account(draft, kept), self._place, once=True)
 
-    def _account(self, draft: Draft, *, said: bool) -> str:
-        """The summary, the ledger of all it covers (`said`: the words of the user too), and where the originals are."""
-        stop = max(message.stop for message in draft.middle)
-        facts = ledger(draft.origin[:stop], draft.bytes_within(LEDGER_SHARE, self.rules.ledger), said=said)
+    def _account(self, draft: Draft, kept: set[int]) -> str:
+        """The summary, the ledger of all it covers (with the words of the user, where these go too), names that are
+        in neither, and where the originals are.
+        """
+        covered = draft.origin[: max(message.stop for message in draft.middle)]
+        said = _leaves_unsaid(draft, kept)
+        facts = ledger(covered, draft.bytes_within(LEDGER_SHARE, self.rules.ledger), said=said)
+        if facts and (named := self._name_what_is_left_out(draft, kept, covered, facts)):
+            facts = f"{facts}\n{named}"
         told = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
         return "\n".join([*told, *(("", self.rules.pointer) if self.rules.pointer else ())])
+
+    def _name_what_is_left_out(self, draft: Draft, kept: set[int], covered: Sequence[Message], facts: str) -> str:
+        """Names that neither the summary nor anything else in the view tells: a model leaves out most of them."""
+        if draft.bare:
+            return ""
+        excerpts = Excerpts(0, 0, LISTED_NAMES_MAX)
+        excerpts.keep((self.text, facts))
+        excerpts.keep_rest(draft.view, {id(message) for message in draft.middle if id(message) not in kept})
+        # What the model wrote and called for before what it read: it comes back to that.
+        own = sorted(covered, key=lambda message: not message.is_bulk)
+        return excerpts.name_what_is_left_out(own, draft.names_within(LISTED_NAMES_MAX))
 
     def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
         """Messages that hold the account, even where it is longer than the last stretch: it tells of the others too."""

@@ -23,6 +23,7 @@ WORK = (
     says("Understood: b.py stays as it is."),
     user("And the docs?"),
     call("Write", path="docs.md", content="# Docs", out="written " + CODE),
+    says("They are written."),
 )
 
 
@@ -53,6 +54,7 @@ def test_the_users_words_and_a_short_answer_stay_as_they_were():
         ("user", "Do not touch b.py."),
         ("assistant", "Understood: b.py stays as it is."),
         ("user", "And the docs?"),
+        ("assistant", "They are written."),
     ]
 
 
@@ -66,6 +68,24 @@ def test_what_the_assistant_said_besides_is_told_under_the_message_that_it_follo
     assert answer.startswith("- The clock was read twice; it is read once now. More of this.")
     assert answer.endswith("…")
     assert "Understood: b.py" not in note.text  # it stands
+
+
+def test_what_only_announces_a_call_is_not_told():
+    found = call("Read", path="a.py", out=CODE, says="Found it! The clock is read twice in a.py. Let me mend b.py:")
+    looked = call("Bash", command="ls", out=CODE, says="Let me look at all files in src/b.py and here:")
+    (note,) = (message for message in fold(*WORK[:1], found, looked) if message.text.startswith(OPENING))
+    assert "- Found it! The clock is read twice in a.py.\n" in note.text
+    assert "Let me" not in note.text
+
+
+def test_the_plan_is_told_as_the_calls_that_stay_have_left_it():
+    made = call("TaskCreate", subject="mend the clock", out="Task #1 created")
+    more = [call("Read", path=f"{number}.py", out=CODE) for number in range(9)]
+    done = call("TaskUpdate", taskId="1", status="completed", out="ok")
+    middle = fold(user("Mend it."), made, *more, done, *more, exempt=("taskupdate",))
+    assert any(message.calls and message.calls[0].name == "TaskUpdate" for message in middle)
+    (note,) = (message for message in middle if message.text.startswith(OPENING))
+    assert "#1 mend the clock (done)" in note.text
 
 
 def test_the_newest_answers_are_told_where_there_is_little_room():
@@ -83,6 +103,15 @@ def test_speakers_alternate_as_before(goal):
     roles = [message.role for message in middle]
     assert all(one != other for one, other in pairwise(roles))
     assert GO_ON in [message.text for message in middle]
+
+
+@pytest.mark.parametrize(
+    ("more", "separated"), [((), True), ([user("Do not touch c.py."), user("Nor d.py.")], False), ([says("So.")], True)]
+)
+def test_no_separator_stands_between_neighbours_as_the_client_sends_them(more, separated):
+    middle = fold(*WORK[:5], *more, *WORK[5:])
+    assert (GO_ON in [message.text for message in middle]) == separated
+    assert not flaws(middle).worse_than(flaws(()))
 
 
 def test_an_earlier_note_is_not_told_again():

@@ -147,8 +147,11 @@ def test_a_command_is_told_with_how_it_ended(out, ended):
     assert ran("make all", out) == f"Commands:\n- make all => {ended}"
 
 
-def test_of_a_command_that_was_run_again_the_last_end_counts():
-    assert told(call("Bash", command="make", out="Exit code 1"), call("Bash", command="make")) == "Commands:\n- make"
+def test_of_a_command_that_was_run_again_the_last_end_counts_and_its_failure_is_told_beside_it():
+    failed, ended = call("Bash", command="make", out="Exit code 1\nError: no rule"), call("Bash", command="make")
+    expected = "Commands:\n- make => earlier: exit code 1: Error: no rule"
+    assert told(failed, ended) == told(failed, ended, ended) == expected
+    assert told(ended, failed) == "Commands:\n- make => exit code 1: Error: no rule"
 
 
 def test_a_command_whose_result_shows_no_outcome_is_told_without_one():

@@ -248,3 +248,48 @@ def test_what_a_person_may_have_written_is_no_output(talk):
 def test_an_instruction_of_the_system_stays_where_results_come_as_tool_messages():
     pieces = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
     assert not any(marks(user("x"), call("Bash"), *pieces))
+
+
+# --- output behind an action, in the assistant's own message ----------------------------------------------------------
+
+
+def act(number, out=None):
+    """An answer to which its client has added the output, as CrewAI does for models that know no tools."""
+    asked = f'Thought: I look at part {number}.\nAction: read_file\nAction Input: {{"path": "part_{number}.py"}}\n'
+    return says(f"{asked}Observation: {output(number) if out is None else out}")
+
+
+def test_output_within_an_answer_is_shortened_and_what_the_model_said_stays():
+    worker = Worker(rules=RULES)
+    messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
+    sent = worker.send(messages)
+    assert sent.plan.action == "created"
+    said, _, told = sent.messages[2]["content"].partition("Observation: ")
+    assert said == messages[2]["content"].partition("Observation: ")[0]
+    assert told.startswith("[shortened by the context proxy: 60 lines, ")
+    assert sent.messages[-1] == messages[-1]
+    again = worker.send([*messages, *act(40)])
+    assert again.messages[: len(messages)] == sent.messages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I read it.\nObservation: {output(1)}",
+        f"Observation: {output(1)}",
+        "Action: ls\nObservation: a.py",
+        f"Action: ls\n{output(1)}",
+    ],
+)
+def test_an_answer_without_an_action_and_much_output_behind_it_is_the_models_own(text):
+    assert not any(marks(user("x"), says(text), user("y")))
+
+
+def test_what_was_done_by_output_within_answers_is_told_in_a_fold():
+    rules = Rules(pins=PINS, summary=Summaries(enabled=False), keep=Keep(tokens=1_000), clear_at_least=10**9)
+    messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
+    sent = Worker(rules=rules, facts=Facts(usable_tokens=12_000)).send(messages)
+    (note,) = (text for message in sent.messages if "this record replaces" in (text := message["content"]))
+    assert "part_3.py" in note
+    assert "Lines from read_file(part_" in note
+    assert "an observation" not in note

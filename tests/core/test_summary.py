@@ -18,6 +18,7 @@ WORK = (
     *user("Mend the tests."),
     *call("Read", path="a.py", out=BIG),
     *call("Bash", command="make test", out=BIG),
+    *says(BIG),
     *user("Do not touch b.py."),
     *call("Edit", file_path="a.py", old="x", new="y", out=BIG),
 )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any, meaning
+from proxy.core.deeds import find_told_call
 from proxy.core.fold import find_untold, fold_stretches, kept_words, weight
 from proxy.core.grouping import callers
 from proxy.core.ledger import ledger
@@ -77,7 +78,7 @@ class ClipOutput:
             else "ask for a part to see more"
         )
         cut = partial(self._cut, way_back=way_back)
-        shorter = placeholder.shorten_text(text, lambda inner: cut(inner, limit * len(inner) // len(text)))
+        shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
         return message if shorter == text else message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int, way_back: str) -> str:
@@ -193,7 +194,7 @@ class ClearResults:
         shorter = {}
         for message, call in reversed(chosen):
             handle = render_handle(message.start, message.stop) if draft.recalls else ""
-            text = placeholder.shorten_text(message.text, partial(shorten, call=call, handle=handle))
+            text = placeholder.shorten_output(message, partial(shorten, call=call, handle=handle))
             shorter[id(message)] = message.with_text(text, made)
         return shorter
 
@@ -615,13 +616,14 @@ OUTLINE_SHARE = 0.1
 QUOTED_SHARE = 0.3
 QUOTED_CHARACTERS = 800
 LEAST_QUOTED_BYTES = 200
-TOKENS_PER_LISTED_NAME = 100
 # The characters kept of one answer, and of the assistant's text beside a call.
 ANSWER_CHARACTERS = 320
 REMARK_CHARACTERS = 160
 LEAST_REMARK_CHARACTERS = 40
 """A remark that is shorter ("Now the tests.") tells nothing."""
 _ASKED_CHARACTERS = 70
+# "Now the tests:" at the end of a remark announces its call, which the ledger tells of.
+_ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s+|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
 CONCLUSIONS = "What the assistant said, in part:"
 
 
@@ -673,7 +675,7 @@ class DropMiddle:
         origin = draft.origin[find_untold(draft, kept) : max(message.stop for message in gone)]
         lost = [message for message in origin if message.start not in stays]
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
-        facts = ledger(lost, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes))
+        facts = ledger(origin, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes), stays=stays)
         if draft.bare:
             return facts
         excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
@@ -681,11 +683,8 @@ class DropMiddle:
         said = render_conclusions(origin, stays, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
         excerpts.keep((facts, said), mentioned=True)
         quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts)
-        names = self.names if draft.goal is None else min(self.names, draft.goal // TOKENS_PER_LISTED_NAME)
-        texts = (text for message in reversed(lost) for text in placeholder.texts_of(message))
-        listed = excerpts.list_names(texts, names)
-        named = f"Names in what was left out: {', '.join(listed)}" if listed else ""
-        return "\n".join(filter(None, (said, facts, *quoted, named)))
+        names = draft.names_within(self.names)
+        return "\n".join(filter(None, (said, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
 
 
 def render_conclusions(messages: Sequence[Message], stays: Collection[int], room: int) -> str:
@@ -699,6 +698,7 @@ def render_conclusions(messages: Sequence[Message], stays: Collection[int], room
             asked = cut_line(text, _ASKED_CHARACTERS)
         elif message.role == "assistant" and message.start not in stays:
             least, most = (LEAST_REMARK_CHARACTERS, REMARK_CHARACTERS) if message.calls else (1, ANSWER_CHARACTERS)
+            text = _ANNOUNCEMENT.sub("", text) if message.calls else text
             if len(text) >= least:
                 lines.append((not message.calls, asked, f"- {cut_line(text, most)}"))
     told: dict[int, str] = {}
@@ -733,9 +733,11 @@ def _head(asked: str) -> str:
 def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts) -> list[str]:
     """Excerpts of the newest results, in their order, of at most so many bytes in all."""
     quoted: list[str] = []
-    for message, call in zip(reversed(messages), reversed(callers(messages)), strict=True):
+    found = zip(messages, callers(messages), (None, *messages), strict=False)
+    for message, answered, before in reversed([*found]):
         if not message.is_bulk or room < LEAST_QUOTED_BYTES:
             continue
+        call = answered or find_told_call(message, before)
         # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
         lines = [f"| {line}" for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
         told = "\n".join((f"Lines from {placeholder.render_call(call) if call else 'an observation'}:", *lines))
