@@ -107,7 +107,7 @@ def contexts(wheel: Path) -> dict[str, int]:
 
 
 def slim(table: dict[str, Row], contexts: dict[str, int]) -> dict[str, list[Any]]:
-    """One row per model under its plain name: its maker's where the maker stands in the table, else the smallest."""
+    """One row per model under its plain name: its maker's where the maker is in the table, else the smallest."""
     chosen: dict[str, tuple[tuple[bool, int], Row]] = {}
     for name, row in chat_models(table):
         reseller = "/" in name or "." in name.partition("-")[0]

@@ -4,8 +4,8 @@
     python bench/compact.py --markdown docs/bench-compact.md
 
 The history is our own make (longwork.py): 1 MB, about 250,000 tokens, more than 300 messages. *Warm*: an agent at
-work, each request one call longer than the last, strides included. *Cold*: conversations nobody has seen before.
-While a cold one is worked on, somebody else asks for /health/live without pause: the longest answer is the stall. What
+work, each request one call longer than the last, strides included. *Cold*: conversations that were never seen before.
+While a cold one is worked on, another client asks for /health/live without pause: the longest answer is the stall. What
 these answers cost is not in its processor time: that is of another history, which is as long and comes undisturbed.
 """
 
@@ -62,7 +62,7 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """A history seen for the first time: how long it took, and how long others waited meanwhile."""
+    """A history seen for the first time: how long it took, and how long other requests waited."""
 
     seconds: float
     cpu: float
@@ -72,7 +72,7 @@ class Cold:
 
 
 async def warm(field_: Sequence[Contestant], work: Work) -> dict[str, Warm]:
-    """The same growing requests for everybody, round by round."""
+    """The same growing requests for each contestant, round by round."""
     found = {contestant.name: Warm() for contestant in field_}
     servers = [contestant.server for contestant in field_ if contestant.server]
     for number in range(ROUNDS + 1):
@@ -90,7 +90,7 @@ async def warm(field_: Sequence[Contestant], work: Work) -> dict[str, Warm]:
 
 
 async def cold(contestant: Contestant, work: Work, undisturbed: Work) -> Cold:
-    """Two first sights, one beside somebody who asks for /health/live, and that request once more."""
+    """Two first sights, one beside a client that asks for /health/live, and that request once more."""
     done, waits = asyncio.Event(), []
     lags = await _lags(contestant)
     watching = asyncio.create_task(_watch(contestant.live, done, waits))

@@ -1,6 +1,6 @@
 """Who is compared: no relay at all, ours with and without compaction, a bare one, nginx, and LiteLLM's proxy.
 
-All of them have one worker on one core, stand before the same upstream and write no more than they do by default
+All of them have one worker on one core, are in front of the same upstream and write no more than they do by default
 (ours writes its log, a line for each request). Who is not installed is left out, and a line says so.
 """
 

@@ -35,7 +35,7 @@ def _again(body: bytes) -> Iterator[bytes]:
 
 
 def _first_sights() -> Iterator[bytes]:
-    """Histories that nobody has sent before."""
+    """Histories that were never sent before."""
     return (Work(seed, 6_000).up_to(FIRST_SIGHT_BYTES).body() for seed in count(1_000))
 
 

@@ -13,14 +13,14 @@ from urllib.request import urlopen
 PROC = Path("/proc")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CORES = sorted(os.sched_getaffinity(0))
-# The server has one core for itself; whoever asks it and whoever answers it share the other.
+# The server has one core for itself; its clients and its upstream share the other.
 SERVERS, CLIENTS = CORES[0], CORES[-1]
 PATIENCE = 60.0
 
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Processes started meanwhile stay on that core, with all their threads."""
+    """Processes started within it stay on that core, with all their threads."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -86,7 +86,7 @@ class Server:
 
 @contextmanager
 def alone(server: Server | None, servers: Iterable[Server]) -> Iterator[None]:
-    """Meanwhile all the other servers stand still, so that none of them works in its time."""
+    """Within it all other servers are stopped, so that none of them works in its time."""
     resting = [pid for other in servers if other is not server for pid in other.tree()]
     _tell(resting, signal.SIGSTOP)
     try:

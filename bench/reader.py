@@ -97,7 +97,7 @@ _SENTENCE = re.compile(
 _CONSTRAINT_CHARACTERS = range(12, 301)
 _VERDICT = re.compile(r"(?:contains errors|exit code -?[1-9]\d*)(?:: )?(.*?)(?:\. \"…\" marks|\. Call|\. Read|$)")
 _ERROR_CHARACTERS = 60
-"""A failure is told where so many characters of its line are."""
+"""A failure counts as shown where so many characters of its line are."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Answers:
 
 def answer_questions(conversation: Conversation, window: int) -> list[Answers]:
     """The answers from the last request of a conversation, for each policy that has shortened it. No model writes
-    summaries: what is told is what the proxy tells by itself.
+    summaries: only what the proxy itself writes counts.
     """
     history, found = ReplayHistory(conversation), []
     turns = list(history.turns())
@@ -191,7 +191,7 @@ def _read_verdict(message: Message, call: ToolCall | None) -> set[str]:
 
 
 def _shorten(line: str) -> str:
-    """The beginning of an error's line, as far as a note may have room for it; empty where only the code is told."""
+    """The beginning of an error's line, as far as a note may have room for it; empty where only the code is shown."""
     return " ".join(line.split())[:_ERROR_CHARACTERS].rstrip(" .…")
 
 

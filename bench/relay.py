@@ -6,7 +6,7 @@
     python bench/relay.py --earlier DIR                   # with the version in DIR, set up there
 
 On a machine that others use too a time says little, but the ratio of two times measured one after the other says a
-lot: so the contestants take turns, round after round, and what is told is the median over the rounds.
+lot: so the contestants take turns, round after round, and the figures are medians over the rounds.
 """
 
 import argparse
@@ -41,7 +41,7 @@ PACE = Pace(chunks=200, seconds=0.005)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is asked, and of whom."""
+    """How much is asked, and of which contestants."""
 
     kinds: tuple[Kind, ...]
     rounds: int

@@ -1,4 +1,4 @@
-"""The figures of bench/relay.py as tables, and what was promised beside what was found."""
+"""The figures of bench/relay.py as tables, and the targets beside what was found."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ Ratios carry from machine to machine, times do not.
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a relay needs when nobody asks it anything, and how it answers a health check when many do."""
+    """What a relay needs without requests, and how it answers a health check beside many."""
 
     name: str
     ready: float
@@ -58,7 +58,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was promised, and what came out."""
+    """The targets, and what was found."""
 
     promise: str
     limit: float

@@ -88,7 +88,7 @@ def kind(name: str, state: str) -> Kind:
 
 
 async def requests(field_: Sequence[Contestant]) -> Samples:
-    """The same requests for everybody, round by round; the first one only warms them up."""
+    """The same requests for each contestant, round by round; the first one only warms them up."""
     found: Samples = {(one.name, size): [] for one in field_ for size in SIZES}
     servers, agents = [one.server for one in field_ if one.server], Agents()
     for number in range(ROUNDS + 1):

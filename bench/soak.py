@@ -42,7 +42,7 @@ _TROUBLE = re.compile(rb'"event":"(our-fault|failed-open|store-failed)".*?"(?:ki
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How the proxy stood at one moment."""
+    """The state of the proxy at one moment."""
 
     seconds: float
     requests: int
@@ -120,7 +120,7 @@ class Look:
             await asyncio.sleep(1)
 
     async def at_rest(self) -> Sample:
-        """When nothing is left to do; or as it stands, when it does not come to rest."""
+        """When nothing is left to do; or after the longest wait, when it does not come to rest."""
         last = perf_counter() + REST_SECONDS
         sample = await self.now()
         while (sample.in_flight or sample.upstream) and perf_counter() < last:

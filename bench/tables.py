@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first column stands left, the figures right."""
+    """The first column is aligned left, the figures right."""
     rows = [names, *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]

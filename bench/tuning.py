@@ -5,7 +5,7 @@ python bench/tuning.py DIR --limit 80 --out /tmp/tuning.jsonl --jobs 2
 Points around the default trade cost for retention: the stride, the trigger, and how much of a shortened text stays. Of
 the points that keep what must be kept, the one is chosen whose cost is nearest to the best under the price model where
 it is worst. A figure chosen on the conversations it is reported for would flatter itself; so for each source the choice
-is made on the others, and what it comes to is told of that source. The measures are the scorecard's
+is made on the others, and its result is reported for that source. The measures are the scorecard's
 (docs/scorecard.md), in front of a provider's cache, summaries included.
 """
 

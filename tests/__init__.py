@@ -1,4 +1,4 @@
-"""The tests of the project, laid out as the package is; README.md beside this file says where what stands."""
+"""The tests of the project, laid out as the package is; README.md beside this file has the map."""
 
 from pathlib import Path
 

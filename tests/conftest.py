@@ -17,7 +17,7 @@ from tests.support.running_proxy import Proxy, serving
 from tests.support.scripted_upstream import Upstream
 
 # A busy machine is no finding. CI asks for more examples with --hypothesis-profile=ci, the same ones each time: what a
-# change broke is told apart from what chance found. Chance looks for more in `make soak` (profile `search`).
+# change broke is distinct from what chance found. Chance looks for more in `make soak` (profile `search`).
 settings.register_profile("ci", deadline=None, max_examples=250, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.register_profile("default", deadline=None, max_examples=8)
@@ -47,7 +47,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Proxy]]
 
 @pytest.fixture(scope="session")
 def proxy_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything that any proxy of this run writes stands below this directory."""
+    """Everything that any proxy of this run writes is below this directory."""
     return tmp_path_factory.mktemp("proxies")
 
 

@@ -24,7 +24,7 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-# What stands in code marks: there a name is the name, not a word of English.
+# Text in code marks: there a name is the name, not a word of English.
 NAMED = re.findall(r"```.*?```|`[^`\n]+`", TEXT, re.DOTALL)
 
 
@@ -195,7 +195,7 @@ def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
     assert quoted == [f"{default(Config()):,.0f}"]
 
 
-# --- promises --------------------------------------------------------------------------------------------------------
+# --- claims ----------------------------------------------------------------------------------------------------------
 
 
 def brought(name, found):

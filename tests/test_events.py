@@ -1,4 +1,4 @@
-"""The dispatcher of events: a listener that fails costs neither the other listeners nor whoever emits."""
+"""The dispatcher of events: a listener that fails costs neither the other listeners nor the emitter."""
 
 from collections import Counter
 

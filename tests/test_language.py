@@ -70,7 +70,7 @@ RIDDLE = re.compile(
 )
 
 # Words in documents, settings, help texts and messages that a reader has to guess at. What follows by a hyphen, a dot
-# or a slash makes it another word (`stand-in`, `promises.sqlite`), and so does "in" before a flight.
+# or a slash makes it another word (`stand-in`, `promises.sqlite`).
 GUESSED_AT = re.compile(
     r"""
     \b(
@@ -100,7 +100,7 @@ def is_number(node):
 
 
 def literals(node):
-    """The text of a node: its string literals, of an f-string what stands between the values."""
+    """The text of a node: its string literals, of an f-string the text between the values."""
     return " ".join(n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
 
@@ -110,7 +110,7 @@ def find_in_code(tree, place):
         where = f"{place}:{getattr(node, 'lineno', 1)}"
         yield from ((rule, where, text) for rule, text in find_in_names(node))
         yield from ((rule, where, text) for rule, text in find_in_texts(node))
-    yield from (("words in docstrings", f"{place}:{line}", word) for line, word in find_in_docstrings(tree))
+    yield from find_in_docstrings(tree, place)
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_number(node.value):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -140,12 +140,12 @@ def find_in_texts(node):
         yield from (("words in help", word) for word in guessed_at(literals(node.value)))
 
 
-def find_in_docstrings(tree):
+def find_in_docstrings(tree, place):
     """The words in texts that are statements: docstrings, and descriptions behind a value."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             prose = re.sub(r"`[^`]*`", " ", node.value.value)
-            yield from ((node.lineno, word) for word in guessed_at(prose))
+            yield from (("words in docstrings", f"{place}:{node.lineno}", word) for word in guessed_at(prose))
 
 
 def find_in_comments(source, place):
@@ -182,6 +182,15 @@ def find_in_settings(text, place):
         yield from (("words in proxy.yaml", f"{place}:{number}", word) for word in guessed_at(prose))
 
 
+def find_modules(folder):
+    """Modules below a folder, without those of programs that tests install there."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".py":
+            yield path
+        elif path.is_dir() and path.name not in {"node_modules", ".venv", "site-packages"}:
+            yield from find_modules(path)
+
+
 def documents():
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -196,6 +205,10 @@ def findings():
                 classes[text].add(path.relative_to(ROOT).as_posix())
             else:
                 found[rule].append(f"{place} {text}")
+    for path in chain(find_modules(ROOT / "tests"), find_modules(ROOT / "bench")):
+        source, file = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+        for rule, place, text in chain(find_in_docstrings(ast.parse(source), file), find_in_comments(source, file)):
+            found[rule].append(f"{place} {text}")
     found["shared names"] = shared_names(classes)
     for path in documents():
         for rule, place, text in find_in_page(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))):

@@ -1,4 +1,4 @@
-"""`python -m peers`: everybody on the same conversations, everybody as a relay, and the page that tells it."""
+"""`python -m peers`: all peers on the same conversations and as relays, and the page about them."""
 
 import argparse
 import asyncio
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _installed() -> list[Installed]:
-    """What can be; who cannot is told when it is to be started."""
+    """The peers that can be installed; the others are reported when they are to be started."""
     found = []
     for name in dict.fromkeys(peer.environment for peer in PEERS):
         try:

@@ -1,7 +1,7 @@
-"""The fixed set that everybody is played: few enough for slow peers, chosen by no eye.
+"""The fixed set that all peers are played: few enough for slow peers, chosen by a rule.
 
 A short history tells nothing about compaction, so of the recorded conversations those of at least 30,000 tokens count,
-and of these each so manieth, in the order of the files. Every one of them is said to be of one model, which all peers
+and of these each so manieth, in the order of the files. All of them have the same model, which all peers
 know and to which they give the same window: what a model's name makes a peer do is not what is compared.
 """
 

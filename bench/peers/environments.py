@@ -2,9 +2,9 @@
 
     PYTHONPATH=bench python -m peers.environments [NAME…]
 
-The environments stand below `.venv/`, where version control and the test collector do not look. What is pinned, with
-all that it brings, stands in `pins/<name>.txt`; run again, this does nothing unless pins have changed. Ours is
-installed the same way, for its size beside theirs. A peer that does not install is told, with the last word of pip.
+The environments are below `.venv/`, where version control and the test collector do not look. What is pinned, with
+all that it brings, is in `pins/<name>.txt`; run again, this does nothing unless pins have changed. Ours is
+installed the same way, for its size beside theirs. A peer that does not install is reported, with the last line of pip.
 """
 
 import json
@@ -97,7 +97,7 @@ def last_error(said: str) -> str:
 
 
 def brought(packages: Path) -> Iterable[Path]:
-    """What stands there that was not there before: packages, and their metadata."""
+    """What is there that was not there before: packages, and their metadata."""
     return (path for path in packages.iterdir() if path.name.partition("-")[0].partition(".")[0] not in _BROUGHT)
 
 

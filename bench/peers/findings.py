@@ -30,7 +30,7 @@ class Better:
 
 
 def better(scores: Mapping[str, Scores], ours: str) -> list[Better]:
-    """Everybody who is, in the order of the table."""
+    """All that take part, in the order of the table."""
     own = scores[ours]
     return [
         Better(name, at, tuple(_given_up(other, own)))
@@ -73,7 +73,7 @@ def _faults(scores: Scores) -> dict[str, int]:
 
 
 def retentions(scores: Scores) -> dict[str, float]:
-    """The three that are promised; nothing asked is nothing lost."""
+    """The three main measures; where nothing was asked, nothing was lost."""
     old, fresh = scores.kept_of(OLD), scores.kept_of(AGES[:1])
     return {
         "in context": _of(old.in_context, old.asked),

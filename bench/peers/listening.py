@@ -3,9 +3,9 @@
 The plain recorder knows a turn by its last message, and takes a request that ends otherwise for a proxy's own question.
 Some proxies shorten that last message too, and never ask anything: of these every request is the turn.
 
-The plain recorder answers a question whose history stands before it, message by message, and reads the wanted headings
+The plain recorder answers a question whose history comes before it, message by message, and reads the wanted headings
 off the rest. Other proxies put the old part into the question as text; there it would take headings of quoted files
-for wishes, and answer with nothing of use. So here the old part is found again in the question, and the same stand-in
+for requests, and answer with nothing of use. So here the old part is found again in the question, and the same stand-in
 tells of everything up to the last message found there: an earlier summary that was to be carried on is carried on.
 """
 

@@ -1,6 +1,6 @@
-"""docs/peers.md: who took part, what everybody costs, sends and keeps, takes as a relay, and where others are better.
+"""docs/peers.md: who took part, what each costs, sends and keeps, takes as a relay, and where others are better.
 
-Whatever is judged on it is read off the figures; what stands here in words says only who somebody is.
+Whatever is judged on it is read off the figures; the words here say only who each peer is.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 Context editing is the rule that Anthropic documents as `clear_tool_uses_20250919`, with its documented defaults. The
 documents leave one thing open: whether an upstream remembers what it cleared. Both readings are here. The trim is what
 LangChain's `trim_messages` does as its documents call it: the last tokens, beginning with a person, the system prompt
-kept. Everybody counts alike, a quarter of the bytes.
+kept. All count alike, a quarter of the bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""How each peer is started, and what it is told: the upstream, the port, the window where it asks for one.
+"""How each peer is started, and what it is configured with: the upstream, the port, the window where it asks for one.
 
 The rest is its default, but for what would make the comparison one of something else, and the page tells it:
-headroom's limit of 60 requests a minute and its cache of whole answers are off. Nobody goes to the network, so that a
+headroom's limit of 60 requests a minute and its cache of whole answers are off. No peer uses the network, so that a
 run is the same everywhere: vocabularies and lists of prices are those that peers bring along, and headroom's model for
 prose, which it would download, stays out. What a peer writes goes below the run's folder.
 """
@@ -36,7 +36,7 @@ class Peer:
     environment: str
     kind: Kind
     told: str
-    """What it was told beside its upstream and port."""
+    """Its settings beside its upstream and port."""
     asks: bool = False
     """Whether it has a model write summaries."""
 

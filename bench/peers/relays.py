@@ -1,8 +1,8 @@
-"""Everybody as a relay: what a request costs on its way, whatever becomes of its history.
+"""All peers as relays: what a request costs on its way, whatever becomes of its history.
 
 As in bench/relay.py: the relay has one core for itself, the contestants take turns, round after round, and the others
-stand still meanwhile. Beside the sizes and a stream there is the question that matters to a team: how long a small
-request takes while somebody else's three large ones are under way.
+are stopped. Beside the sizes and a stream there is the question that matters to a team: how long a small
+request takes while three large ones of another client are under way.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ def body(size: int, *, stream: bool = False) -> bytes:
 
 
 async def measured(place: Path, rounds: int = ROUNDS) -> list[Relay]:
-    """The straight way, a bare relay and everybody that starts."""
+    """The direct way, a bare relay and all peers that start."""
     async with StandIn(PACE) as upstream:
         with _field(upstream.url, place) as contestants:
             found = {each.name: Relay(each.name, each.ready, each.idle_rss) for each in contestants}
@@ -105,7 +105,7 @@ async def _round(contestants: Sequence[Contestant], found: dict[str, Relay], num
                 continue
             try:
                 taken = await asyncio.wait_for(_once(contestant, contestants, thing), PATIENCE)
-            except FileNotFoundError:  # a thread ended while its server was looked at: nobody's fault, one round less
+            except FileNotFoundError:  # a thread ended while its server was looked at: one round less
                 continue
             except (RuntimeError, OSError, TimeoutError) as fault:
                 relay.failed[thing.name] = told(fault)

@@ -1,4 +1,4 @@
-"""Everybody on the same conversations: policies in the core, policies of their own, and processes on a socket.
+"""All peers on the same conversations: policies in the core, policies of their own, and processes on a socket.
 
 All are judged by `proxy.lab.replay.scoring`, the way docs/scorecard.md defines it. A process is played turn by turn
 with a recorder as its upstream, and answers are the recorded ones; what it forwarded is what is judged.
@@ -89,10 +89,10 @@ async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path
 
 
 def told(fault: Exception) -> str:
-    """The last thing that was said: a log's last line, or the fault itself."""
+    """A log's last line, or the fault itself."""
     return next((line for line in reversed(str(fault).splitlines()) if line.strip()), type(fault).__name__)[:200]
 
 
 def kept(results: Sequence[Result], place: Path) -> None:
-    """All of it, for whoever wants to look closer."""
+    """All of it, for a closer look."""
     place.write_bytes(msgspec.json.encode(results))

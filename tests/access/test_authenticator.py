@@ -1,4 +1,4 @@
-"""The door: who may come in, as whom, and what goes no further."""
+"""Authentication: which callers are admitted, as which team, and which headers are removed."""
 
 import pytest
 
@@ -98,7 +98,7 @@ def test_nobody_else_names_a_team():
 
 @pytest.mark.parametrize("names", [("X-Team", "x-team"), ("x-team", "X-TEAM")])
 def test_a_gateway_that_adds_its_word_to_the_clients_own_is_not_believed(names):
-    """It has to replace the header: of two words nobody knows which is the client's."""
+    """It has to replace the header: of two values it is unknown which is the client's."""
     forged = tuple(zip(names, ("red", "blue"), strict=True))
     with pytest.raises(UntrustedGateway, match="more than once"):
         admit(SPOKEN, forged)
@@ -115,7 +115,7 @@ def test_an_address_that_a_socket_for_both_tells_is_the_same_address():
 
 @pytest.mark.parametrize("known", [KNOWN, KNOWN.with_key_revoked(KEY.id, NOW)])
 def test_a_team_key_of_ours_never_reaches_an_upstream_though_the_teams_are_gone(known):
-    """A replica that was started without its file, a `teams` that fell out of it: the upstream is somebody else's."""
+    """A replica that was started without its file, a `teams` that was removed: the key must not reach the upstream."""
     with pytest.raises(Unauthorized, match="no `teams`"):
         admit(OPEN, bearer(TEXT), known)
     with pytest.raises(Unauthorized):

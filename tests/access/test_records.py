@@ -66,11 +66,11 @@ def test_a_broken_file_lets_nobody_in_anew_and_is_not_written_over(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
-    """As many files are open as may be, say: what was said meanwhile must not be missed for ever."""
+    """As where too many files are open: a change at that time must not be missed for ever."""
     records, other = Records(tmp_path), Records(tmp_path)
     other.change(off)
     other.path.rename(tmp_path / "aside")
-    other.path.mkdir()  # what stands there is no file
+    other.path.mkdir()  # there is no file but a folder
     with pytest.raises(OSError, match=r"registry\.json"):
         records.look()
     with pytest.raises(OSError, match=r"registry\.json"):
@@ -162,7 +162,7 @@ async def test_many_replicas_at_once_agree(tmp_path):
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b'{"format": 2}'])
 async def test_a_shared_copy_that_is_none_is_told_and_changes_nothing(tmp_path, data):
-    """Another release's, or somebody else's key: whoever syncs must hear of it and go on, not die of it."""
+    """The text of another release or program: the sync reports it and goes on."""
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
     await store.replace_document(SHARED, None, data)

@@ -113,7 +113,7 @@ def tour(browser, url, key, folder):
 
 
 def hostile(browser, url, key, folder):
-    """Every page on which something is shown that a stranger wrote."""
+    """Every page that shows text of unknown authors."""
     eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
     eyes.log_in(key)
     for place in (*PAGES.values(), "#/search?text=%3Cimg", "#/policies/%3Cimg%20src=x%20onerror=alert(1)%3E"):

@@ -1,4 +1,4 @@
-"""A house with a history for the tests of the admin pages."""
+"""A proxy with recorded activity for the tests of the admin pages."""
 
 import pytest
 import pytest_asyncio

@@ -1,7 +1,7 @@
 """Puts what looks at the admin pages from outside into an environment of its own: `python tests/admin/install.py`.
 
 Playwright drives a real Chromium: the system's (`apt install chromium`) where there is one, else the one that
-Playwright downloads. It stands below `.venv/`, where version control and the test collector do
+Playwright downloads. It is below `.venv/`, where version control and the test collector do
 not look. Run again, this does nothing unless the pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does

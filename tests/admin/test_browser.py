@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium: what it shows, what strangers' words do in it, and that it needs no mouse."""
+"""The dashboard in a real Chromium: what it shows, that no text is run as code, and that it needs no mouse."""
 
 import time
 

@@ -21,7 +21,7 @@ SECURE = ("content-security-policy", "x-frame-options", "x-content-type-options"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def desk(tmp_path_factory):
-    """A proxy by which nobody has come yet."""
+    """A proxy without any traffic yet."""
     place = tmp_path_factory.mktemp("guarded")
     async with serving(None, place=place, config=configured("http://127.0.0.1:9/v1")) as proxy:
         yield Desk(proxy)

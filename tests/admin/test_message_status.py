@@ -19,7 +19,7 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_0
 
 
 def told(asked, rules, facts=NOTHING_KNOWN):
-    """What the heart forwards, and the statuses that are told of it."""
+    """What the core forwards, and the statuses that are shown of it."""
     links = chain(asked, TENANT, KEY)
     ready = decide(ConversationState.of(asked, links, (), rules, facts=facts))
     assert isinstance(ready, Ready)

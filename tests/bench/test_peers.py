@@ -1,4 +1,4 @@
-"""The comparison with others: what is simulated does what its documents say, and nobody is flattered."""
+"""The comparison with others: what is simulated does what its documents say, and no figure is flattered."""
 
 import importlib
 import sys
@@ -174,7 +174,7 @@ async def test_a_turn_is_answered_as_it_was_recorded():
     assert listener.read_sent(failed=False).before == ()
 
 
-# --- nobody is flattered ---------------------------------------------------------------------------------------------
+# --- no figure is flattered ------------------------------------------------------------------------------------------
 
 
 def scores(cost, kept, **more):

@@ -60,7 +60,7 @@ def test_the_defaults_can_be_printed_and_are_good(check, capsys):
 
 
 def faults(err):
-    """What is said of each setting."""
+    """The text about each setting."""
     found = {}
     for line in err.splitlines():
         _, path, why = line.split(": ", 2)

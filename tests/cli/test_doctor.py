@@ -1,4 +1,4 @@
-"""`doctor`: what stands between this machine and a working upstream, seen through the door that requests take."""
+"""`doctor`: what keeps this machine from a working upstream, found by the way that requests take."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`keys` and `switch`: what operators say, and what they are told."""
+"""`keys` and `switch`: changes by operators, and the output."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_days_that_no_calendar_has_make_no_key(run, records, capsys, days):
 
 
 def test_a_key_is_revoked_by_its_id_or_by_itself_and_itself_is_never_said_again(run):
-    """Who finds a key in some log has the whole of it in his hand."""
+    """A key in a log can be used by anybody who reads it."""
     for named in (lambda text: text, lambda text: text.split("-")[1]):
         text = run("keys", "create", "--team", "red")[1].strip()
         code, *told = run("keys", "revoke", named(text))

@@ -1,4 +1,4 @@
-"""`serve` and the command line as such: what is told when it cannot begin, and that no file is needed to begin."""
+"""`serve` and the command line as such: its output when it cannot start, and that it needs no file to start."""
 
 import asyncio
 import os

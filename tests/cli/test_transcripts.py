@@ -135,7 +135,7 @@ def test_long_messages_are_shortened_unless_they_are_asked_for_in_full(run):
 
 
 def block_of(source):
-    """What the heart makes of a request, and under which key it would be kept."""
+    """What the core makes of a request, and the key under which it would be kept."""
     request = parsed(source)
     links = chain(request, TENANT, KEY)
     rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))

@@ -1,4 +1,4 @@
-"""Who is known: a team, and whoever an upstream has accepted something of."""
+"""Known callers: a team, and any caller that an upstream has accepted."""
 
 from proxy.compaction import context
 from proxy.compaction.context import AcceptedCallers, caller_fingerprint

@@ -1,4 +1,4 @@
-"""Gather, decide, keep, render: with the real heart, real stores and real originals, and no socket."""
+"""Gather, decide, keep, render: with the real core, real stores and real originals, and no socket."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ class Watched(MemoryStore):
 
 @dataclass
 class House:
-    """A compactor, and an upstream that accepts whatever leaves and counts as it is told."""
+    """A compactor, and an upstream that accepts every request and counts as a test says."""
 
     store: object
     keeper: Keeper = field(default_factory=Keeper)
@@ -86,7 +86,7 @@ class House:
         self.lease = self.client.lease()
 
     def _hear(self, event):
-        """Of blocks and of what went wrong; that a turn is over is told of every one of them."""
+        """Events about blocks and faults; the end of a turn has an event each time."""
         if not isinstance(event, events.TurnEnded):
             self.told.append(event)
 
@@ -146,7 +146,7 @@ def mode(word):
     return ("x-compaction", word)
 
 
-# --- beneath notice --------------------------------------------------------------------------------------------------
+# --- small requests --------------------------------------------------------------------------------------------------
 
 
 async def test_a_short_history_costs_no_look_up_and_leaves_as_it_came(house):
@@ -256,7 +256,7 @@ async def test_a_history_of_a_head_alone_is_no_trouble(house):
     assert find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation") == ""
 
 
-# --- what is promised ------------------------------------------------------------------------------------------------
+# --- forwarded again -------------------------------------------------------------------------------------------------
 
 
 async def test_nothing_is_promised_before_the_upstream_has_accepted_it(house):
@@ -294,7 +294,7 @@ def lose_at_random(house, chance):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", WRITE)
 async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, monkeypatch, path):
-    """Also beside another tenant that sends the same bytes, and of whom nothing is taken over."""
+    """Also beside another tenant that sends the same bytes, and of which nothing is reused."""
     chance, count = Random(path), CountCache.get
     monkeypatch.setattr(CountCache, "get", lambda self, key: count(self, key) if chance.random() < 0.7 else None)
     warm, losing = House(MemoryStore()), House(MemoryStore())
@@ -347,7 +347,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(hou
     assert threading.main_thread() not in threads
 
 
-# --- what is said ----------------------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_was_done_is_told_as_events(house):

@@ -17,7 +17,7 @@ from tests.support.scripted_upstream import calls, in_turn, says
 
 @pytest.fixture
 def gate():
-    """Blocks whoever waits for it until the test is over."""
+    """Blocks a thread that waits for it until the test is over."""
     event = threading.Event()
     yield event
     event.set()

@@ -34,7 +34,7 @@ def block(covers, text=b'{"role": "user", "content": "short"}'):
 
 
 def made(block_):
-    """A plan whose block is to be promised."""
+    """A plan whose block is to be stored."""
     link = LINKS[block_.covers]
     return Ready((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
 
@@ -193,7 +193,7 @@ async def test_what_no_model_wrote_is_for_all_heads(recall):
 
 
 async def test_a_summary_of_version_0_1_stays(recall, store):
-    """It names no head. Blocks of an upgrade's eve are used by whoever shares tenant and messages, as they were."""
+    """It names no head. Blocks from before an upgrade are used for the same tenant and messages, as they were."""
     await store.put_block(block_key(US.tenant, LINKS[4]), told_block(4, "old").to_bytes())
     assert (await found(recall, ONE)).block.summary.text == "old"
 

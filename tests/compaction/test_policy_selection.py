@@ -1,4 +1,4 @@
-"""Which policies may apply to a request, and where a conversation stands among them."""
+"""Which policies may apply to a request, and the position of a conversation among them."""
 
 import pytest
 

@@ -81,7 +81,7 @@ def test_what_the_operator_names_tells_clients_apart():
 
 
 def test_one_credential_of_version_0_1_keeps_its_tenant():
-    """Their blocks stand under it. Hashed as 0.1 did: the value alone."""
+    """Their blocks are stored under it. Hashed as 0.1 did: the value alone."""
     for name in ("authorization", "api-key", "X-Api-Key"):
         assert tenant(((name, "Bearer sk-a"), ("accept", "*/*")), SECRET) == "2817decc565d4617699ecc6a"
     with_a_balancer = (("authorization", "Bearer sk-a"), ("cookie", "__cf_bm=changes"))

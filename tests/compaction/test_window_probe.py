@@ -39,7 +39,7 @@ def scope(client, model, headers):
 
 
 async def asked(probe, client, model="qwen3", headers=OURS):
-    """What is known once everybody has answered."""
+    """What is known once all have answered."""
     probe.start(client, calling(headers), scope(client, model, headers))
     await probe.wait_idle()
     return probe.find(scope(client, model, headers))

@@ -1,4 +1,4 @@
-"""What a model is told when it is asked for a summary."""
+"""The prompt of a summary."""
 
 import re
 

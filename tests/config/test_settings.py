@@ -111,7 +111,7 @@ def test_good_certificates_are_good(pems):
     ],
 )
 def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration(pems, spoiled):
-    """Else it would be found at start by a traceback, and at a reload by nobody."""
+    """Else it would be found at start by a traceback, and at a reload not at all."""
     ((block, value),) = spoiled.items()
     (path, given) = ((block,), value) if block == "listen" else ((block, 0), value[0])
     options = {(*path, name): pems.get(file, file) for name, file in given.items()}

@@ -1,4 +1,4 @@
-"""What is told of a request: figures that do not flatter, and no word of what anybody said."""
+"""The report of a request: figures that do not flatter, and no text of the conversation."""
 
 from proxy.core.window import PriceCliff, TokenPrices, Window, dollars
 

@@ -3,7 +3,7 @@
 The numbers are those of the catalogue that this product was planned with: F1 the death spiral, F3 and F4 orphans,
 F5 amnesia, F6 lost rules, F7 and F8 the destroyed cache, F10 and F11 reasoning, F12 the missing user, F19 to F21
 counts that are wrong, F25 cross-talk. Where an invariant says the same for every history it has the number in its name
-(`test_invariants.py`); what is about windows, tokens and the upstream stands with its part, under its number too.
+(`test_invariants.py`); what is about windows, tokens and the upstream is with its part, under its number too.
 """
 
 import json
@@ -39,7 +39,7 @@ def work(steps, *, out=LINES, task="Make the tests pass.", head="You are an agen
 
 
 def blocks(sent):
-    """The requests on which a promise was made for a reason other than an always-step's first act."""
+    """The requests on which a block was made for a reason other than an always-step's first act."""
     return [each for each in sent if each.plan.block is not None and each.plan.reason != "opening"]
 
 

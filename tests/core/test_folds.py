@@ -67,7 +67,7 @@ def test_what_the_assistant_said_besides_is_told_under_the_message_that_it_follo
     assert remark == "- I read the session first, it holds the clock."
     assert answer.startswith("- The clock was read twice; it is read once now. More of this.")
     assert answer.endswith("…")
-    assert "Understood: b.py" not in note.text  # it stands
+    assert "Understood: b.py" not in note.text  # it stays
 
 
 def test_what_only_announces_a_call_is_not_told():

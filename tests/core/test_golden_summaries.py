@@ -1,7 +1,7 @@
-"""What a model is told about summaries, whole, as a person reads it: prompts, questions, and what stands afterwards.
+"""Prompts of summaries, whole, as a person reads them: prompts, questions, and the history afterwards.
 
 A file's first line says what it shows, the rest is the text itself. A message is headed by who says it; what is ours
-and not the client's is marked. `python -m tests.core.test_golden_summaries` writes them anew; read
+and not the client's is marked. `python -m tests.core.test_golden_summaries` writes them again; read
 the difference.
 """
 
@@ -64,7 +64,7 @@ RULES = Rules(
 HEAD = system("You are a coding agent.")
 
 
-# --- what stands afterwards ------------------------------------------------------------------------------------------
+# --- the history afterwards ------------------------------------------------------------------------------------------
 
 
 def stands(*pieces, shape="notes", covers, rules=RULES, worker=None, text=ACCOUNT):

@@ -1,4 +1,4 @@
-"""The work for a history is proportional to its length, whatever stands in it: parse, chain, decide and render."""
+"""The work for a history is proportional to its length, whatever is in it: parse, chain, decide and render."""
 
 import json
 

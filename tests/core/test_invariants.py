@@ -173,7 +173,7 @@ def test_each_request_keeps_the_invariants(case):
             holds(sent, case)
 
 
-# Long histories: several blocks stand one after the other before the last request.
+# Long histories: several blocks are made one after the other before the last request.
 @given(st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=8, max_size=14)), CUTTERS)
 def test_each_request_of_a_long_history_keeps_the_invariants(messages, make):
     case = Case(messages, make, is_legal=True, cuts=True)
@@ -194,7 +194,7 @@ SPOKEN = st.builds(
 
 @given(st.lists(SPOKEN, min_size=3, max_size=6), SMALL, CUTTERS)
 def test_speakers_who_took_turns_go_on_taking_turns(talk, word, make):
-    """Strict chat templates want it so; an instruction in the midst is nobody's turn."""
+    """Strict chat templates want it so; an instruction in the midst is no turn."""
     messages = history(system("You help."), *(piece for said in talk for piece in said), user(word))
     for sent in works(make(), messages):
         came, left = (

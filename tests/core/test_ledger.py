@@ -1,7 +1,7 @@
 """The ledger: what today's agents did, told from their calls alone.
 
 The golden files show whole ones. In each, the first line has the budget, then come the messages, and below the rule
-stands what the ledger says. `python -m tests.core.test_ledger` writes that anew; read the difference.
+is what the ledger says. `python -m tests.core.test_ledger` writes that again; read the difference.
 """
 
 import json
@@ -274,13 +274,13 @@ def test_a_section_with_little_to_say_leaves_its_share_to_the_others():
 
 
 def test_a_ledger_of_more_history_has_everything_that_was_there():
-    """Made anew for each block from the whole stretch, it does not decay: nothing is told second-hand."""
+    """Made for each block from the whole stretch, it does not decay: nothing is taken from an earlier ledger."""
     body = request(*LONG).body
     earlier, all_of_it = (ledger(body[:stop], 40_000).split("\n") for stop in (300, len(body)))
     assert {line for line in earlier if line.startswith("- ")} <= set(all_of_it)
 
 
-# --- secrets and strangers -------------------------------------------------------------------------------------------
+# --- secrets and odd text --------------------------------------------------------------------------------------------
 
 KEY = "sk-proj-" + "a1B2" * 12
 

@@ -77,7 +77,7 @@ def test_a_block_that_stands_is_applied_though_nothing_can_be_written():
 
 
 def test_of_a_stranger_no_block_is_stored_without_its_original():
-    """A stranger's history is kept only once the upstream has accepted it: by then it was forwarded shortened."""
+    """An unknown caller's history is kept only once the upstream has accepted it, shortened."""
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
     turn = Turn(new, WORK, writes=False, is_known=False)
     assert turn.prepare().outcome == "created"

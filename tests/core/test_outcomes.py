@@ -1,4 +1,4 @@
-"""Outcomes of shortened results are true: an independent judge of what is told of a failure.
+"""Outcomes of shortened results are true: an independent judge of what they say about a failure.
 
 The judge knows nothing of the product's rules. It looks for lines that no success prints, and reads the placeholder and
 the ledger as a model does: whether they claim success, and whether the lines that tell of the failure are still there.
@@ -53,7 +53,7 @@ def failure_lines(text):
 
 
 def claims_success(told):
-    """What stands beside the call, before the excerpt, says that it went well and mentions no failure."""
+    """True where the text beside the call, before the excerpt, says that it went well and mentions no failure."""
     return bool(CLAIMS_SUCCESS.search(told)) and not TELLS_FAILURE.search(told)
 
 

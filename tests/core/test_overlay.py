@@ -1,4 +1,4 @@
-"""A block is a promise that any worker can keep."""
+"""A block can be applied by any worker."""
 
 import json
 

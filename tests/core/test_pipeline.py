@@ -1,4 +1,4 @@
-"""Steps run one after the other, and whoever breaks a law is left out."""
+"""Steps run one after the other, and one that breaks an invariant is left out."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar

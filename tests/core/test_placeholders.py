@@ -1,4 +1,4 @@
-"""What a model reads where an old result stood: who wrote it, what it was, how it ended, how to get it back, and a few
+"""What a model reads in place of an old result: who wrote it, what it was, how it ended, how to get it back, and a few
 of its lines with every gap marked.
 """
 

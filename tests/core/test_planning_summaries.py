@@ -1,4 +1,4 @@
-"""What is decided while a model may be asked: who waits, what goes out meanwhile, and when nobody is asked at all."""
+"""Decisions while a model may be asked: which requests wait, what is forwarded, and when none is asked."""
 
 from dataclasses import replace
 
@@ -103,7 +103,7 @@ def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_qu
     assert need.question.covers > 5
 
 
-# --- when nobody is asked --------------------------------------------------------------------------------------------
+# --- when no model is asked ------------------------------------------------------------------------------------------
 
 
 def test_after_blocks_in_vain_nobody_is_asked_while_it_fits():
@@ -122,7 +122,7 @@ def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
 def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
     long = history(
         *[[*user("word " * 700), *says("I see.")] for _ in range(8)], user("And?")
-    )  # the user's own words stay, whoever folds
+    )  # the user's own words stay in every fold
     plan = Worker(RULES, WINDOW).considers(long)
     assert (plan.action, plan.reason) == ("none", "floor")
 
@@ -161,7 +161,7 @@ def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
     assert asks(work(NEAR), was_forwarded=False) is None
 
 
-# --- what stands already ---------------------------------------------------------------------------------------------
+# --- an earlier summary ----------------------------------------------------------------------------------------------
 
 
 def test_without_a_model_what_it_told_before_stays():

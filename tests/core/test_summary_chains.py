@@ -22,7 +22,7 @@ def worker_with(summary, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_summary_at_hand_is_told_once_whatever_little_was_done_last(shape):
-    """The last stretch may be one short answer: the account stands there all the same, for the others point to it."""
+    """The last stretch may be one short answer: it has the account nevertheless, because the others point to it."""
     messages = history(
         user("Mend it."),
         call("Read", path="a.py", out="line\n" * 400),

@@ -1,4 +1,4 @@
-"""Placeholders and notes: what is said in the place of what was folded."""
+"""Placeholders and notes: the text in place of what was folded."""
 
 import time
 import unicodedata

@@ -1,5 +1,5 @@
 """Files people deploy with: they parse, their configurations are good, their probes lead somewhere, and the balancer's
-does what is said of it, with a real nginx.
+does what the documents say, with a real nginx.
 """
 
 import asyncio

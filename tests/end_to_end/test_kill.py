@@ -2,7 +2,7 @@
 
 A history counts as acknowledged once the upstream has received a request from which something of it was folded away
 (`transcripts.required`: by then it was written). Right after each kill, before anybody could send anything again, all
-that was acknowledged must stand in the files. What was only handed over may be lost with the process; the client sends
+that was acknowledged must be in the files. What was only handed over may be lost with the process; the client sends
 it again with its next turn, so that in the end every conversation is there, whole.
 
 `python tests/end_to_end/test_kill.py --points 200` kills as often.
@@ -48,7 +48,7 @@ SETTINGS = {
 
 @dataclass
 class World:
-    """What everybody did, and what was seen of it."""
+    """What all clients did, and what was seen of it."""
 
     place: Path
     up: Upstream
@@ -73,7 +73,7 @@ class World:
         return paced(says("Go on, and mind the tests."), 0.001)(request)
 
     def missing(self, histories: dict[str, list]) -> list[str]:
-        """Messages of these histories that stand in no file."""
+        """Messages of these histories that are in no file."""
         kept = {}
         for one in transcripts(self.place / "state" / "originals"):
             kept.update(dict.fromkeys(texts(said for said in one.messages.values() if said.tenant), one))

@@ -1,6 +1,6 @@
 """A running proxy that keeps its transcripts in an object store: whatever becomes of the store, requests go on.
 
-The store is a real one that checks signatures; before it stands weather.
+The store is a real one that checks signatures; before it is a server that causes faults.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMIT = 20_000
 TOO_LONG = 26_000
-# Beneath notice, whatever comes; or noticed, but nothing is ever worth a rewrite.
+# Too small for any decision; or decided on, but nothing is ever worth a rewrite.
 UNNOTICED = {"clear_at_least": 1_000_000}
 NOTICED = {"clear_at_least": 5_000, "horizon": 0}
 WORK = reading(30, size=3_000)
@@ -66,7 +66,7 @@ class Provider:
     @property
     def refusal(self) -> Reply:
         known = OVERFLOWS[self.name]
-        said = known.body.replace(b"342389", b"42389")  # nobody counts ten times as many as anybody else
+        said = known.body.replace(b"342389", b"42389")  # no tokenizer counts ten times as many as another
         return answer(re.sub(rb"\d{4,}", self._scaled, said), known.status, known.headers)
 
     def _scaled(self, figure):
@@ -111,7 +111,7 @@ async def attentive_house(serve):
 
 @pytest.fixture
 def talk(house, request):
-    """Somebody with a key of his own, before an upstream that a test tells what to say."""
+    """A client with a key of its own, before an upstream with scripted answers."""
     return talking(*house, f"sk-{request.node.name}")
 
 
@@ -187,7 +187,7 @@ async def test_it_is_said_and_counted(house, talk):
     assert re.search(r'refused_for_size_total\{kind="input",outcome="helped"\} [1-9]', metrics)
 
 
-# --- in vain -------------------------------------------------------------------------------------
+# --- without success------------------------------------------------------------------------------
 
 
 def unaltered(heard, said: Reply):
@@ -399,7 +399,7 @@ async def cut_silently(proxy):
 
 @pytest.mark.parametrize("policy", [{"trigger": 0}, {"inherit": "middleware"}], ids=["trigger-0", "middleware"])
 async def test_a_policy_that_makes_no_blocks_before_the_window_does_not_overflow_it_with_every_request(serve, policy):
-    """Once it is known: a request that is refused costs a round trip, and its history is read anew."""
+    """Once it is known: a request that is refused costs a round trip, and its history is read again."""
     async with Upstream() as up, serve(up.url, config=settings(**policy)) as proxy:
         talk = talking(up, proxy, "sk-a")
         provider = MeteredProvider("openai")

@@ -57,7 +57,7 @@ class Houses:
     up: Upstream
 
     def agents(self, key):
-        """The same one, at the door of each."""
+        """The same one, as each admits it."""
         return [Agent(proxy, self.up, key) for proxy in self.proxies]
 
 
@@ -184,7 +184,7 @@ async def test_all_who_cannot_go_on_without_one_wait_for_one_summary(told):
 
 
 MODEL = "gpt-4o"
-"""A name with a large window, behind which somebody runs a server with a small one."""
+"""A name with a large window, behind which there is a server with a small one."""
 
 
 def modest(request):
@@ -200,7 +200,7 @@ def forwarded(up):
 
 @pytest.mark.parametrize("state", ["shared", "of one machine"])
 async def test_what_a_server_told_of_its_window_counts_for_whoever_serves_the_next_turn(serve, redis, up, state):
-    """Also for a process that was started just now: else its block would not stand, and too much would go out."""
+    """Also for a process that was started just now: else its block would not count, and too much would go out."""
     up.script = modest
     folder = ("--state", str(redis.folder / "state"))
     config = settings(default={**TOLD, "clear_at_least": 3_000, "summary": {"enabled": False}})
@@ -264,7 +264,7 @@ class Town:
             task += 1
 
     async def through(self, trouble, agents=6):
-        """Everybody works until the trouble is over, and finishes what he is at."""
+        """All clients work until the faults are over, and finish their requests."""
         working = [asyncio.ensure_future(self.works(number)) for number in range(agents)]
         await asyncio.sleep(0.5)
         await trouble()

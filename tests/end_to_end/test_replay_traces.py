@@ -1,5 +1,5 @@
 """Recorded conversations of real agents, turn by turn through the real proxy: nothing that was right comes out wrong,
-and the same bytes leave whoever serves, before and after a restart.
+and every worker forwards the same bytes, before and after a restart.
 
 Every conversation, the malformed ones included. To bound the time, of a conversation's turns every third is sent, the
 three after each new block, and the last: agents that skip turns are what the store meets after an outage anyway. Three

@@ -1,4 +1,4 @@
-"""A key that is sent to the proxy, in whatever place a key can stand, is found nowhere but at its upstream (law 10)."""
+"""A key that is sent to the proxy, in whatever place a key can be, is found nowhere but at its upstream (law 10)."""
 
 import asyncio
 import base64

@@ -251,7 +251,7 @@ async def test_workers_write_beside_one_another_and_the_conversation_is_whole(se
 
 
 def broken(proxy: Proxy):
-    """No folder can be made where a file stands."""
+    """No folder can be made in place of a file."""
     place = proxy.state / "originals"
     place.write_bytes(b"")
     return place

@@ -1,7 +1,7 @@
 """What a release has kept is read by the next one, and one that is rolled back is not in the way of what it finds.
 
 `upgrade/VERSION` is a state folder that this version has left behind, with what it forwarded last. Each release leaves
-one: `python -m tests.end_to_end.test_upgrade` writes that of the code as it stands.
+one: `python -m tests.end_to_end.test_upgrade` writes that of the present code.
 """
 
 import asyncio

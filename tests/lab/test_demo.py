@@ -1,4 +1,4 @@
-"""`demo`, as somebody runs it who has just installed it: no key, no network, no leftovers."""
+"""`demo`, as run right after the installation: no key, no network, no leftovers."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "proxy"]
 
 @pytest.fixture
 def environment(tmp_path):
-    """A machine whose network leads nowhere, and whose temporary files stand here."""
+    """A machine whose network leads nowhere, and whose temporary files are here."""
     nowhere = "http://127.0.0.1:9"
     return {"TMPDIR": str(tmp_path), "http_proxy": nowhere, "https_proxy": nowhere, "TERM": "xterm"}
 

@@ -1,4 +1,4 @@
-"""The picture of a run: what a person is told is what happened."""
+"""The picture of a run: what a person reads is what happened."""
 
 import re
 

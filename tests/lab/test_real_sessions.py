@@ -96,7 +96,7 @@ def start_saving(base_url):
 
 
 def blocks_of(body):
-    """What was said in a request of Messages, without the reminders that Claude Code puts between."""
+    """The texts in a request of Messages, without the reminders that Claude Code puts between."""
     said = [message for message in body["messages"] if message["role"] != "system"]
     blocks = [
         (message["role"], {name: each for name, each in block.items() if name not in ("cache_control", "is_error")})
@@ -106,13 +106,13 @@ def blocks_of(body):
     ]
     found = []
     for is_result, each in groupby(blocks, key=lambda block: "tool_use_id" in block[1]):
-        # The file has results of calls side by side as they came, the request as the calls stand.
+        # The file has results of calls side by side as they came, the request in the order of the calls.
         found += sorted(each, key=lambda block: block[1]["tool_use_id"] if is_result else "")
     return found
 
 
 def items_of(body):
-    """What was said in a request of Responses, behind Codex's instructions, which its file holds apart."""
+    """The texts in a request of Responses, behind Codex's instructions, which its file holds apart."""
     first = next(place for place, item in enumerate(body["input"]) if item.get("role") != "developer")
     return body["input"][first:]
 

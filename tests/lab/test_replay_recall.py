@@ -1,4 +1,4 @@
-"""What stood in a history and still stands in the view."""
+"""What was in a history and still is in the view."""
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins

@@ -1,4 +1,4 @@
-"""The page that one sends to somebody: it loads nothing, shows the figures, and no name becomes markup."""
+"""The page of a replay: it loads nothing, shows the figures, and no name becomes markup."""
 
 import re
 from base64 import b64encode

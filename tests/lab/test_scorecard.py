@@ -79,7 +79,7 @@ def test_retention_is_told_by_age_and_by_kind():
     assert rows["recent"] == [10, Decimal("0.500"), Decimal("0.800"), Decimal("0.900")]
     assert rows["fresh"][0] == 4
     assert rows["old"] == [0, NONE, NONE, NONE]
-    assert rows["name"][0] == 0  # kinds are told of what is not fresh
+    assert rows["name"][0] == 0  # kinds are shown for terms that are not fresh
     assert rows["id"][0] == 30
 
 

@@ -1,4 +1,4 @@
-"""Whatever lies in a folder: known by what stands in it, read as far as it can be, and never trusted."""
+"""Files of a folder: recognised by their content, read as far as possible, and never trusted."""
 
 import gzip
 import json

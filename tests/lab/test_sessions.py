@@ -1,5 +1,5 @@
-"""The sessions of agents, read from small samples in each of their formats: what was said, what was counted, what began
-a history anew. The samples were written for this; nobody ever said any of it.
+"""The sessions of agents, read from small samples in each of their formats: the texts, the counts, and what began
+a new history. The samples were written for this.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A conversation in the simulation: blocks stand from turn to turn, and summaries are there when they are ready."""
+"""A conversation in the simulation: blocks stay from turn to turn, and summaries are there when they are ready."""
 
 import json
 from dataclasses import dataclass, field, replace

@@ -150,7 +150,7 @@ async def test_what_was_done_is_not_done_again(tmp_path):
 
 
 async def test_the_real_proxy_is_scored_like_any_other(serve):
-    """And nothing that leaves it is worse than what the heart makes of the same conversation."""
+    """And nothing that leaves it is worse than what the core makes of the same conversation."""
     reading = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{LONG * 8}") for number in range(16)]
     work, port = conversation(user("Mend it."), *reading, says("Done.")), free_port()
     recorder = Recorder(PLAIN)

@@ -143,7 +143,7 @@ async def test_a_body_that_breaks_off_reaches_no_upstream_and_leaves_no_lease(up
             writer.write(sent[:-5])
             await writer.drain()
             async with asyncio.timeout(5):
-                while not listening.app.in_flight:  # noqa: ASYNC110 (the server tells nobody)
+                while not listening.app.in_flight:  # noqa: ASYNC110 (the server signals nothing)
                     await asyncio.sleep(0.01)
             writer.transport.abort()
             await asyncio.wait_for(listening.app.wait_idle(), 5)

@@ -1,4 +1,4 @@
-"""Running it: health, metrics, logs, reload, workers, limits, and leaving politely."""
+"""Running it: health, metrics, logs, reload, workers, limits, and shutdown."""
 
 import asyncio
 import json
@@ -318,7 +318,7 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
 
 @pytest.mark.slow
 async def test_what_is_inside_is_told_by_every_worker_as_it_is(up, serve):
-    """A gauge that only whoever is asked brings up to date would stand still in what the others have left."""
+    """A gauge that only the worker asked brings up to date would be old in the snapshots of the others."""
     up.script = stream(delta(content="Hi"), hang())
 
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:

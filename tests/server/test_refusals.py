@@ -1,4 +1,4 @@
-"""Requests that cannot be relayed: every refusal is an OpenAI error object, whoever says it, and echoes nothing."""
+"""Requests that cannot be relayed: every refusal is an OpenAI error object, and echoes nothing."""
 
 import asyncio
 from contextlib import AsyncExitStack

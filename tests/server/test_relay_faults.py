@@ -1,4 +1,4 @@
-"""When things go wrong on the way: nobody takes a broken answer for a whole one, and each fault says whose it is."""
+"""Faults on the way: no broken answer looks like a whole one, and each error names the party at fault."""
 
 import asyncio
 import json

@@ -13,7 +13,7 @@ from tests.support.stores import BOUNDED, KINDS, SHARED, Place
 
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory) -> Iterator[RedisServer | None]:
-    """One server for all; nobody's state is in another one's database."""
+    """One server for all; each has a database of its own."""
     if PROGRAM is None:
         yield None
         return

@@ -15,7 +15,7 @@ from tests.support.admin_client import TURN
 
 @pytest.fixture
 def opened(tmp_path):
-    """Chronicles of one machine, each as a process of its own would open it."""
+    """Activity logs of one machine, each as a process of its own would open it."""
     found = []
 
     def open_one(folder=tmp_path, **more):

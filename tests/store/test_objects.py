@@ -1,4 +1,4 @@
-"""Originals in an object store: once, whole, under their tenant, whoever comes and goes."""
+"""Originals in an object store: once, whole, under their tenant, whichever process stops."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What is too old or too much goes from the store, too; nobody takes for kept what is gone; many may prune at once."""
+"""What is too old or too much goes from the store, too; what is gone is not taken for kept; many may prune at once."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""An object store in bad weather: nothing is lost, nobody is delayed, and what is wrong is told once."""
+"""An object store with faults: nothing is lost, no request is delayed, and each fault is reported once."""
 
 import asyncio
 import re

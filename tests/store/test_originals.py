@@ -233,7 +233,7 @@ async def test_what_is_wrong_is_told_until_the_disk_is_back(tmp_path, writer, mo
     originals = writer()
     assert originals.problem == ""
     place = tmp_path / "team-a"
-    place.write_bytes(b"")  # no folder can be made where a file stands
+    place.write_bytes(b"")  # no folder can be made in place of a file
     with monkeypatch.context() as patched:
         patched.setattr(TranscriptFolder, "check_writable", lambda _: (_ for _ in ()).throw(OSError("still full")))
         assert keep(originals, history("one")) == [False]

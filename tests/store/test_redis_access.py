@@ -1,4 +1,4 @@
-"""A Redis behind a password, rights, certificates: who is let in, and what is said of that, and what never is."""
+"""A Redis behind a password, rights, certificates: what works, what is reported, and what never is."""
 
 import time
 from contextlib import contextmanager

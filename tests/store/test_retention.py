@@ -1,4 +1,4 @@
-"""What is too old or too much goes, whole conversations at a time, and never one that somebody writes to."""
+"""What is too old or too much goes, whole conversations at a time, and never one that is being written to."""
 
 import os
 import time

@@ -55,7 +55,7 @@ async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, war
         path.write_bytes(b"not a database" * 1000)
     else:
         path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
-    for number in range(200):  # wherever the damage is, somebody meets it
+    for number in range(200):  # wherever the damage is, one of these meets it
         await store.find_first([f"t/{number}"])
         await store.put_block(f"t/{number}", b"again")
     assert [warning.partition(" (")[0] for warning in warnings] == [f"{path} is broken"]

@@ -61,7 +61,7 @@ class Desk:
     async def until(self, path: str, seen: Callable[[Any], T], within: float = PATIENCE_SECONDS) -> T:
         """What a function finds in an answer, as soon as it finds anything."""
         async with asyncio.timeout(within):
-            while not (found := seen(await self.told(path))):  # noqa: ASYNC110 (nobody tells us)
+            while not (found := seen(await self.told(path))):  # noqa: ASYNC110 (nothing signals it)
                 await asyncio.sleep(0.05)
         return found
 

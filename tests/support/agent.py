@@ -71,7 +71,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Somebody with a key, who talks to the upstream through a proxy."""
+    """A client with a key, which talks to the upstream through a proxy."""
 
     proxy: Proxy
     up: Upstream

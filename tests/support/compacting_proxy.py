@@ -1,4 +1,4 @@
-"""The house that the live tests look at: its settings, the work an agent does in it, and what it leaves on disk."""
+"""The proxy of the end-to-end tests: its settings, the work an agent does in it, and what it leaves on disk."""
 
 import json
 import sqlite3

@@ -102,7 +102,7 @@ class Served:
 
 async def connections_closed(up):
     async with asyncio.timeout(5):
-        while up.connections:  # noqa: ASYNC110 (the other side tells nobody)
+        while up.connections:  # noqa: ASYNC110 (the other side signals nothing)
             await asyncio.sleep(0.01)
 
 

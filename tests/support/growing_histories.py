@@ -39,7 +39,7 @@ MEMBERS = (b"", b'"temperature":0.5,', b'"seed":123456789012345678901234567890,"
 
 @dataclass
 class Conversation:
-    """One conversation; `messages` are the bytes of what was said so far."""
+    """One conversation; `messages` are the bytes of its messages so far."""
 
     seed: int
     sound: bool = True
@@ -60,7 +60,7 @@ class Conversation:
         self._say("user", f"The task: {self._words(chance.randrange(5, 400))}")
 
     def body(self, model):
-        """The request as it stands now."""
+        """The request as it is now."""
         tools = b""
         if self.has_tools:
             listed = [
@@ -71,7 +71,7 @@ class Conversation:
         return start + self.gap.join(self.messages) + b"]}"
 
     def grow(self):
-        """What is said before the next request."""
+        """The messages before the next request."""
         is_answered = False
         for _ in range(self.chance.choice((1, 1, 1, 2))):
             is_answered = self._work()
@@ -178,7 +178,7 @@ class Conversation:
             )
         )
 
-    # --- what is said --------------------------------------------------------------------------------------------
+    # --- messages ------------------------------------------------------------------------------------------------
 
     def _id(self, number):
         if self.repeats_ids:

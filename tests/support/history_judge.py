@@ -84,7 +84,7 @@ def text_of(message):
 def changes(before, after, *, keeps_words=True, pins=False, repairs=False, user_bytes=40_000):
     """What must not have happened, each as a sentence; `keeps_words`: the policy keeps up to `user_bytes` of users.
 
-    `repairs`: it puts results right behind their calls, which needs another order where something stood between them.
+    `repairs`: it puts results right behind their calls, which needs another order where something was between them.
     """
     found = []
     came, left = [json.loads(raw) for raw in before], [json.loads(raw) for raw in after]

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes: messages read just as they stand on the wire, and a client that sends what it is told.
+"""HTTP/1.1 as bytes: messages read just as they are on the wire, and a client that sends what a test says.
 
 Libraries normalise: they fold header names, decode bodies, join chunks, follow redirects. A test of a relay needs
 to see what really came, so the scripted upstream and the fidelity runner both read with these few lines.

@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def kubernetes_api():
-    """Its address, and the objects that stand in it by their paths, in the order of their creation."""
+    """Its address, and its objects by their paths, in the order of their creation."""
     objects: dict[str, dict] = {}
     handler = type("Recorder", (Handler,), {"objects": objects})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,6 +1,6 @@
 """How upstreams say that a request was too much: status, headers and body, one of each kind that is known.
 
-The sentences are those the servers really use (with figures of ours), because programs recognise them by their words.
+The sentences are those the servers really use (with other figures), because programs recognise them by their words.
 `kind` says what would help: `input` a shorter history, `output` a lower max_tokens, `tpm` a request that fits the
 minute's budget at all, `rate` only time, `bytes` fewer or smaller images; `silent` ones look like success.
 """

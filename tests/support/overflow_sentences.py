@@ -1,10 +1,10 @@
-"""Sentences that stand in no list of the proxy's: overflows in other words, and errors that only sound like one.
+"""Sentences that are in no list of the proxy: overflows in other words, and errors that only sound like one.
 
 Each comes in two halves. `TUNED` was looked at while the words and weights of `proxy/wire/chat/refusals.py` were chosen;
 `UNSEEN` was written afterwards and scored once: 11 of its 12 overflows were read right, and none of its 9 others was
-taken for one. Whoever changes a weight looks at the first half only.
+taken for one. To change a weight, look at the first half only.
 """
-# ruff: noqa: E501, RUF001 - sentences stand as they were said
+# ruff: noqa: E501, RUF001 - sentences are as servers write them
 
 TUNED = (
     ("input", "Invalid request: Your request exceeded model token limit: 131072 (requested: 140211)"),

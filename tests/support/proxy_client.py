@@ -103,7 +103,7 @@ async def whole_log(proxy: Proxy) -> str:
 async def until(seen: Callable[[], T], within: float = PATIENCE_SECONDS) -> T:
     """What a function tells, as soon as it tells anything."""
     async with asyncio.timeout(within):
-        while not (found := seen()):  # noqa: ASYNC110 (what is looked at is a file, or somebody else's list)
+        while not (found := seen()):  # noqa: ASYNC110 (what is looked at is a file, or another task's list)
             await asyncio.sleep(0.01)
     return found
 

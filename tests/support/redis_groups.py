@@ -83,7 +83,7 @@ def cluster(folder: Path, *, replica: bool = False) -> Iterator[ClusterNodes]:
     """Three nodes that share the hash slots; with `replica` a fourth one, that follows the first."""
     with ExitStack() as stack:
         nodes = []
-        # Short where a failover is waited for. Else long: a node that stands still on a busy machine is not gone.
+        # Short where a failover is waited for. Else long: a node that is blocked on a busy machine is not gone.
         timeout_ms = "1000" if replica else "15000"
         for number in range(3 + replica):
             bus = ("--cluster-port", str(free_port()), "--cluster-node-timeout", timeout_ms)

@@ -96,7 +96,7 @@ class RedisServer:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Somebody else holds a connection."""
+        """Another client holds a connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
             line.sendall(b"PING\r\n")
             line.recv(7)

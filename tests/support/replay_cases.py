@@ -48,5 +48,5 @@ def judged(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
 
 
 def sizes(messages):
-    """Tokens of each message, as everybody counts here: a quarter of its bytes."""
+    """Tokens of each message, as counted here: a quarter of its bytes."""
     return [len(encode(message)) // 4 for message in messages]

@@ -4,7 +4,7 @@
         …                      # call proxy.url
     assert "sk-" not in proxy.output
 
-What it writes stands in files, so that a later test can search all of it; it must end well when asked to (exit
+What it writes is in files, so that a later test can search all of it; it must end well when asked to (exit
 status 0, or 130 after SIGINT).
 """
 
@@ -80,7 +80,7 @@ async def serving(
 ) -> AsyncIterator[Proxy]:
     """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0.
 
-    `standard_output` replaces the file that `output` reads. `prefix` stands before the command line. `program` is what
+    `standard_output` replaces the file that `output` reads. `prefix` comes before the command line. `program` is what
     Python runs: a test may plant a fault there. Unless `fresh`, the process is forked from one that has imported the
     proxy already.
     """
@@ -118,7 +118,7 @@ def _written(config: Mapping[str, Any], place: Path) -> str:
 
 
 def _ports_of_this_process() -> Iterator[int]:
-    """Ports that nobody else takes between the choice of one and the moment its process listens on it.
+    """Ports that no other process takes between the choice of one and the moment its process listens on it.
 
     They lie below those that the system gives away for port 0, and each worker of the suite has its own.
     """

@@ -307,7 +307,7 @@ def _now() -> float:
 
 
 class _Line(asyncio.StreamReaderProtocol):
-    """A connection that tells the moment its other end leaves, even while nobody reads or writes."""
+    """A connection that tells the moment its other end leaves, even while nothing is read or written."""
 
     def __init__(self, take: Callable[["_Line"], None]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ class Clock:
 
 
 def nothing() -> None:
-    """Whose state is nobody else's cannot lose it under him."""
+    """A store with its state in its own process cannot lose it from outside."""
 
 
 @dataclass(frozen=True, slots=True)

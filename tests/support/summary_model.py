@@ -49,7 +49,7 @@ def asks_for_summary(request) -> bool:
 
 
 def model(summary: Turn | None = None, turn: Turn | None = None):
-    """Answers agents with a turn, and whoever asks for it with a summary."""
+    """Answers agents with a turn, and requests for a summary with one."""
     told, turn = summary or says(account()), turn or says("Go on.")
 
     def script(request):
@@ -76,7 +76,7 @@ def summary_calls(up):
 async def asked(up, times=1, within=PATIENCE_SECONDS):
     """Returns once the model has been asked so often, and has answered."""
     async with asyncio.timeout(within):
-        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream tells nobody)
+        while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream signals nothing)
             await asyncio.sleep(0.02)
         await asyncio.gather(*(request.end() for request in summary_calls(up)))
     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The scripted upstream does what it is told: what other tests rest on is tested here."""
+"""The scripted upstream follows its script: what other tests rest on is tested here."""
 
 import asyncio
 import json

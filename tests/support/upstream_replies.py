@@ -43,7 +43,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The connection ends in good manners, whatever the framing still promised."""
+    """The connection is closed in the ordinary way, whatever the framing still announced."""
 
 
 Act = bytes | Pause | Hang | Cut | Close
@@ -79,7 +79,7 @@ class Reply:
         )
 
     def broken_at(self, byte: int, how: Cut | Close | None = None) -> "Reply":
-        """The body ends at this byte, though its framing promised it whole."""
+        """The body ends at this byte, though its framing announced more."""
         return replace(self, parts=(*_up_to(self.parts, byte), how or Cut()), promised=len(self.body))
 
     def without_body(self) -> "Reply":

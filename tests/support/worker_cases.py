@@ -187,12 +187,12 @@ def standing(sent):
 
 
 def accounts_in(sent):
-    """Where a model's account stands in what is forwarded."""
+    """The place of a model's account in what is forwarded."""
     return [place for place, message in enumerate(sent.plan.view) if HEADING in message.text]
 
 
 def orphans(messages):
-    """How many results stand where nothing asked for them, and how many calls nothing answers."""
+    """The number of results without a call before them, and of calls without a result."""
     found = list(asked_and_answered(messages))
     strays = len([1 for message in messages if message["role"] in ("tool", "function")])
     strays -= sum((ids & answered).total() for ids, answered in found)

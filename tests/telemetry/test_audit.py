@@ -43,7 +43,7 @@ def test_the_newest_acts_are_told_also_right_after_a_file_was_set_aside(tmp_path
 
 
 def test_of_refused_tries_some_are_written_and_of_acts_all(tmp_path):
-    """The minute may be over meanwhile."""
+    """The minute may be over by then."""
     log = AuditLog(tmp_path, pytest.fail)
     for _ in range(500):
         log(act(0, "refused"))

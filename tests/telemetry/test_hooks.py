@@ -1,4 +1,4 @@
-"""Somebody else is told what happened: a real server. Whatever they do holds up nobody."""
+"""Hooks call a real server. Whatever that does delays no request."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ async def until(true, seconds=10.0):
 
 
 async def complaint(hook):
-    """What the operator is told of a hook that an event was brought to."""
+    """What the log says of a hook that was called."""
     told = []
     Hooks([hook], told.append)(OPENED)
     await until(lambda: told)

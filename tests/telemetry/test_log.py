@@ -1,4 +1,4 @@
-"""Every line of the log stands in the documents under the name it has."""
+"""Every line of the log is in the documents under its name."""
 
 import re
 

@@ -40,7 +40,7 @@ def pipe_without_reader():
 
 @contextmanager
 def pipe_that_is_full():
-    """Nobody reads, and there is no room for a single byte."""
+    """The pipe is not read, and has no room for a single byte."""
     with pipe() as (read_end, path):
         file = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         fcntl.fcntl(file, fcntl.F_SETPIPE_SZ, 4096)

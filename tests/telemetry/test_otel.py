@@ -94,7 +94,7 @@ async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
     assert attributes(parent)["compaction_proxy.request_id"] == ended["request_id"]
     assert (span.trace_id.hex(), span.trace_id) == (began["trace_id"], parent.trace_id)
     assert attributes(span)["compaction_proxy.summary.outcome"] == "made"
-    # The upstream was told the span of the summary, not that of the request.
+    # The upstream got the span of the summary, not that of the request.
     told = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
     assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01".encode() in told
 

@@ -82,7 +82,7 @@ def happening(metrics: Metrics) -> Metrics:
 def test_the_page_of_metrics_is_good():
     page = happening(Metrics()).render_page().decode()
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
-    # Of a metric about summaries it thinks that somebody wrote the type into the name.
+    # It takes "summaries" in the name of a metric for its type.
     assert [line for line in done.stderr.splitlines() if "should not include type 'summary'" not in line] == []
     assert not done.stdout
 

@@ -1,4 +1,4 @@
-"""Leases on a client: it closes after the last one, whatever happens to whoever holds it."""
+"""Leases on a client: it closes after the last one, whatever happens to its holders."""
 
 import asyncio
 
@@ -79,7 +79,7 @@ async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
     assert await is_closed(client)
     assert len(up.requests) == 3
     async with asyncio.timeout(2):
-        while up.connections:  # noqa: ASYNC110 (the other side tells nobody)
+        while up.connections:  # noqa: ASYNC110 (the other side signals nothing)
             await asyncio.sleep(0.01)
 
 

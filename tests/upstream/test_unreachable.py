@@ -1,4 +1,4 @@
-"""No way to the upstream, and trying once more: only what is safe, only as often as is said."""
+"""No way to the upstream, and trying once more: only what is safe, only as often as configured."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The ways to an upstream and into the house: through an HTTP proxy, past certificates, over TLS."""
+"""The ways to an upstream and to the proxy: through an HTTP proxy, past certificates, over TLS."""
 
 import asyncio
 import ssl
@@ -63,7 +63,7 @@ async def tunnel(**settings: bool) -> AsyncIterator[Tunnel]:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Signs for 127.0.0.1, and stands in files where a configuration can name it."""
+    """Signs for 127.0.0.1, and is in files that a configuration can name."""
 
     ca: trustme.CA
     file: str

@@ -1,4 +1,4 @@
-"""Secrets are known by what they look like, taken out where they stand, and nothing else is touched."""
+"""Secrets are recognised by their form and removed, and nothing else is touched."""
 
 import json
 import time

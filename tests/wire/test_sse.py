@@ -1,4 +1,4 @@
-"""Streams of events: what leaves is what came, what may stand between, and when an answer was no success."""
+"""Streams of events: what leaves is what came, what may be between, and when an answer was no success."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def watching(*, must_finish=True):
 
 
 def read(watch, *chunks):
-    """All that leaves: with the end of the stream, or up to an error, after which nobody reads on."""
+    """All that leaves: with the end of the stream, or up to an error, after which clients do not read on."""
     sent = b""
     for chunk in chunks:
         sent += watch.feed(chunk)

@@ -73,7 +73,7 @@ class Agent:
         )
 
     async def work(self, base_url: str, place: Path) -> "Work":
-        """The whole task, in a repository and a home of its own; the agent is told nothing but the URL and a key."""
+        """The whole task, in a repository and a home of its own; the agent gets nothing but the URL and a key."""
         start = self.start(base_url)
         home, repository = place / "home", place / "repository"
         make_repository(repository)

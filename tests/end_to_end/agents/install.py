@@ -1,7 +1,7 @@
 """Puts each agent into an environment of its own: `python tests/end_to_end/agents/install.py [--light | NAME…]`.
 
-An agent is tested as its users have it, so it shares no package with us nor with another agent. The environments stand
-below `.venv/`, where version control and the test collector do not look. What is pinned stands in `pins/<agent>.txt`
+An agent is tested as its users have it, so it shares no package with us nor with another agent. The environments are
+below `.venv/`, where version control and the test collector do not look. What is pinned is in `pins/<agent>.txt`
 (pip) or `pins/<agent>.json` (npm); run again, this does nothing unless pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does

@@ -1,4 +1,4 @@
-"""An agent that is a library and the program of `programs/` that somebody would write with it."""
+"""An agent that is a library and the program of `programs/` that a user would write with it."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The model that works through the task: what it says depends on the request alone, as with a real one.
 
-It knows how far it is by its own last words ("Step 17: …"), and how to close by the user's first. Whatever else stands
+It knows how far it is by its own last words ("Step 17: …"), and how to close by the user's first. Whatever else is
 in the history may be replaced; without these two it is lost. Asked for a summary, it says just these two.
 """
 
@@ -138,7 +138,7 @@ def _closing(body: dict[str, Any]) -> str | None:
 
 
 def _is_for_a_summary(messages: list[dict[str, Any]]) -> bool:
-    """Whoever asks: an agent's own compaction, or a proxy that puts its question below the conversation."""
+    """A request for a summary: an agent's own compaction, or a proxy that puts its question below the conversation."""
     return messages[-1]["role"] == "user" and bool(_SUMMARY.search(_text(messages[-1])))
 
 

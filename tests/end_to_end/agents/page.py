@@ -3,7 +3,7 @@ README.md tells the same in short.
 
     python -m tests.end_to_end.agents.page                       after `make agents`
 
-All of it stands between markers, so that nobody writes figures or commands by hand. A row of an agent that did not run
+All of it is between markers, so that figures and commands are never written by hand. A row of an agent that did not run
 this time stays as it was.
 """
 
@@ -26,7 +26,7 @@ README = ROOT / "README.md"
 FIGURES = ENVIRONMENTS / "figures"
 LINE_LENGTH = 120
 BASE_URL = "http://127.0.0.1:8800/v1"
-# What stands in a command is told by its name in the page.
+# Values in a command that the page names.
 NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KEY"'}
 IN_FULL = (
     "agent",
@@ -57,7 +57,7 @@ Cells = Sequence[str]
 
 
 def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> None:
-    """One run of the suite, until somebody writes the pages."""
+    """One run of the suite, until the pages are written."""
     FIGURES.mkdir(exist_ok=True)
     rows = {
         "figures": row(agent, sent, refused, forwarded),
@@ -105,7 +105,7 @@ def recipes() -> str:
 
 
 def between(page: str, name: str) -> str:
-    """What stands between two markers."""
+    """The text between two markers."""
     return re.search(_markers(name), page, re.DOTALL)[2]
 
 

@@ -39,12 +39,12 @@ class Run:
     seen: tuple[Seen, ...]
     beside: tuple[int, ...]  # the tokens of each side request: titles, summaries, commit messages
     refused: int  # requests of the conversation that were too long
-    beside_refused: int  # side requests that were: one long message, which nobody can shorten
-    log: tuple[dict[str, Any], ...] = ()  # what the proxy said meanwhile
+    beside_refused: int  # side requests that were: one long message, which cannot be shortened
+    log: tuple[dict[str, Any], ...] = ()  # the proxy's log of the run
 
     @property
     def done(self) -> bool:
-        """The number is where it was to be put, and the word was said at the end."""
+        """The number is in its place, and the last answer has the word."""
         last_words = [line.strip() for line in self.work.output.splitlines()[-20:]]
         return (self.work.repository / "answer.py").read_text() == SOLVED and WORD in last_words
 

@@ -18,7 +18,7 @@ def command(action: Action) -> str:
 
 
 def in_a_block(language: str) -> Habits:
-    """Each script stands in a block of this language."""
+    """Each script is in a block of this language."""
 
     def act(action: Action) -> Turn:
         return says(f"\n```{language}\n{command(action)}\n```\n")

@@ -5,7 +5,7 @@
     violations(body, ANTHROPIC) == []                       ... nor an adapter to Anthropic's messages
 
 Every sentence says which message and what is wrong with it. The last two are stricter than many agents are: what they
-find is a fault of ours only where the agent's own history had none.
+find is a fault of the proxy only where the agent's own history had none.
 """
 
 import json
@@ -76,7 +76,7 @@ def _is_object(text: str) -> bool:
 
 
 def _of_turns(messages: Messages) -> Iterator[str]:
-    """User and assistant take turns, beginning with the user; calls and results stand within the assistant's turn."""
+    """User and assistant take turns, beginning with the user; calls and results are within the assistant's turn."""
     last = "assistant"
     for at, message in enumerate(messages):
         role = message["role"]
@@ -89,7 +89,7 @@ def _of_turns(messages: Messages) -> Iterator[str]:
 
 
 def _of_places(messages: Messages) -> Iterator[str]:
-    """A result is followed by the assistant; instructions stand at the head, once."""
+    """A result is followed by the assistant; instructions are at the head, once."""
     for at, message in enumerate(messages):
         before = messages[at - 1]["role"] if at else None
         if message["role"] == "user" and before == "tool":

@@ -1,7 +1,7 @@
 """The long task that every agent is given, and the repository it is given it in.
 
 An engineer is to read a catalogue of 40 large files, search it, take notes, and set one number in `answer.py`. The
-plan says *what* is done, step by step; each agent has its own tools to do it with. The word to close with stands in the
+plan says *what* is done, step by step; each agent has its own tools to do it with. The word to close with is in the
 user's own words and nowhere else: were these lost on the way, the task would fail.
 """
 

@@ -1,7 +1,7 @@
 """Puts each client into an environment of its own beside this file: `python tests/end_to_end/clients/install.py`.
 
 A client is tested as its users have it, so it shares no package with us nor with another version of itself.
-The environments stand where version control and the test collector do not look (`.venv/`, `node_modules/`).
+The environments are where version control and the test collector do not look (`.venv/`, `node_modules/`).
 Run again, it does nothing unless a pinned version has changed.
 """
 # ruff: noqa: T201 - a command says what it does

@@ -1,4 +1,4 @@
-"""One house for most of the live tests, and an agent with a key of its own."""
+"""One proxy for most of these tests, and an agent with a key of its own."""
 
 from contextlib import asynccontextmanager
 
@@ -14,7 +14,7 @@ from tests.support.summary_model import TOLD, WINDOW
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(serve):
-    """One proxy for nearly everybody: the name of the model says by which policy, and before which window."""
+    """One proxy for nearly all tests: the name of the model selects the policy and the window."""
     async with Upstream() as up:
         named = [
             {"name": name, "models": [name], "policy": name, "base_url": up.url, "window": window}
@@ -53,7 +53,7 @@ async def fresh():
 
 @pytest.fixture(scope="session")
 def told(serve):
-    """A house before a small window: `async with told(script) as (up, agent, proxy)`."""
+    """A proxy before a small window: `async with told(script) as (up, agent, proxy)`."""
 
     @asynccontextmanager
     async def open_house(script, *, workers=1, upstream=None, **policy):

@@ -49,7 +49,7 @@ BAD = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(told):
-    """One proxy before a model that helps nobody, in its own way with each agent."""
+    """One proxy before a model with unusable summaries, of another kind for each agent."""
     async with told(model(BAD["down"])) as (up, _, proxy):
         yield up, proxy
 

@@ -24,7 +24,7 @@ async def test_below_the_stride_nobody_notices_and_nothing_is_kept(serve, fresh)
     async with serve(fresh.url, config=settings(default={"clear_at_least": 20_000})) as proxy:
         steps = await Agent(proxy, fresh, "sk-a").works(WORK)
         kept = {path.name.partition(".sqlite")[0] for path in proxy.state.iterdir()}
-        # What the admin pages need, and the store that was asked whether a block stands.
+        # What the admin pages need, and the store that was asked for a block.
         assert kept <= {"admin.key", "chronicle", "promises"}
         with sqlite3.connect(database(proxy.state)) as db:
             counts = [db.execute(f"select count(*) from {table}").fetchone() for table in ("promises_1", "facts_1")]

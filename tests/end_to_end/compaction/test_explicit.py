@@ -1,4 +1,4 @@
-"""Compaction that is asked for by name: a command, a tool of the client's, a header, a path of ours."""
+"""Compaction that is asked for by name: a command, a tool of the client's, a header, a path of the proxy."""
 
 import json
 

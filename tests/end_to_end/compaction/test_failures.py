@@ -1,6 +1,6 @@
 """Ways in which compaction has failed the users of other products, by their number, where they need a real proxy.
 
-Those that are about the heart alone are in `tests/core/test_failures.py`, which says what the numbers are; those about
+Those that are about the core alone are in `tests/core/test_failures.py`, which says what the numbers are; those about
 summaries in `test_live_summaries.py`.
 """
 
@@ -110,7 +110,7 @@ async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_ea
 
 
 async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(house, request):
-    """Whoever looks at a conversation sees all that was sent for it, also where the client did not wait for the end."""
+    """A conversation shows all that was sent for it, also where the client did not wait for the end."""
     agent = house.agent(request, stream(delta(content="Well"), hang()))
     sent = json.dumps({"model": "patient", "stream": True, "messages": WORK}).encode()
     async with streaming(house.proxy, sent, headers={"authorization": f"Bearer {agent.key}"}) as line:

@@ -10,7 +10,7 @@ from tests.support.scripted_upstream import says as tells
 
 
 def mute(request):
-    """Tells its usage only to whoever asks for a whole answer of a few tokens."""
+    """Reports its usage only for a whole answer of a few tokens."""
     turn = tells("Go on.").using(len(request.body) // 4)
     if request.json.get("max_tokens") == 16:
         return turn
@@ -25,7 +25,7 @@ async def test_a_policy_can_have_a_shortened_history_counted_by_a_probe(serve):
             agent = Agent(proxy, up, "sk-a")
             step = await agent.sends(WORK)
             async with asyncio.timeout(5):
-                while len(up.requests) < 2 or up.requests[1].arrived is None:  # noqa: ASYNC110 (the upstream tells nobody)
+                while len(up.requests) < 2 or up.requests[1].arrived is None:  # noqa: ASYNC110 (the upstream signals nothing)
                     await asyncio.sleep(0.02)
             await up.requests[1].end()
             await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The same bytes whoever serves, and what happens when the store or the heart fails: real files, real processes."""
+"""The same bytes by any worker, and what happens when the store or the core fails: real files, real processes."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.support.scripted_upstream import says as tells
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-# --- the same bytes, whoever serves ----------------------------------------------------------------------------------
+# --- the same bytes by any worker ------------------------------------------------------------------------------------
 
 
 COUNTED = tells("Go on.").using(prompt=4_000)
@@ -65,12 +65,12 @@ async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, 
         assert await alternating(fresh, [one, two], tmp_path) == plain
 
 
-# --- when the store or the heart fails -------------------------------------------------------------------------------
+# --- when the store or the core fails --------------------------------------------------------------------------------
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harmed(serve):
-    """A house of which a test may break what it likes, as long as a proxy can go on in it."""
+    """A state directory of which a test may break anything, as long as a proxy can go on in it."""
     async with Upstream(tells("Go on.")) as up, serve(up.url, config=settings()) as proxy:
         yield House(up, proxy)
 

@@ -246,7 +246,7 @@ async def test_whoever_waits_and_leaves_calls_the_summary_off(told):
         await agent.sends(SEEN)
         waiting = asyncio.create_task(agent.sends(BEYOND))
         async with asyncio.timeout(5):
-            while not summary_calls(up):  # noqa: ASYNC110 (the upstream tells nobody)
+            while not summary_calls(up):  # noqa: ASYNC110 (the upstream signals nothing)
                 await asyncio.sleep(0.02)
         waiting.cancel()
         (asked_for,) = summary_calls(up)

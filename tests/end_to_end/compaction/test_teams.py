@@ -79,13 +79,13 @@ def closed(step):
 
 @pytest.fixture
 def work(request):
-    """A history of this test alone: what another one made of the same would stand here too."""
+    """A history of this test alone: what another one made of the same would be here too."""
     return reading(24, task=f"Make the tests pass: {request.node.name}.")
 
 
 @pytest.fixture
 def agents(house):
-    """An agent of each team, in a house where nothing is switched off."""
+    """An agent of each team, with nothing switched off."""
     up, proxy, keys = house
     up.forget()
     return {team: Agent(proxy, up, key) for team, key in keys.items()}
@@ -145,7 +145,7 @@ async def test_a_key_that_runs_out_opens_no_more(house):
 
 
 async def test_no_team_key_is_written_down_or_said_anywhere(house, agents, work):
-    """However it is shown: as it should be, half, doubled, as somebody's password, or in the middle of a URL."""
+    """However it is shown: as it should be, half, doubled, as a password, or in the middle of a URL."""
     _, proxy, keys = house
     await agents["red"].works(work)
     text = keys["red"]
@@ -166,7 +166,7 @@ async def test_no_team_key_is_written_down_or_said_anywhere(house, agents, work)
 
 
 async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
-    """Law 9, looked at in every store: the same bytes, twice, and each in a house of its own."""
+    """Invariant 9, looked at in every store: the same bytes, twice, and each apart from the other."""
     red, blue = await agents["red"].works(work), await agents["blue"].works(work)
     assert compactions(red) == compactions(blue)
     assert "created" in compactions(red)
@@ -217,7 +217,7 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
 
 @asynccontextmanager
 async def of_file(serve):
-    """A proxy by itself, its file, what stands in it, and an agent of a team that it lets in."""
+    """A proxy by itself, its file and content, and an agent of a team that it admits."""
     async with Upstream(tells("Go on.")) as up:
         config = settings(up)
         async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
@@ -311,7 +311,7 @@ async def test_switched_off_nothing_new_is_made_and_what_stands_goes_on_standing
     await sending(agent, lambda step: step.compaction == "none")
 
 
-# --- strangers, and those who speak for others ---
+# --- unknown callers, and trusted gateways ---
 
 
 async def test_who_is_never_accepted_fills_no_disk(serve):

@@ -1,4 +1,4 @@
-"""Rows 4 to 13, 20 and 34: when a model is asked for a summary, with what, and what stands in the history's place."""
+"""Rows 4 to 13, 20 and 34: when a model is asked for a summary, with what, and what takes the history's place."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def is_question(request):
 
 
 def summarizer(summary, turn=None):
-    """Answers whoever asks for a summary with this, and agents with a turn."""
+    """Answers requests for a summary with this, and agents with a turn."""
     turn = turn or tells("Go on.")
 
     def script(request):

@@ -56,7 +56,7 @@ async def test_row_18_three_quarters_of_the_window_by_a_quarter_of_the_character
 
 @pytest.mark.parametrize(("turns", "is_compacted"), [(1, False), (5, False), (6, True)])
 async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(agent, turns, is_compacted):
-    """All calls stand in the first turn, before the newest one, which this design never touches."""
+    """All calls are in the first turn, before the newest one, which this design never touches."""
     talk = [piece for place in range(turns - 1) for piece in (says(f"Done {place}."), user("And then?"))]
     sent = [*working(200), *history(*talk)]
     step = await agent.sends(sent, model="jp", max_tokens=1_000)

@@ -1,6 +1,6 @@
-"""Records what real clients send: `python -m tests.end_to_end.fidelity.capture` writes recorded.jsonl anew.
+"""Records what real clients send: `python -m tests.end_to_end.fidelity.capture` writes recorded.jsonl again.
 
-Every conversation is said by every client; the recorder keeps the requests as they came over the wire. Run again
+Every conversation is sent by every client; the recorder keeps the requests as they came over the wire. Run again
 when a client is pinned to a new version. What belongs to the connection alone is left out, and keys are made up.
 """
 # ruff: noqa: T201 - a command says what it does

@@ -1,7 +1,7 @@
 """What counts as the same, pure: two messages in, a list of differences out; an empty list is a pass.
 
 A body is compared byte for byte. Headers are compared pair by pair, in order within a name; left out is only what
-belongs to one connection (RFC 9110, 7.6.1) and what a proxy must or may set anew. A proxy may open a compressed
+belongs to one connection (RFC 9110, 7.6.1) and what a proxy must or may set again. A proxy may open a compressed
 request, if it then says so; it may speak to its client in headers of its own that begin with `x-compaction`.
 """
 
@@ -31,7 +31,7 @@ HOP_BY_HOP = {
     "upgrade",
 }
 SET_ANEW = {"host", "content-length", "accept-encoding"}
-ADDED_RIGHTLY = {"date"}  # RFC 9110, 6.6.1: whoever hands on an answer without a date adds it
+ADDED_RIGHTLY = {"date"}  # RFC 9110, 6.6.1: a proxy adds it to an answer without a date
 OF_THE_PROXY = "x-compaction"
 NO_CONTENT, NOT_MODIFIED = 204, 304
 

@@ -218,7 +218,7 @@ def _spellings() -> Iterator[Sent]:
 
 
 def _no_json() -> Iterator[Sent]:
-    """Whatever stands in the body, the upstream judges it."""
+    """Whatever is in the body, the upstream judges it."""
     yield post("no body", b"")
     yield Sent("no body and no length", "POST", CHAT, (KEY,))
     yield post("only white space", b" \r\n")

@@ -29,7 +29,7 @@ class Cut(Exception):
 
 
 class Away(Exception):
-    """Nobody took the request, or a replica that is leaving said so."""
+    """No replica took the request, or one that shuts down refused it."""
 
 
 @dataclass

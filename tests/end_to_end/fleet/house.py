@@ -1,4 +1,4 @@
-"""The fleet: what stands, the half hour itself, and the look for every original at its end."""
+"""The fleet: its parts, the half hour itself, and the search for every original at its end."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ SECRETS = {"key": "env:S3_KEY", "secret": "env:S3_SECRET"}
 
 @dataclass
 class Fleet:
-    """What stands, and what was seen."""
+    """The parts of the fleet, and what was seen."""
 
     place: Path
     model: Model
@@ -102,7 +102,7 @@ async def _tidy(made: Fleet) -> None:
 
 
 async def _look_for_originals(made: Fleet) -> None:
-    """Every history of which something was folded away and accepted must stand under one name, whole."""
+    """Every history of which something was folded away and accepted must be saved under one name, whole."""
     standing = await asyncio.to_thread(_standing, made)
     by_task: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for (tenant, _), lines in standing.items():

@@ -83,7 +83,7 @@ class Replica:
         await self.process.wait()
 
     async def leave(self) -> int:
-        """Asked politely: it finishes what is inside."""
+        """Stopped by SIGTERM: it finishes the requests that it has."""
         self.process.send_signal(signal.SIGTERM)
         return await asyncio.wait_for(self.process.wait(), 60)
 

@@ -20,7 +20,7 @@ GOOD_AGAIN = 4.0
 
 @dataclass
 class Trouble:
-    """What was done so far is told in `told`."""
+    """What was done so far is in `told`."""
 
     replicas: list[Replica]
     redis: RedisServer

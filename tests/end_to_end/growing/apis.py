@@ -39,7 +39,7 @@ OUT_OF_ORDER = "kept parts in another order"
 LOST_WORDS = "the newest words of the user are gone"
 LONGER = "longer than it came"
 ASKED_BYTES = 6_000
-"""The end of a request, where a question for a summary stands."""
+"""The end of a request, where a question for a summary is."""
 
 
 class Messages:
@@ -207,7 +207,7 @@ class Run:
         units, body = self.before
         reply, action = await self._ask(proxy, body)
         again = self.api.units(json.loads(self.provider.forwarded[self.model]))
-        if action != "created":  # as where a summary has come meanwhile
+        if action != "created":  # as where a summary came in between
             self.found.tally["repeated"] += 1
             self._note(sentence, again != units)
         if is_accepted(reply):

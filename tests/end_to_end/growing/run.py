@@ -175,7 +175,7 @@ class Run:
         messages, body = self.before
         reply, where = await self._ask(proxy, body)
         sent = spliced(self.provider.forwarded[self.model])[0]
-        if where["compaction"] != "created":  # as where a summary has come meanwhile
+        if where["compaction"] != "created":  # as where a summary came in between
             self.found.tally["repeated"] += 1
             self._note(sentence, where, sent != messages)
         if reply.status == 200:

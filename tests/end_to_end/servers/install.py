@@ -1,7 +1,7 @@
 """Puts each server into an environment of its own: `python tests/end_to_end/servers/install.py [--light | NAME…]`.
 
-As with the agents, a server is tested as its users have it. The environments stand below `.venv/`, where version
-control and the test collector do not look. What is pinned stands in `pins/<server>.txt`; run again, this does nothing
+As with the agents, a server is tested as its users have it. The environments are below `.venv/`, where version
+control and the test collector do not look. What is pinned is in `pins/<server>.txt`; run again, this does nothing
 unless pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does

@@ -18,7 +18,7 @@ PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/lo
 PATIENCE = 5.0
 _TEMPORARY = "".join(
     f"{kind}_temp_path {kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-)  # else they stand where only its installer may write
+)  # else they are where only its installer may write
 
 
 @dataclass(frozen=True, slots=True)

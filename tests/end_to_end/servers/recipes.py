@@ -1,4 +1,4 @@
-"""The configurations that docs/upstreams.md shows, as they stand there: what the page says is what the suite runs.
+"""The configurations that docs/upstreams.md shows, read from there: what the page says is what the suite runs.
 
 recipe("llama.cpp")                         the yaml below this heading, as text
 upstream_of("llama.cpp", at=server.origin)  the same as settings, with another address
@@ -35,7 +35,7 @@ def location(heading: str) -> str:
 
 
 def upstream_of(heading: str, *, at: str) -> dict[str, Any]:
-    """A recipe's settings, in front of a server that stands elsewhere."""
+    """A recipe's settings, in front of a server at another address."""
     settings = yaml.safe_load(recipe(heading))
     first = settings["upstreams"][0]
     path = urlsplit(first["base_url"]).path

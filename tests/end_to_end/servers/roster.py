@@ -6,7 +6,7 @@ from tests.end_to_end.servers.server import PROGRAMS, Server
 
 # A small window is soon full; below 8,000 nothing that a refusal says is believed.
 SMALL = 8_192
-# Nobody is asked for a window before a history of 15,000 tokens.
+# No server is asked for its window before a history of 15,000 tokens.
 WORTH_ASKING = 20_480
 
 

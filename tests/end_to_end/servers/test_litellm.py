@@ -1,6 +1,6 @@
 """LiteLLM's proxy behind ours and in front of it, set up as docs/upstreams.md says.
 
-In front, it reads every request and writes it anew: what is forwarded must still begin with the messages that were
+In front, it reads every request and writes it again: what is forwarded must still begin with the messages that were
 forwarded before. Behind, it says in words of its own what its upstream said: a history that was too long must still be
 known as that.
 """
@@ -36,7 +36,7 @@ ENDLESS = stream(*[act for _ in range(500) for act in (delta(content="word"), pa
 PROMPTLY_SECONDS = 3.0
 HEADERS = {"authorization": f"Bearer {KEY}"}
 WINDOW = 8_192
-# What stands in the recipes, and is replaced by an address of the moment.
+# Addresses in the recipes, replaced by those of the moment.
 OURS, ANOTHER = "http://127.0.0.1:8800", "http://127.0.0.1:8000"
 SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
 
@@ -257,6 +257,6 @@ async def test_behind_doctor_names_it(back: Line, capsys, monkeypatch, tmp_path)
 
 
 def at(line: Line) -> str:
-    """Where LiteLLM stands behind the proxy, by the proxy's own configuration."""
+    """LiteLLM behind the proxy, by the proxy's own configuration."""
     written = (line.proxy.place / "proxy.yaml").read_text()
     return next(word for word in written.split() if word.startswith("http://"))

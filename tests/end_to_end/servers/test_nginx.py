@@ -121,7 +121,7 @@ async def test_in_front_it_passes_heartbeats_on(in_front):
 
 
 async def test_in_front_it_makes_no_broken_stream_a_good_one(in_front):
-    """By HTTP/1.0 an end is an end: that it was none stands in the last event."""
+    """By HTTP/1.0 an end is an end: that the answer broke off is in the last event."""
     async with in_front(stream(delta(content="word"), cut())) as line:
         reply = await ask(line, chat(stream=True))
     assert reply.body.data.endswith(b"\n\n")
@@ -200,7 +200,7 @@ async def test_behind_its_own_errors_are_handed_on(behind):
 
 
 async def test_both_at_once(serve, tmp_path):
-    """client -> nginx -> proxy -> nginx -> upstream: what was asked and what was said are the same at both ends."""
+    """client -> nginx -> proxy -> nginx -> upstream: question and answer are the same at both ends."""
     said = says("Hello, Wörld.")
     for name in ("front", "back"):
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""What docs/upstreams.md shows is accepted, what doctor names stands in it, and the versions are those that run."""
+"""What docs/upstreams.md shows is accepted, what doctor names is in it, and the versions are those that run."""
 
 import pytest
 import yaml

@@ -2,7 +2,7 @@
 
 An agent reads one file after the other, turn by turn, until its history is several times as long as the window. The
 proxy is set up as docs/upstreams.md says, and with nothing else. What the model answers is nonsense (it is made here,
-see `servers/programs/tiny.py`), and does not matter: the next turn of the work stands fast.
+see `servers/programs/tiny.py`), and does not matter: the next turn of the work is fixed.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ async def test_what_the_server_has_read_it_does_not_read_again(server: Server, w
 async def test_a_history_that_is_too_long_from_the_start_is_answered_all_the_same(
     serve, server: Server, tmp_path_factory
 ):
-    """Nobody has told the window yet: the refusal does."""
+    """The window is not known yet: the refusal tells it."""
     if not server.refuses:
         pytest.skip("it refuses nothing")
     folder = tmp_path_factory.mktemp("small")

@@ -8,7 +8,7 @@ from tests.support.agent import reading
 
 # Some servers refuse a message whose content is null.
 WORK = [{**message, "content": message["content"] or ""} for message in reading(40)]
-# Longer than a small window, and still so short that nobody asks how large the window is.
+# Longer than a small window, and still so short that no server is asked how large its window is.
 SHORT = WORK[: 2 + 2 * 16]
 ANSWER = 24
 

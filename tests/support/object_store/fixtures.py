@@ -40,7 +40,7 @@ def sky(s3: S3) -> Iterator[Sky]:
 
 @pytest.fixture
 def bucket(s3: S3, sky: Sky) -> Bucket:
-    """Nobody else writes below its prefix, and everything passes by the weather."""
+    """Only this test writes below its prefix, and everything passes through the relay with faults."""
     return s3.bucket(at=sky.url, prefix=f"test-{next(_PLACES)}", timeout_seconds=5.0)
 
 

@@ -1,6 +1,6 @@
 """Puts the S3 server into an environment of its own: `python tests/support/object_store/install.py`.
 
-It stands below `.venv/`, where version control and the test collector do not look. Run again, this does nothing unless
+It is below `.venv/`, where version control and the test collector do not look. Run again, this does nothing unless
 the pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does

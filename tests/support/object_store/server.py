@@ -49,7 +49,7 @@ class S3:
         return f"http://127.0.0.1:{self.port}"
 
     def bucket(self, *, at: str = "", prefix: str = "", name: str = BUCKET, **more) -> Bucket:
-        """The proxy's client of it; `at` is the URL of what stands in front of it."""
+        """The proxy's client of it; `at` is the URL of what is in front of it."""
         settings = {"endpoint": at or self.url, "key": self.key, "secret": self.secret, **more}
         return open_bucket(f"s3://{name}/{prefix}", **settings)
 
@@ -65,7 +65,7 @@ class S3:
         names = ("AccessKeyId", "SecretAccessKey")
         self.key, self.secret = (re.search(f"<{name}>(.*?)</{name}>", told)[1] for name in names)
         self._ask(f"/{BUCKET}", method="PUT")
-        self._ask("/moto-api/reset-auth", b"0")  # from here on it lets in nobody else
+        self._ask("/moto-api/reset-auth", b"0")  # from here on it admits no other client
 
     def kill(self) -> None:
         self.go_on()

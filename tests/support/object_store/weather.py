@@ -1,7 +1,7 @@
-"""What stands between the proxy and its object store: a relay that can lose, delay and refuse what passes.
+"""A relay between the proxy and its object store that can lose, delay and refuse what passes.
 
 with weather(s3.url) as sky:
-    sky.now = down                     # nobody answers any more
+    sky.now = down                     # nothing is answered any more
     sky.now = refusing(503, "SlowDown")
     sky.now = slow(2.0)
     sky.now = clear
@@ -65,7 +65,7 @@ class Sky(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, *_: object) -> None:
-        """Whoever asked was killed meanwhile."""
+        """The client was killed in between."""
 
 
 class _Relay(BaseHTTPRequestHandler):

@@ -39,8 +39,8 @@ def edit_file(path: str, old: str, new: str) -> str:
 
     Args:
         path: Which file.
-        old: The text that stands there.
-        new: The text that is to stand there.
+        old: The text to replace.
+        new: The text in its place.
     """
     place = pathlib.Path(path)
     place.write_text(place.read_text().replace(old, new))

@@ -1,7 +1,7 @@
 """What the programs beside this file share: their task, and the tools.
 
-Each of these programs is what somebody would write who has read the library's first page. It is told where the model
-is by the library's own variables, and knows nothing of a proxy. Only the standard library here: every program runs in
+Each of these programs is what a user would write after the library's first page. The address of the model comes from
+the library's own variables, and no program knows of a proxy. Only the standard library here: every program runs in
 its library's own environment.
 """
 

@@ -1,6 +1,6 @@
-"""The agents, lightest first: libraries in a program of somebody's own, then commands. One agent, one file.
+"""The agents, lightest first: libraries in a program of their user, then commands. One agent, one file.
 
-Each file says how its agent is started and how its model speaks to it; what is pinned stands in `../pins`.
+Each file says how its agent is started and how its model speaks to it; what is pinned is in `../pins`.
 """
 
 from tests.end_to_end.agents.agent import Agent

@@ -1,4 +1,4 @@
-"""AutoGen with a code executor: no tools; scripts stand in the coder's text, their bare output is the executor's."""
+"""AutoGen with a code executor: no tools; scripts are in the coder's text, their bare output is the executor's."""
 
 from tests.end_to_end.agents.library import library
 from tests.end_to_end.agents.shell import in_a_block

@@ -1,4 +1,4 @@
-"""CrewAI without tool calls: actions stand in the model's text, and what they gave is added to the same message."""
+"""CrewAI without tool calls: actions are in the model's text, and what they gave is added to the same message."""
 
 import json
 

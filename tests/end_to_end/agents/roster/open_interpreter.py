@@ -1,4 +1,4 @@
-"""Open Interpreter: no tools; scripts stand in the model's text, and what they print comes back as user messages."""
+"""Open Interpreter: no tools; scripts are in the model's text, and what they print comes back as user messages."""
 
 from tests.end_to_end.agents.agent import Agent, Start
 from tests.end_to_end.agents.library import PROGRAMS

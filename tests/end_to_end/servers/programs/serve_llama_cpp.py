@@ -1,4 +1,4 @@
-"""llama.cpp's own server, from its wheel: `python serve_llama_cpp.py MODEL PORT CONTEXT`. Ends when it is told to."""
+"""llama.cpp's own server, from its wheel: `python serve_llama_cpp.py MODEL PORT CONTEXT`. Ends on SIGTERM."""
 
 import signal
 import sys
