@@ -49,15 +49,16 @@ class PiecedRequest(Request):
         is_whole = following is None or piece is None or following.container != piece.container
         return self.find_end(count) if is_whole and piece is not None and piece.role != "assistant" else 0
 
-    def piece_of(self, message: Message) -> Piece | None:
-        """The origin of this message, shortened or not; None for one that the proxy wrote."""
-        place = self._place_of(message)
-        return None if place is None else self.pieces[place]
+    def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
+        """The piece that this message was, shortened or not (None: the proxy wrote it), and whether it is unchanged.
 
-    def is_own(self, message: Message) -> bool:
-        """True where the client sent it so; what it is taken for (an observation, say) does not matter."""
+        What it is taken for (an observation, say) does not matter.
+        """
         place = self._place_of(message)
-        return place is not None and self.messages[place].raw == message.raw
+        if place is None:
+            return None, False
+        known = self.messages[place]
+        return self.pieces[place], known is message or known.raw == message.raw
 
     def _place_of(self, message: Message) -> int | None:
         place = self.places.get(id(message))

@@ -86,7 +86,8 @@ def find_first_message(source: bytes) -> int:
 
 def why_relayed(source: bytes) -> str:
     """Why the history is not shortened here: the provider does; else nothing."""
-    return "provider-compacts" if _COMPACTING.search(source) is not None else ""
+    # First by its bytes, which takes a tenth of the time.
+    return "provider-compacts" if b'"compact' in source and _COMPACTING.search(source) is not None else ""
 
 
 def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
@@ -219,10 +220,9 @@ def _join(request: PiecedRequest, view: Iterable[Message]) -> Iterator[_Written]
     """The messages of this API: what came in one message and is left leaves in one, results first."""
     last: _Written | None = None
     for message in view:
-        piece = request.piece_of(message)
+        piece, is_own = request.find_origin(message)
         is_result = message.is_result
         role = piece.role if piece is not None else "user" if is_result else message.role
-        is_own = request.is_own(message)
         if is_own and piece is None:
             continue  # the system prompt, which is not in the list
         # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.

@@ -109,9 +109,10 @@ def why_relayed(source: bytes) -> str:
     # First by its bytes, which is quick; a tool may have a parameter of such a name.
     is_named = any(f'"{key}"'.encode() in source for key in (*_KEPT_ELSEWHERE, _MANAGEMENT))
     given = _find_given(source) if is_named else set()
-    if _REFERENCE.search(source) is not None or given.intersection(_KEPT_ELSEWHERE):
+    if (b'"item_reference"' in source and _REFERENCE.search(source) is not None) or given.intersection(_KEPT_ELSEWHERE):
         return "history-elsewhere"
-    return "provider-compacts" if _COMPACTING.search(source) is not None or _MANAGEMENT in given else ""
+    is_compacted = b"compaction" in source and _COMPACTING.search(source) is not None
+    return "provider-compacts" if is_compacted or _MANAGEMENT in given else ""
 
 
 def _find_given(source: bytes) -> set[str]:
@@ -243,8 +244,8 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 
 def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
     """The items that say what this chat message says: the client's own where it is untouched."""
-    piece = request.piece_of(message)
-    if request.is_own(message):
+    piece, is_own = request.find_origin(message)
+    if is_own:
         yield from piece.blocks if piece is not None else ()
         return
     # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
