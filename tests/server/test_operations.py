@@ -416,3 +416,21 @@ async def test_many_requests_at_once_do_not_keep_the_garbage_collector_busy(up, 
         for _ in range(12):
             await asyncio.gather(*(ask(proxy, chat()) for _ in range(24)))
         assert proxy.errors.count("collected") - before <= 3
+
+
+TELLS_OF_TRIMS = """
+import sys
+from types import SimpleNamespace
+from proxy.server import worker
+worker._TRIM_SECONDS = 0.05
+library = SimpleNamespace(malloc_trim=lambda pad: print("trimmed", file=sys.stderr, flush=True))
+worker.ctypes = SimpleNamespace(CDLL=lambda name: library)
+from proxy.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+async def test_free_memory_goes_back_to_the_system_again_and_again(up, serve):
+    async with serve(up.url, program=("-c", TELLS_OF_TRIMS)) as proxy:
+        await until(lambda: proxy.errors.count("trimmed") > 2)
