@@ -83,7 +83,7 @@ def test_a_placeholder_says_who_wrote_it_what_it_was_how_it_ended_and_how_to_get
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
         ' "…" marks gaps. Call the tool again for the full text.]'
     )
-    assert excerpt == [GAP, "compiled part number 0", "… 39 similar lines", "Error: no rule"]  # the code stands above
+    assert excerpt == [GAP, "compiled part number 0", "… 39 similar lines", "Error: no rule"]  # the code is above
 
 
 def test_an_edit_is_not_to_be_called_again():
