@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from proxy.wire.late_refusals import find_refusal
 from proxy.wire.responses import why_relayed
-from proxy.wire.responses.answers import find_refusal, read_body, read_event
+from proxy.wire.responses.answers import read_body, read_event
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
