@@ -170,7 +170,8 @@ def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN
 # --- names ------------------------------------------------------------------------------------------------------------
 # The specific names in a text: paths, identifiers, dotted words, numbers, which an agent may need again.
 
-_NAME = re.compile(r"(?<![\w\\])[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
+# Not from within a ruler or a row of dots: from each of its places all of it would be read.
+_NAME = re.compile(r"(?<![\w\\])(?![.:@-]{100})[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
 _SPECIFIC = re.compile(r"[/_0-9]|\w\.\w|[a-z][A-Z]")
 # Line numbers, times, sizes and versions of nothing: no call is ever made with them.
 _DEBRIS = re.compile(r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+:\w+|\d+-[a-z]+|-+.*|[\d:.-]+T[\d:.Z+-]*|.*//+")
@@ -197,7 +198,7 @@ def names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
 
 def _find_name(word: str) -> str:
     # Most words are plain ones: no name is like them, and they are passed over at little cost.
-    if word.isalpha() and word.islower():
+    if (word.isalpha() and word.islower()) or len(word) > 2 * NAME_CHARACTERS:
         return ""
     name = _PLACE_IN_FILE.sub(r"\1", word) if ":" in word or "-" in word else word
     is_specific = len(name) <= NAME_CHARACTERS and _SPECIFIC.search(name) and not _DEBRIS.fullmatch(name)

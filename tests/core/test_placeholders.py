@@ -26,6 +26,7 @@ from proxy.core.placeholder import (
 from proxy.core.rules import Rules
 from proxy.core.steps.standard import ClearResults
 from tests.support import messages, recorded_traces
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, calls, parsed, request, user
 
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
@@ -262,3 +263,11 @@ def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
     assert len(sizes) > 500
     assert median(sizes) <= 800
     assert whole / quoted >= 0.97
+
+
+@pytest.mark.parametrize(
+    "make", ["-".__mul__, ".".__mul__, lambda n: "a" + ":1" * n + "/"], ids=["ruler", "dots", "word"]
+)
+def test_a_ruler_a_row_of_dots_or_an_endless_word_costs_no_more_than_other_text(make):
+    """A progress bar of 100 kB held the interpreter for minutes, and with it all that the worker served."""
+    assert_grows_in_proportion(names, make, 3_000)
