@@ -12,7 +12,6 @@ outline         places of values and elements in a body
 known_prefix    a body that begins with messages which were read before
 late_refusals   refusals within a stream that began with status 200
 marks           cache marks for clients that set none
-late_refusals   refusals in a stream that began well
 rounds          several answers of a model, joined into the one that the client sees
 window_probes   context windows as servers report them
 
