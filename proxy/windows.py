@@ -5,6 +5,7 @@ alone. Taking a total for an input limit overflows, the other way round wastes a
 (core/window.py) has both, and alone makes a budget of them. Unknown is None; the caller decides.
 """
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ import msgspec
 from proxy.core.window import UNKNOWN, PriceCliff, TokenPrices, Window
 from proxy.model_names import plain_name, without_date
 
+# OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended.
+_ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")
 _TABLE = Path(__file__).with_name("data") / "models.json"
 
 
@@ -26,7 +29,8 @@ def resolve_window(model: str, *told: Window | None) -> Window:
     limits = next((source for source in sources if source.is_known), UNKNOWN)
     priced = next((source for source in sources if source.prices), UNKNOWN)
     output = next((source.output for source in sources if source.output), None)
-    return replace(limits, output=output, prices=priced.prices, cliffs=priced.cliffs)
+    ends_only = _ENDS_ONLY.search(plain_name(model)) is not None
+    return replace(limits, output=output, prices=priced.prices, cliffs=priced.cliffs, ends_only=ends_only)
 
 
 def find_bundled_window(model: str) -> Window | None:

@@ -280,3 +280,13 @@ def test_the_table_is_read_only_when_asked_for_and_fast():
     before = time.process_time()
     find_bundled_window("gpt-5.5")
     assert time.process_time() - before < 0.020
+
+
+@pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
+def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on(model):
+    assert window.relative_prices(resolve_window(model)).ends_only
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b"])
+def test_other_caches_find_every_prefix(model):
+    assert not window.relative_prices(resolve_window(model)).ends_only

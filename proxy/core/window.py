@@ -30,6 +30,8 @@ class Prices:
     """Seconds until an unused cache is forgotten."""
     cliffs: tuple[int, ...] = ()
     """Input sizes above which every token of a request costs more."""
+    ends_only: bool = False
+    """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
 
 
 USUAL_PRICE_RATIO = 9.0
@@ -43,12 +45,14 @@ def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices
         if one is not other and one.raw != other.raw:
             break
         shared += 1
+    # What is rewritten begins behind the last block, and no request has ended there since that was made.
+    written = sum(count(message.raw) for message in new[:shared]) if prices.ends_only else 0
     rest = sum(count(message.raw) for message in new[shared:])
     freed = sum(count(message.raw) for message in old[shared:]) - rest
     saved = freed * prices.read
     if saved <= 0:
         return 0.0 if freed > 0 else float("inf")
-    return rest * max(0.0, prices.write - prices.read) / saved
+    return (written + rest) * max(0.0, prices.write - prices.read) / saved
 
 
 def share_worth_clearing(prices: Prices) -> float:
@@ -127,6 +131,8 @@ class Window:
     cliffs: tuple[PriceCliff, ...] = ()
     origin: Origin = "unknown"
     """Who says so."""
+    ends_only: bool = False
+    """See `Prices`."""
 
     @property
     def is_known(self) -> bool:
@@ -213,10 +219,10 @@ def relative_prices(window: Window) -> Prices:
     cliffs = tuple(cliff.above for cliff in window.cliffs)
     told = window.prices
     if told is None or not told.input:
-        return Prices(cliffs=cliffs)
+        return Prices(cliffs=cliffs, ends_only=window.ends_only)
     read = _DEFAULT_PRICES.read if told.cache_read is None else told.cache_read / told.input
     write = 1.0 if told.cache_write is None else told.cache_write / told.input
-    return Prices(read=read, write=write, cliffs=cliffs)
+    return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
 
 
 # --- calibration ------------------------------------------------------------------------------------------------------

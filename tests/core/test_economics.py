@@ -41,3 +41,9 @@ def test_the_dearer_cached_tokens_are_the_less_must_go_for_a_rewrite_to_be_worth
 
 def test_a_free_cache_asks_for_no_other_amount():
     assert share_worth_clearing(Prices(read=0.0, write=1.0)) == 1.0
+
+
+def test_where_only_ends_of_requests_are_found_all_of_the_next_request_is_new():
+    everything, freed = sum(quarter(each.raw) for each in NEW), quarter(OLD[2].raw) - quarter(NEW[2].raw)
+    prices = Prices(read=0.1, write=1.25, ends_only=True)
+    assert payback(OLD, NEW, quarter, prices) == everything * 1.15 / (freed * 0.1)

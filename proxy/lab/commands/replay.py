@@ -11,12 +11,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from proxy.cli import options
 from proxy.cli.options import format_table, print_error
 from proxy.cli.parser import add_command, parse_path
 from proxy.config import Config
+from proxy.core.window import Prices
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
 from proxy.lab.commands.progress import ProgressBar
@@ -184,11 +186,17 @@ def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
         name=name,
         rules=rules,
         window=args.window,
-        prices=None if args.prices == _MODEL else PRICES[args.prices],
+        prices=_find_prices(args),
         summarizer=_build_summarizer(args) if rules.summary.enabled else None,
         patience=0.0 if policy is None else policy.summary.wait,
-        times=args.cache == "provider",
+        times=args.cache != "forever",
     )
+
+
+def _find_prices(args: argparse.Namespace) -> Prices | None:
+    """The prices that a policy decides with, and where the cache finds what; None: those of each model."""
+    ends_only = HABITS[args.cache].ends_only
+    return None if args.prices == _MODEL else replace(PRICES[args.prices], ends_only=ends_only)
 
 
 def _build_summarizer(args: argparse.Namespace) -> ReplaySummarizer | None:
