@@ -42,13 +42,14 @@ from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation
 
 WINDOW = 128_000
-TAIL_TOKENS = 1_000
 BYTES_PER_TOKEN = 3.3
 SCALE = 12
 """A small model on a CPU reads some ten tokens a second beside other work, so it judges short histories, by policies
 whose thresholds are divided by this."""
 SAMPLES = 2_000
-FULL, TAIL, DEFAULT = "full history", "tail", "default"
+FULL, TAIL, SCALED_TAIL, DEFAULT = "full history", "tail", "scaled tail", "default"
+TAILS = {TAIL: 1_000, SCALED_TAIL: 2_500 // SCALE}
+"""Tokens at the end of a history that are read alone: a fixed number, and one divided like the thresholds."""
 BARE, ARGUMENTS, SLIDING = "bare placeholders", "with clear_arguments", "sliding-10"
 SEEDS = ("j-cli", "jp", "middleware")
 
@@ -262,7 +263,8 @@ def find_checkpoints(conversation: Conversation, most_bytes: float, each: int) -
                 return
             yield [_checkpoint(history, FULL, place, history.messages[:place]) for place in places]
         yield [_checkpoint(history, name, place, views[place]) for place in places]
-    yield [_checkpoint(history, TAIL, place, history.messages[:place]) for place in places]
+    for name in TAILS:
+        yield [_checkpoint(history, name, place, history.messages[:place]) for place in places]
 
 
 def _checkpoint(history: ReplayHistory, policy: str, place: int, view: Sequence[Message]) -> Checkpoint:
@@ -298,7 +300,7 @@ def measure_bits(conversations: Sequence[Conversation], out: Path, seconds: floa
 
 def measure_checkpoint(reader: Any, checkpoint: Checkpoint) -> BitsRow | None:  # noqa: ANN401 (optional library)
     tokens = [token for message in checkpoint.view for token in reader.tokens(render_message(message))]
-    tokens = tokens[-TAIL_TOKENS:] if checkpoint.policy == TAIL else tokens
+    tokens = tokens[-TAILS.get(checkpoint.policy, len(tokens)) :]
     measured = reader.measure(tokens, render_message(checkpoint.action), checkpoint.action)
     if measured is None:
         return None
@@ -341,21 +343,26 @@ def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
     told = [
         f"{len(whole)} checkpoints of {len(conversations)} conversations",
         "",
-        "| view | tokens, % of the full history | bits per action | kept share | bits of writing a placeholder |",
-        "|---|---|---|---|---|",
+        "| view | tokens, % of full | bits per action | kept share | over the scaled tail | bits of a placeholder |",
+        "|---|---|---|---|---|---|",
     ]
     for name in names:
         of = [each[name] for each in whole]
         size = sum(row["tokens"] for row in of) / sum(each[FULL]["tokens"] for each in whole)
         bits = sum(row["bits"] for row in of) / len(of)
         starts = sum(row["placeholder_bits"] for row in of) / len(of)
-        clusters = defaultdict[str, list[tuple[float, float]]](list)
-        for each in whole:
-            tail, full = each[TAIL]["bits"], each[FULL]["bits"]
-            clusters[each[FULL]["conversation"]].append((tail - each[name]["bits"], tail - full))
-        share = format_interval([(sum(a for a, _ in own), sum(b for _, b in own)) for own in clusters.values()])
-        told.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {share} | {starts:.1f} |")
+        shares = " | ".join(_print_kept_share(whole, name, tail) for tail in TAILS)
+        told.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {shares} | {starts:.1f} |")
     return "\n".join(told)
+
+
+def _print_kept_share(whole: Sequence[Mapping[str, Mapping[str, Any]]], name: str, tail: str) -> str:
+    """(tail - view) / (tail - full), with its interval over conversations."""
+    clusters = defaultdict[str, list[tuple[float, float]]](list)
+    for each in whole:
+        bits = each[tail]["bits"]
+        clusters[each[FULL]["conversation"]].append((bits - each[name]["bits"], bits - each[FULL]["bits"]))
+    return format_interval([(sum(a for a, _ in own), sum(b for _, b in own)) for own in clusters.values()])
 
 
 def format_interval(pairs: Sequence[tuple[float, float]]) -> str:
