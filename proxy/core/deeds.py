@@ -118,7 +118,7 @@ _WORDS = {
     **dict.fromkeys(("pending", "todo", "open", "not-started", "not_started", "false", ""), "to do"),
     **dict.fromkeys(("cancelled", "canceled", "deleted", "skipped"), "dropped"),
 }
-_BOX = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}\.)?[ \t]*\[([ xX~-])\][ \t]*(\S.*)$", re.MULTILINE)
+_BOX = re.compile(r"^[ \t]*+(?:(?:[-*]|\d{1,4}\.)[ \t]*+)?\[([ xX~-])\][ \t]*(\S.*)$", re.MULTILINE)
 _ITEMS_MAX = 200
 _ITEM_NUMBER = re.compile(r"#(\d+)")
 

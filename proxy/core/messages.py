@@ -282,7 +282,7 @@ _CONTENT = b'"content"'
 _CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
 # All but those of control characters that have no short form: these are written in one way. It is an escape after an
 # odd number of backslashes only.
-_ESCAPE = re.compile(rb"(\\+)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
+_ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _CACHED_MESSAGES = 4_096
 _CACHED_MESSAGE_BYTES = 1_024

@@ -185,3 +185,13 @@ def marked_parts(count):
 def test_the_cost_of_a_message_with_cache_markers_grows_with_its_parts():
     assert without_cache_marker(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
     assert_grows_in_proportion(without_cache_marker, marked_parts, 10_000)
+
+
+def test_a_row_of_backslashes_costs_no_more_than_other_text():
+    r"""Where a message holds a `\u`, all its escapes are looked at."""
+
+    def write(length):
+        content = json.dumps("\\" * length + " é").encode()
+        return Message(b'{"role":"user","content":%b}' % content, "user", content)
+
+    assert_grows_in_proportion(canonical, write, 4_000)

@@ -340,7 +340,7 @@ def test_no_arguments_are_too_odd(tool):
     [
         [call("Bash", command='"\\"' * 100_000)],
         [call("Bash", command="<<A " * 80_000)],
-        [call("TodoWrite", todos=" \n" * 150_000)],
+        [call("TodoWrite", todos=" \n" * 150_000), call("TodoWrite", todos=" " * 150_000)],
         [says("a" * 200_000 + " SEARCH"), says("<ab_c> " * 40_000), says("```" * 100_000)],
         [user("<task-notification><task-id>" * 12_000), user("<system-reminder>" * 20_000)],
         [call("apply_patch", input="*** Update File: a\n+++ b\n" * 12_000)],
