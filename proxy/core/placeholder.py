@@ -221,7 +221,7 @@ ALIKE_LINES_MAX = 3
 _SIMILAR_MIN = 3
 _LINE_COST_CHARACTERS = 8
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_NUMBERED = re.compile(r"\S*\d\S*")
+_NUMBERED = re.compile(r"(?<!\S)[^\s\d]*+\d\S*+")
 _SPOKEN = re.compile(r"[^\W\d_]{2}")
 _REMINDER = re.compile(r"\s{0,9}<system-reminder>[^<]{0,9999}</system-reminder>")
 # A tag that ends, and an exit code.

@@ -271,3 +271,8 @@ def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
 def test_a_ruler_a_row_of_dots_or_an_endless_word_costs_no_more_than_other_text(make):
     """A progress bar of 100 kB held the interpreter for minutes, and with it all that the worker served."""
     assert_grows_in_proportion(names, make, 3_000)
+
+
+def test_a_long_line_without_blanks_costs_no_more_than_other_text():
+    """Rulers are such lines, and whole pages of Chinese."""
+    assert_grows_in_proportion(lambda line: Excerpts(0.1, 4_000, 10).excerpt(line), lambda n: "a\n" + "字" * n, 2_000)
