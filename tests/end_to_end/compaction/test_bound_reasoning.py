@@ -158,3 +158,16 @@ async def test_without_the_blocks_the_thoughts_are_refused_once_and_left_out(ser
     assert told.head.first("x-compaction-reason") == "reasoning-removed"
     sent, bare = (request.json["messages"] for request in fresh.requests[-2:])
     assert bare == [provider.api.bare(message) for message in sent]
+
+
+@pytest.mark.parametrize("mode", ["auto", "bypass"])
+async def test_after_a_fold_a_lost_store_costs_one_refusal_at_most_that_no_client_sees(serve, fresh, provider, mode):
+    async with serve(fresh.url, config=settings()) as proxy:
+        before = [await provider.play(proxy, history) for history in HISTORIES[:-1]]
+    assert "created" in [told.head.first("x-compaction") for told in before]
+    assert provider.refused == []
+    async with serve(fresh.url, config=settings()) as proxy:  # with a state of its own
+        told = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
+    assert told.status == 200
+    assert len(provider.refused) <= 1
+    assert mode == "auto" or told.head.first("x-compaction-reason") == "reasoning-removed"

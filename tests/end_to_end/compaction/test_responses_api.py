@@ -163,3 +163,37 @@ async def test_a_websocket_is_refused_so_that_its_client_takes_http(serve, fresh
         told = await ask(proxy, None, "/responses", headers=headers, method="GET")
     assert told.status == 426
     assert fresh.requests == []
+
+
+OF_THE_PROVIDER = [
+    {"type": "reasoning", "id": "rs_7", "summary": [], "encrypted_content": "Z0FB" * 40},
+    {"type": "computer_call", "id": "cu_7", "call_id": "call_a", "action": {"type": "screenshot"}},
+    {
+        "type": "computer_call_output",
+        "call_id": "call_a",
+        "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo="},
+    },
+    {"type": "mcp_approval_request", "id": "ap_7", "name": "send", "server_label": "mail", "arguments": "{}"},
+    {"type": "mcp_approval_response", "approval_request_id": "ap_7", "approve": True},
+    {"type": "program", "call_id": "call_b", "code": "print(1)", "fingerprint": "f"},
+    {"type": "program_output", "call_id": "call_b", "result": "1\n" * 400, "status": "completed"},
+]
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["before what is shortened", "within it"])
+async def test_computer_use_approvals_and_programs_stay_whole_with_their_answers(serve, fresh, ahead):
+    fresh.script = speak
+    written = json.dumps(OF_THE_PROVIDER)[1:-1].encode()
+    value = json.loads(as_request(reading(24)))
+    place = 2 if ahead else 20
+    value["input"][place:place] = ["HERE"]
+    sent = json.dumps(value).encode().replace(b'"HERE"', written)
+    assert find_faults(sent) == []
+    async with serve(fresh.url, config=settings()) as proxy:
+        told = await ask(proxy, sent, "/responses", headers={"authorization": "Bearer sk-a"})
+    left = [element for element in json.loads(fresh.requests[-1].body)["input"] if element in OF_THE_PROVIDER]
+    assert told.head.first("x-compaction") == "created"
+    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
+    assert left == OF_THE_PROVIDER
+    assert all(json.dumps(element).encode() in fresh.requests[-1].body for element in OF_THE_PROVIDER)
+    assert find_faults(fresh.requests[-1].body) == []
