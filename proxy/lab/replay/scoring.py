@@ -167,7 +167,9 @@ class Judge:
         if len(view) == len(turn.request.messages) and all(map(same, view, turn.request.messages)):
             return {}
         shapes = [shape_of(message.raw) for message in view]
-        worse = (dialect for dialect, of in BY_DIALECT.items() if not of(shapes) <= self._case.wrong(turn, dialect))
+        # Chat templates are for chat completions: the other APIs take two messages of a user in a row.
+        dialects = [name for name in BY_DIALECT if name != "alternating" or self._case.history.path == http.CHAT]
+        worse = (name for name in dialects if not BY_DIALECT[name](shapes) <= self._case.wrong(turn, name))
         return dict.fromkeys(worse, 1)
 
     def _recall(self) -> dict[str, Recall]:
