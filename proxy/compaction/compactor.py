@@ -80,7 +80,7 @@ from proxy.wire.chat import answers
 from proxy.wire.chat.answers import UsageView
 from proxy.wire.formats import FORMATS
 from proxy.wire.http import Headers
-from proxy.wire.known_prefix import Prefix
+from proxy.wire.outline import Prefix
 from proxy.wire.redaction import Redaction
 
 # --- history threads --------------------------------------------------------------------------------------------------

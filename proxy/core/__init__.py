@@ -2,8 +2,7 @@
 
 In the order in which to read it:
 
-messages       a request and its messages, with their bytes; the chain of hashes that identifies a history
-prefix         values computed per message, continued when the next request extends the history
+messages       a request and its messages, with their bytes; values computed per message; the chain of hashes
 splice         changes inside JSON bytes that leave all other bytes as they are
 grouping       groups and turns: where a history may be cut; pinned text
 agents         conventions of agents: names of tools, output in user messages, side questions

@@ -16,10 +16,9 @@ from proxy.core import grouping, recall
 from proxy.core.agents import is_text_style, mark_observations, tool_names, without_pruned
 from proxy.core.fold import notes, speaker
 from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, last_user, repair, snap, turns
-from proxy.core.messages import Message, Request, ToolCall, literal
+from proxy.core.messages import Columns, Message, Request, ToolCall, literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, quarter, run, worth_of
-from proxy.core.prefix import Columns
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning
 from proxy.core.summaries import Summarize, Summary, join_summaries

@@ -8,8 +8,7 @@ responses/      OpenAI Responses
 formats         what differs between them, behind one protocol
 
 pieces          requests of another API as chat messages, each with the bytes that it came from
-outline         places of values and elements in a body
-known_prefix    a body that begins with messages which were read before
+outline         places of values and elements in a body, and of messages that were read before
 late_refusals   refusals within a stream that began with status 200
 marks           cache marks for clients that set none
 rounds          several answers of a model, joined into the one that the client sees

@@ -7,7 +7,7 @@ from proxy.core.messages import Message, Request
 from proxy.core.planning import Try
 from proxy.wire import chat, http, messages, responses
 from proxy.wire.http import Headers
-from proxy.wire.known_prefix import Prefix
+from proxy.wire.outline import Prefix
 from proxy.wire.rounds import Round, Rounds
 
 

@@ -10,8 +10,7 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import HEAD, NOTE, Message, Request
-from proxy.wire.known_prefix import Prefix
-from proxy.wire.outline import Places, find_values, locate, read_elements
+from proxy.wire.outline import Places, Prefix, find_values, locate, read_elements
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from proxy.compaction import known_requests
 from proxy.compaction.known_requests import KnownRequests
 from proxy.wire import chat, messages
 from proxy.wire.chat import parse
-from proxy.wire.known_prefix import find_prefix
+from proxy.wire.outline import find_prefix
 from tests.support.messages import body, call, history, system, user
 
 ONE, OTHER = 1, 2

@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.grouping import callers, find_callers, find_group_starts, groups
-from proxy.core.messages import chain
+from proxy.core.messages import Columns, chain
 from proxy.core.pipeline import Draft, worth_of
-from proxy.core.prefix import Columns
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.wire.chat import find_first_message, parse
-from proxy.wire.known_prefix import find_prefix
+from proxy.wire.outline import find_prefix
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parsed
 

@@ -10,7 +10,7 @@ from proxy.core.messages import chain
 from proxy.wire import messages as messages_wire
 from proxy.wire import responses as responses_wire
 from proxy.wire.chat import find_first_message, parse
-from proxy.wire.known_prefix import CHANGING_MESSAGES, find_prefix
+from proxy.wire.outline import CHANGING_MESSAGES, find_prefix
 from tests.support import messages_api, responses_api
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, call, history, says, system, tool, user

@@ -22,8 +22,7 @@ from proxy.core.agents import COMPACT, tool_names
 from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message, strings
 from proxy.core.planning import Try
 from proxy.wire import marks
-from proxy.wire.known_prefix import Prefix, find_first_element, list_named
-from proxy.wire.outline import find_values, locate, read_elements
+from proxy.wire.outline import Prefix, find_first_element, find_values, list_named, locate, read_elements
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,7 @@ from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, FIRST_MESSAGE, add_compact
-from proxy.wire.known_prefix import Prefix, find_first_element
-from proxy.wire.outline import Places, find_values, read_elements
+from proxy.wire.outline import Places, Prefix, find_first_element, find_values, read_elements
 from proxy.wire.pieces import (
     Piece,
     PiecedRequest,

@@ -17,8 +17,7 @@ from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact
-from proxy.wire.known_prefix import Prefix, find_first_element, list_named
-from proxy.wire.outline import Places, find_values
+from proxy.wire.outline import Places, Prefix, find_first_element, find_values, list_named
 from proxy.wire.pieces import (
     Piece,
     PiecedRequest,
