@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 
 from proxy.core.agents import matches_any
 from proxy.core.grouping import groups
@@ -25,11 +25,10 @@ ANSWERS_SHARE = 0.1
 # Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
 #
 # Strict chat templates want user and assistant to alternate, and the assistant to speak after a tool; they pass over
-# instructions in the midst, which count as no turn. A note in place of messages must not break
-# that: where one message would, a short one of the other role is put before or after it. Where the client's own history
-# has neighbours of the same roles, its upstream takes them, and no such message is needed. What a note tells is never
-# in the assistant's voice: it may quote a tool's output, and a model takes for its own thought what it finds in its own
-# voice. It does not speak for the user either: it says what it is.
+# instructions in the midst, which count as no turn. A note in place of messages must not break that: where one message
+# would, a short one of the other role is put before or after it. What a note tells is never in the assistant's voice:
+# it may quote a tool's output, and a model takes for its own thought what it finds in its own voice. It does not speak
+# for the user either: it says what it is.
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (
@@ -37,8 +36,6 @@ CLOSING = (
     " counts. The record was made automatically: verify it before relying on it.]"
 )
 GO_ON = "[Separator from the context proxy: the conversation continues below.]"
-Neighbours = frozenset[tuple[str, str]]
-"""Roles of two messages, one right behind the other."""
 GO_ONS = (GO_ON, "[The conversation goes on below.]")
 """The separator, and that of version 0.1, which stored blocks may hold."""
 NO_OPENER = "(back-ground"
@@ -79,14 +76,13 @@ def notes(
     stop: int,
     *,
     answer: str = "",
-    accepted: Neighbours = frozenset(),
 ) -> tuple[Message, ...]:
     """The messages that say `text` between these two speakers, standing for `body[start:stop]`; with an `answer`, the
-    assistant replies. `accepted`: neighbours that need nothing between them.
+    assistant replies.
     """
-    is_models_turn = before is not None and before.role in (*RESULTS, "user") and (before.role, "user") not in accepted
+    is_models_turn = before is not None and before.role in (*RESULTS, "user")
     last, other = ("assistant", "user") if answer else ("user", "assistant")
-    needs_other = after is not None and after.role == last and (last, last) not in accepted
+    needs_other = after is not None and after.role == last
     return (
         *((note("assistant", GO_ON, start, start),) if is_models_turn else ()),
         note("user", frame(text), start, stop),
@@ -95,22 +91,13 @@ def notes(
     )
 
 
-def separators(
-    before: Message | None, after: Message | None, start: int, stop: int, accepted: Neighbours = frozenset()
-) -> tuple[Message, ...]:
+def separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     """A separator, if the order of speakers needs one, where `body[start:stop]` is left out without a note."""
-    if before is not None and after is not None and (before.role, after.role) in accepted:
-        return ()
     is_users_turn_next = after is not None and after.role == "user"
     is_models_turn = before is not None and before.role in (*RESULTS, "user")
     if is_models_turn != is_users_turn_next:
         return ()
     return (note("assistant" if is_models_turn else "user", GO_ON, start, stop),)
-
-
-def find_neighbours(messages: Iterable[Message]) -> Neighbours:
-    """The roles of any two messages next to each other, instructions left out."""
-    return frozenset(pairwise(message.role for message in messages if message.role not in HEAD))
 
 
 def speaker(messages: Iterable[Message]) -> Message | None:
@@ -154,8 +141,6 @@ class Stretch:
     """The model can read what goes again."""
     first: int = 0
     """Where what a note here tells of begins: one note may tell of earlier stretches too."""
-    accepted: Neighbours = frozenset()
-    """The roles of neighbours in the client's own history."""
 
     @property
     def start(self) -> int:
@@ -169,8 +154,7 @@ class Stretch:
         """Notes that say `text` in its place; with an `answer`, the assistant replies."""
         if self.recalls:
             text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
-        between = (self.before, self.after, self.start, self.stop)
-        return notes(text, *between, answer=answer, accepted=self.accepted)
+        return notes(text, self.before, self.after, self.start, self.stop, answer=answer)
 
 
 Tell = Callable[[Stretch], str]
@@ -262,7 +246,7 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
     """
     middle: list[Message] = []
     place = 0
-    untold, accepted = find_untold(draft, kept), find_neighbours(draft.origin)
+    untold = find_untold(draft, kept)
     stop = max((place for place, message in enumerate(draft.middle, 1) if id(message) not in kept), default=0)
     for stays, group in groupby(draft.middle, lambda message: id(message) in kept):
         run = tuple(group)
@@ -284,7 +268,6 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
             last=place == stop,
             recalls=draft.recalls,
             first=first,
-            accepted=accepted,
         )
         is_left_out = is_one and not stretch.last
         middle += leave_out(stretch) if is_left_out else put(stretch, tell(stretch))
@@ -303,7 +286,7 @@ def find_untold(draft: Draft, kept: set[int]) -> int:
 
 def leave_out(stretch: Stretch) -> tuple[Message, ...]:
     """A separator or nothing in place of a stretch; or the stretch as it is, where that would not be shorter."""
-    made = separators(stretch.before, stretch.after, stretch.start, stretch.stop, stretch.accepted)
+    made = separators(stretch.before, stretch.after, stretch.start, stretch.stop)
     return made if weight(made) < weight(stretch.gone) else stretch.gone
 
 

@@ -105,15 +105,6 @@ def test_speakers_alternate_as_before(goal):
     assert GO_ON in [message.text for message in middle]
 
 
-@pytest.mark.parametrize(
-    ("more", "separated"), [((), True), ([user("Do not touch c.py."), user("Nor d.py.")], False), ([says("So.")], True)]
-)
-def test_no_separator_stands_between_neighbours_as_the_client_sends_them(more, separated):
-    middle = fold(*WORK[:5], *more, *WORK[5:])
-    assert (GO_ON in [message.text for message in middle]) == separated
-    assert not flaws(middle).worse_than(flaws(()))
-
-
 def test_an_earlier_note_is_not_told_again():
     body = request(*WORK, user("Go on."), says("I will.")).body
     half = Draft((), body[:6], body[6:], origin=body)

@@ -126,7 +126,7 @@ def f12_a_user_is_left_and_the_first_to_speak(sent, case):
 
 def f12_notes_do_not_break_the_order_of_speakers(sent, case):
     if case.is_legal and case.cuts:
-        assert breaks(sent.messages).keys() <= breaks(messages_that_came(sent)).keys(), "only as the client itself"
+        assert breaks(sent.messages) <= breaks(messages_that_came(sent))
 
 
 def f10_signed_reasoning_is_untouched_or_gone(sent, case):
@@ -200,7 +200,7 @@ def test_speakers_who_took_turns_go_on_taking_turns(talk, word, make):
         came, left = (
             [shape_of(message.raw) for message in view] for view in ((*sent.head, *sent.body), sent.plan.view)
         )
-        assert set(check_alternation(left)) <= set(check_alternation(came)), "only as in the client's own history"
+        assert check_alternation(left) <= check_alternation(came)
 
 
 # --- of several requests ---------------------------------------------------------------------------------------------

@@ -623,7 +623,7 @@ LEAST_REMARK_CHARACTERS = 40
 """A remark that is shorter ("Now the tests.") tells nothing."""
 _ASKED_CHARACTERS = 70
 # "Now the tests:" at the end of a remark announces its call, which the ledger tells of.
-_ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s+|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
+_ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
 CONCLUSIONS = "What the assistant said, in part:"
 
 
