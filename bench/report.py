@@ -37,7 +37,8 @@ through without what it is for. A size's requests are one history sent again and
 counted and shortened it before.
 Where it is `growing`, each request is the one before and one more call with its result, as agents send them; there,
 `ns a new byte` is what a turn costs beyond the bare relay for each of the about {new_bytes:,} bytes that are new in it.
-Ratios carry from machine to machine, times do not.
+`compaction-proxy, earlier`, where it is listed, is version 0.1.0 (`--earlier DIR`), which relays Messages and Responses
+without compacting them. Ratios carry from machine to machine, times do not.
 
 `make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make flames` draws where the time goes:
 [1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
