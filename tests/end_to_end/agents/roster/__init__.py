@@ -49,6 +49,8 @@ AGENTS: tuple[Agent, ...] = (
     pi.IN_RESPONSES,
     pi.IN_MESSAGES,
     opencode.AGENT,
+    opencode.IN_RESPONSES,
+    opencode.IN_MESSAGES,
     kilo.AGENT,
     aider.AGENT,
     mini_swe_agent.AGENT,

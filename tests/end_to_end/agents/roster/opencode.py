@@ -1,9 +1,11 @@
-"""opencode: a coding agent with tools of its own, streamed; it also asks for a title, without tools.
+"""opencode: a coding agent with tools of its own, streamed, in each of the three APIs; it also asks for a title.
 
-It takes its base URL from a file, where a provider of its own makes it speak chat completions.
+It takes its base URL from a file, where the package of a provider decides which API it uses.
 """
 
 import json
+from dataclasses import replace
+from functools import partial
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
@@ -11,9 +13,9 @@ from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Writ
 from tests.support.completions import Turn, calls, says
 
 
-def _start(base_url: str) -> Start:
+def _start(base_url: str, package: str = "@ai-sdk/openai-compatible") -> Start:
     provider = {
-        "npm": "@ai-sdk/openai-compatible",
+        "npm": package,
         "options": {"baseURL": base_url, "apiKey": KEY},
         "models": {MODEL: {}},
     }
@@ -43,4 +45,19 @@ AGENT = Agent(
     "The base URL is set in a file, as a custom provider. The model needs no `limit` here.",
     _start,
     Habits(step_after_the_last, _act, says),
+)
+ABOUT_ANOTHER = "The same agent, with the provider's `npm` set to `{}`."
+IN_RESPONSES = replace(
+    AGENT,
+    name="opencode-responses",
+    shares="opencode",
+    about=ABOUT_ANOTHER.format("@ai-sdk/openai"),
+    start=partial(_start, package="@ai-sdk/openai"),
+)
+IN_MESSAGES = replace(
+    AGENT,
+    name="opencode-messages",
+    shares="opencode",
+    about=ABOUT_ANOTHER.format("@ai-sdk/anthropic"),
+    start=partial(_start, package="@ai-sdk/anthropic"),
 )
