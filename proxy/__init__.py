@@ -3,6 +3,7 @@
 Each part imports only parts above it:
 
     lru            a cache bounded in bytes, shared fairly between tenants
+    lifetime       leases on shared resources, background tasks, threads that write, where faults end
     model_names    names of models, as providers, routers and clouds spell them
     core/          what is forwarded in place of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
@@ -10,7 +11,6 @@ Each part imports only parts above it:
     windows        context windows and prices of models
     events         frozen values that say what happened, and their delivery to listeners
     errors         what the proxy itself answers with: a status, a code, and the party at fault
-    lifetime       leases on shared resources, background tasks, threads that write
     tokenizer      token counts of messages
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
     upstream       connections to a model's API

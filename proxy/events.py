@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from proxy.lifetime import Containment
 from proxy.wire.trace_context import Trace
 
 
@@ -267,30 +268,6 @@ class LoopLagged(Event, frozen=True):
 
 
 Listener = Callable[[Event], None]
-
-
-class Containment:
-    """A block whose faults end here and are reported: the one place in this package that catches everything.
-
-    Two may use it (docs/decisions/0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
-    events, whose listeners only observe. What `passes` is raised as before.
-    """
-
-    __slots__ = ("_passes", "_report")
-
-    def __init__(self, report: Callable[[Exception], None], passes: type[Exception] | tuple[()] = ()) -> None:
-        self._report = report
-        self._passes = passes
-
-    def __enter__(self) -> None:
-        """Nothing is prepared: one value may serve many blocks."""
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
-        # A cancellation is no Exception: it goes on, or a client that left could not be noticed.
-        if not isinstance(fault, Exception) or isinstance(fault, self._passes):
-            return False
-        self._report(fault)
-        return True
 
 
 class Dispatcher:

@@ -32,7 +32,7 @@ from proxy.errors import (
     UpstreamTimeout,
     as_error,
 )
-from proxy.lifetime import BackgroundTasks, Lease, Leases
+from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import http, sse, trace_context
@@ -529,7 +529,7 @@ class Gateway:
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
-        with events.Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
+        with Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
             return await act
         return otherwise
 

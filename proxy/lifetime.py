@@ -1,4 +1,4 @@
-"""Lifetimes: leases on what several users share, and tasks and threads that outlive the request that starts them.
+"""Lifetimes: leases on what several users share, work that outlives the request that starts it, and where faults end.
 
 Nothing here awaits when something is given back, so that no cancellation can come between a user's end and its release.
 """
@@ -59,6 +59,30 @@ class Leases:
         if not self._count:
             self.is_closed = True
             self._close()
+
+
+class Containment:
+    """A block whose faults end here and are reported: the one place in this package that catches everything.
+
+    Two may use it (docs/decisions/0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
+    events, whose listeners only observe. What `passes` is raised as before.
+    """
+
+    __slots__ = ("_passes", "_report")
+
+    def __init__(self, report: Callable[[Exception], None], passes: type[Exception] | tuple[()] = ()) -> None:
+        self._report = report
+        self._passes = passes
+
+    def __enter__(self) -> None:
+        """Nothing is prepared: one value may serve many blocks."""
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
+        # A cancellation is no Exception: it goes on, or a client that left could not be noticed.
+        if not isinstance(fault, Exception) or isinstance(fault, self._passes):
+            return False
+        self._report(fault)
+        return True
 
 
 class BackgroundTasks:

@@ -28,7 +28,7 @@ def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
     return len(value) if isinstance(value, bytes) else 0
 
 
-def _of_nobody(_key: Hashable) -> Hashable:
+def _no_owner(_key: Hashable) -> Hashable:
     return None
 
 
@@ -49,7 +49,7 @@ class ByteBoundedCache(Generic[K, V]):
     ) -> None:
         self._most_bytes = most_bytes
         self._most_for_one = most_bytes if owner_of is None else int(most_bytes * ONE_OWNER_SHARE)
-        self._owner_of: Callable[[K], Hashable] = owner_of or _of_nobody
+        self._owner_of: Callable[[K], Hashable] = owner_of or _no_owner
         self._weigh = weigh
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._of_owner: dict[Hashable, OrderedDict[K, None]] = {}

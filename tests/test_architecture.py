@@ -19,10 +19,10 @@ pytestmark = pytest.mark.xdist_group("architecture")  # the code is read once
 PACKAGE = ROOT / "proxy"
 
 LAYERS = (
-    {"lru", "model_names"},
+    {"lru", "model_names", "lifetime"},
     {"core"},
     {"wire"},
-    {"config", "windows", "events", "errors", "lifetime"},
+    {"config", "windows", "events", "errors"},
     {"tokenizer", "store", "upstream"},
     {"telemetry"},
     {"access"},
@@ -262,7 +262,7 @@ def is_plain_raise(node):
     return isinstance(node, ast.Raise) and node.exc is None
 
 
-# Modules that may end any fault, and why (docs/decisions/0012): by `events.Containment`, and no `except`.
+# Modules that may end any fault, and why (docs/decisions/0012): by `lifetime.Containment`, and no `except`.
 CONTAINED = {"gateway.py": "fail open", "events.py": "listener isolation"}
 
 
@@ -281,7 +281,7 @@ def test_one_place_catches_everything_and_two_use_it():
         for node in functions(tree)
         if node.name in {"__exit__", "__aexit__"} and node.returns is not None and ast.unparse(node.returns) != "None"
     ]
-    assert ends == ["events.py"]
+    assert ends == ["lifetime.py"]
 
 
 def test_nothing_swallows_everything():

@@ -164,7 +164,7 @@ RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
-HEAVY_AFTER = (Identify, LookUp, CanSummarize, AwaitSummary)
+HEAVY_AFTER = (Identify, LookUp, NoteLocalWindow, KeepOriginals, AwaitSummary)
 """Actions after which a history is hashed, its block read, or a decision made."""
 INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -531,7 +531,9 @@ class Session:
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""
         found, exchange = decision.plan, self.exchange
-        if found is None or exchange.observes or not (self._request.stream and self.policy.policy.ask_usage):
+        if found is None or exchange.observes or not self.policy.policy.ask_usage:
+            return False
+        if not self._request.stream or self._request.asks_usage:
             return False
         if (self._client.settings.name, self._request.model) in self._services.usage_refusals:
             return False

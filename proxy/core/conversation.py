@@ -557,12 +557,15 @@ class Exchange:
         )
 
     def _decide(self, wait_seconds: float) -> Steps[None]:
-        facts = self._facts(can_summarize=(yield CanSummarize()))
+        facts = self._facts(can_summarize=True)
         state = self._state(facts)
         self._standing = state
         self.context.request.known.view = state.view, state.known
         found: Ready | NeedSummary | None = planning.keep_at_rest(state)
         if found is None:
+            if not (yield CanSummarize()):
+                facts = self._facts(can_summarize=False)
+                state = replace(state, facts=facts)
             yield Rewrite()
             found = planning.plan_rewrite(state)
         if isinstance(found, NeedSummary):
@@ -769,18 +772,17 @@ class Exchange:
 
     def _ask_ahead(self, last: LastRequest, size: int) -> Steps[None]:
         """Ask now for the summary that the next requests will need."""
-        can_summarize = yield CanSummarize()
-        facts = self._facts(can_summarize=can_summarize)
+        facts = self._facts(can_summarize=True)
         if not planning.is_near_limit(size or self._plan.after, self.rules, facts):
             return
-        if self._was_looked_at(last.anchor, facts):
+        if self._was_looked_at(last.anchor, facts) or not (yield CanSummarize()):
             return
         keys = self.identified.summary_keys()
         found: Found | None = yield LookUp(facts=keys)
         candidate = None if found is None else read_candidate(found[1], keys)
         self.memory = replace(self.memory, block=self._plan.block or self.memory.block, candidate=candidate)
         facts = replace(
-            self._facts(can_summarize=can_summarize),
+            self._facts(can_summarize=True),
             anchor=last.anchor if self.rules.trusts_usage else None,
             useless_blocks=last.useless_blocks,
         )

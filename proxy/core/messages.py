@@ -205,6 +205,8 @@ class Request:
     """The session that the client names in the body. No part of the identity: a resumed history is known again."""
     max_output: int | None = None
     stream: bool = False
+    asks_usage: bool = False
+    """The client wants the usage at the end of the stream."""
     wire: str = ""
     """The API that it came by, where it is not Chat Completions."""
     binds_reasoning: bool = False

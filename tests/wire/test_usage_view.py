@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.wire import chat
 from proxy.wire.chat.answers import BodyRewriter, StreamRewriter, UsageView, request_usage
 from tests.support.completions import says
 from tests.support.cost_growth import assert_grows_in_proportion
@@ -40,6 +41,15 @@ def test_a_stream_is_asked_for_its_usage_and_everything_else_stays(sent, asked):
     told = json.loads(request_usage(sent.encode()))
     assert told.pop("stream_options") == asked
     assert told == {"stream": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [('{"include_usage": true}', True), ('{"include_usage": false}', False), ("null", False), ('"all"', False)],
+)
+def test_a_request_knows_whether_its_client_asks_for_usage(options, asked):
+    sent = f'{{"messages": [{{"role": "user", "content": "Hi"}}], "stream_options": {options}}}'
+    assert chat.parse(sent.encode()).asks_usage is asked
 
 
 @pytest.mark.parametrize("options", ['{"include_usage": true}', "[1]", '"all"'])

@@ -16,6 +16,7 @@ from proxy.core import splice
 from proxy.core.window import LARGEST_COUNT, Usage
 from proxy.wire import http
 from proxy.wire.http import Headers
+from proxy.wire.outline import find_values
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 # A model's answer, assembled from the pieces of a stream or read from one body.
@@ -464,19 +465,16 @@ LONGEST_LINE_BYTES = 1024 * 1024
 
 def request_usage(source: bytes) -> bytes | None:
     """A request for a stream that ends with its usage; None where it asks for that already."""
-    spoken = b'"stream_options"' in source  # else a megabyte need not be walked through
-    options = next((each for each in splice.members(source) if each.key == "stream_options"), None) if spoken else None
-    if options is None:
+    place = find_values(source).get("stream_options") if b'"stream_options"' in source else None
+    if place is None:
         opening = source.index(b"{") + 1
-        return splice.replace_bytes(source, opening, opening, b'"stream_options":' + _ASKED + b",")
-    told = json.loads(source[options.start : options.stop])
-    if not isinstance(told, dict):
-        return splice.replace_bytes(source, options.start, options.stop, _ASKED) if told is None else None
-    if told.get("include_usage"):
+        return source[:opening] + b'"stream_options":' + _ASKED + b"," + source[opening:]
+    options = json.loads(source[slice(*place)])
+    if options is None:
+        options = {}
+    if not isinstance(options, dict) or options.get("include_usage"):
         return None
-    return splice.replace_bytes(
-        source, options.start, options.stop, json.dumps({**told, "include_usage": True}).encode()
-    )
+    return splice.replace_bytes(source, *place, json.dumps({**options, "include_usage": True}).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -575,26 +573,28 @@ class BodyRewriter:
 def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
     """The object as the client shall see it; None: not at all."""
     try:
-        value = json.loads(raw)
-        at = 0
-        if isinstance(value, dict) and isinstance(value.get("message"), dict):  # the first event of Anthropic's API
-            inner = splice.member(raw, "message")
-            value, at = value["message"], inner.start if inner is not None else 0
-        place = splice.member(raw, "usage", at) if isinstance(value, dict) and "usage" in value else None
+        return _show(json.loads(raw), raw, gauge)
     except (ValueError, RecursionError, IndexError):
+        return raw  # no JSON, or not in UTF-8
+
+
+def _show(value: Any, raw: bytes, gauge: UsageView) -> bytes | None:  # noqa: ANN401 - JSON
+    at = 0
+    if isinstance(value, dict) and isinstance(value.get("message"), dict):  # the first event of Anthropic's API
+        inner = splice.member(raw, "message")
+        value, at = value["message"], inner.start if inner is not None else 0
+    if not isinstance(value, dict) or "usage" not in value:
         return raw
+    usage = value["usage"]
+    if gauge.hides_usage and usage is None:
+        return splice.without(raw, frozenset({"usage"}))
+    if gauge.hides_usage and value.get("choices") == []:
+        return None
+    place = splice.member(raw, "usage", at) if isinstance(usage, dict) and gauge.extra_tokens else None
     if place is None:
         return raw
-    if gauge.hides_usage and value.get("choices") == [] and value["usage"] is not None:
-        return None
-    if gauge.hides_usage and value["usage"] is None:
-        return splice.without(raw, frozenset({"usage"}))
-    if isinstance(value["usage"], dict) and gauge.extra_tokens:
-        longer = _longer(
-            _with_prompt_of(gauge.find_first_usage(), value["usage"], raw[place.start : place.stop]), gauge.extra_tokens
-        )
-        return splice.replace_bytes(raw, place.start, place.stop, longer)
-    return raw
+    own = _with_prompt_of(gauge.find_first_usage(), usage, raw[place.start : place.stop])
+    return splice.replace_bytes(raw, place.start, place.stop, _longer(own, gauge.extra_tokens))
 
 
 def _with_prompt_of(first: Mapping[str, Any] | None, usage: Mapping[str, Any], raw: bytes) -> bytes:

@@ -173,6 +173,7 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
         max_output=_value(source, places, "max_completion_tokens", int, None)
         or _value(source, places, "max_tokens", int, None),
         stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
+        asks_usage=bool(_value(source, places, "stream_options", dict, {}).get("include_usage")),
         binds_reasoning=_binds_reasoning(source, model),
     )
 
