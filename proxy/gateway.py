@@ -35,11 +35,11 @@ from proxy.errors import (
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import http, sse, trace_context
-from proxy.wire.chat import answers, refusals
-from proxy.wire.chat.answers import Tail
+from proxy.wire import delivery, http, trace_context
+from proxy.wire.assembly import ANSWER_MAX_BYTES
+from proxy.wire.chat import refusals
+from proxy.wire.delivery import find_refusal, has_begun
 from proxy.wire.http import Headers
-from proxy.wire.late_refusals import find_refusal, has_begun
 from proxy.wire.trace_context import Trace
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
@@ -122,9 +122,9 @@ class ResponseTap:
     """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
-    watch: sse.StreamWatch | None = None
+    watch: delivery.StreamWatch | None = None
     recording: Recording | None = None
-    tail: Tail = field(default_factory=Tail)
+    tail: delivery.Tail = field(default_factory=delivery.Tail)
     has_ended: bool = False
 
     @property
@@ -184,10 +184,10 @@ class RelayedAnswer:
 
     reply: Reply | LocalAnswer | StreamOfRounds
     notes: Headers
-    watch: sse.StreamWatch | None
+    watch: delivery.StreamWatch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
-    shown: answers.Rewriter | None = None
+    shown: delivery.Rewriter | None = None
     """The figures as the client is to see them."""
 
     @property
@@ -434,7 +434,7 @@ class Gateway:
         return RelayedAnswer(answer, headers, watch, tap, shown)
 
     async def _stream_rounds(
-        self, recall: RecallLoop, reply: Reply, watch: sse.StreamWatch, calls: UpstreamCalls, record: RequestRecord
+        self, recall: RecallLoop, reply: Reply, watch: delivery.StreamWatch, calls: UpstreamCalls, record: RequestRecord
     ) -> AsyncGenerator[bytes]:
         """The streams of all rounds as the client gets them. Raises where one of them did not end well."""
         rounds, is_read = recall.rounds, True
@@ -453,7 +453,7 @@ class Gateway:
             except ProxyError as fault:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
-                watch.error = sse.read_error(await following.peek(_too_long) or b"")
+                watch.error = delivery.read_error(await following.peek(_too_long) or b"")
                 raise UpstreamBroke("the upstream refused to go on with its answer")
         if is_read and (rest := rounds.close()):
             yield rest
@@ -565,7 +565,7 @@ def _is_encoded(reply: Reply) -> bool:
 
 
 def _is_too_large(body: bytes) -> bool:
-    return len(body) > answers.ANSWER_MAX_BYTES
+    return len(body) > ANSWER_MAX_BYTES
 
 
 async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
@@ -675,25 +675,25 @@ def _kept_or_new(settings: Upstream, kept: Mapping[str, Client], emit: events.Li
     return before if before is not None and before.settings == settings else Client(settings, emit)
 
 
-def _watch_for(call: Call, reply: Reply) -> sse.StreamWatch | None:
+def _watch_for(call: Call, reply: Reply) -> delivery.StreamWatch | None:
     """Only plain event streams can be read along; compressed ones are relayed as they are."""
     if not _is_stream(reply):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
-    return sse.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)
+    return delivery.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)
 
 
 def _usage_rewriter_for(
-    view: answers.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
-) -> answers.Rewriter | None:
+    view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
+) -> delivery.Rewriter | None:
     """Only what can be read along can be told otherwise."""
     if http.find(reply.headers, "content-encoding"):
         return None
     kind = http.find(reply.headers, "content-type") or ""
-    return answers.StreamRewriter(view) if kind.startswith("text/event-stream") else answers.BodyRewriter(view)
+    return delivery.StreamRewriter(view) if kind.startswith("text/event-stream") else delivery.BodyRewriter(view)
 
 
-async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: answers.Rewriter) -> AsyncGenerator[bytes]:
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter) -> AsyncGenerator[bytes]:
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -703,7 +703,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: answers.Rewriter)
         yield rest
 
 
-async def _watch_stream(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> AsyncGenerator[bytes]:
+async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
     """A stream that is never taken for success when it was none: it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
@@ -717,16 +717,16 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
         error = watch.error or as_error(fault)
-        yield sse.error_frame(error, at_boundary=watch.at_boundary, named=watch.names_events)
+        yield delivery.error_frame(error, at_boundary=watch.at_boundary, named=watch.names_events)
         raise
 
 
-def _refuse_error(watch: sse.StreamWatch) -> None:
+def _refuse_error(watch: delivery.StreamWatch) -> None:
     if watch.error is not None:
         raise UpstreamBroke("the upstream reported an error in the middle of its answer")
 
 
-def _refuse_unfinished(watch: sse.StreamWatch) -> None:
+def _refuse_unfinished(watch: delivery.StreamWatch) -> None:
     _refuse_error(watch)
     if not watch.finished:
         raise UpstreamBroke("the upstream ended its answer before it was finished")

@@ -62,7 +62,7 @@ PURE = {
     "itertools", "json", "math", "operator", "posixpath", "re", "string", "typing",
     "unicodedata",
 }  # fmt: skip
-PURE_BYTES = PURE | {"base64", "binascii", "struct", "urllib.parse", "zlib", "msgspec", "brotli", "zstandard"}
+PURE_BYTES = PURE | {"abc", "base64", "binascii", "struct", "urllib.parse", "zlib", "msgspec", "brotli", "zstandard"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "base", "mixin", "common", "misc"}
 

@@ -14,8 +14,8 @@ from proxy import tokenizer as counting
 from proxy.core.window import Calibration, is_plausible
 from proxy.model_names import model_family
 from proxy.tokenizer import Tokenizers, prior_calibration, ranks
-from proxy.wire.chat.answers import read
 from proxy.wire.chat.requests import MESSAGE_TOKENS
+from proxy.wire.delivery import read_usage
 
 SHA256 = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
@@ -191,11 +191,11 @@ def test_the_estimator_chars_is_a_quarter_of_the_characters_of_the_json(tokenize
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": "9"}])
 def test_f19_usage_that_is_missing_or_zero_is_unknown(usage):
-    assert read(usage).prompt == 0
+    assert read_usage(usage).prompt == 0
 
 
 def test_reported_usage_is_taken_at_its_word():
-    assert read({"prompt_tokens": 812, "completion_tokens": 9}).prompt == 812
+    assert read_usage({"prompt_tokens": 812, "completion_tokens": 9}).prompt == 812
 
 
 @pytest.mark.parametrize("told", [900, 4_000, 40_000])

@@ -75,9 +75,8 @@ from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.tokenizer import Tokenizer, Tokenizers
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
-from proxy.wire import http
-from proxy.wire.chat import answers
-from proxy.wire.chat.answers import UsageView
+from proxy.wire import delivery, http
+from proxy.wire.delivery import UsageView
 from proxy.wire.formats import FORMATS
 from proxy.wire.http import Headers
 from proxy.wire.outline import Prefix
@@ -471,17 +470,17 @@ class Session:
             plan = self.exchange.decision.plan
             await self.run(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
 
-    async def complete(self, tail: answers.Tail) -> None:
+    async def complete(self, tail: delivery.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
-        usage = answers.read(tail.usage())
+        usage = delivery.read_usage(tail.usage())
         has_rounds = self.recall is not None and self.recall.number > 0
-        forwarded = answers.read(self._find_first_usage()) if has_rounds else usage
-        answer = AnswerReport(usage, answers.says_truncated(tail.end), forwarded.prompt)
+        forwarded = delivery.read_usage(self._find_first_usage()) if has_rounds else usage
+        answer = AnswerReport(usage, delivery.says_truncated(tail.end), forwarded.prompt)
         await self.run(self.exchange.complete(answer, time.time()))
 
-    async def abort(self, tail: answers.Tail) -> None:
+    async def abort(self, tail: delivery.Tail) -> None:
         """The answer did not come to its end."""
-        await self.run(self.exchange.abort(answers.read(tail.usage()), time.time()))
+        await self.run(self.exchange.abort(delivery.read_usage(tail.usage()), time.time()))
 
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
         """The request with what was decided in place of its history."""
@@ -670,7 +669,7 @@ class Session:
             heard = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # what the client asked for was answered: nothing is lost but a figure
-        return answers.read(heard.answer.usage).prompt
+        return delivery.read_usage(heard.answer.usage).prompt
 
     def _announce(self, decision: Decision) -> None:
         found, rules = decision.plan, self.policy.rules

@@ -19,6 +19,8 @@ from proxy.wire.formats import WireFormat
 from proxy.wire.http import Headers
 
 UNCHANGED = "none"
+JSON: Headers = (("content-type", "application/json"),)
+EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ def describe_compaction(decision: Decision, request: Request, focus: str, wire: 
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
     if decision.reason == FOCUS_UNUSED:
         text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
-    return LocalAnswer(*wire.render_answer(text, request.model, int(time.time()), stream=request.stream))
+    answer = wire.render_answer(text, request.model, int(time.time()), stream=request.stream)
+    return LocalAnswer(EVENTS if request.stream else JSON, answer)
 
 
 def read_compact_request(body: bytes) -> tuple[Request, str]:
@@ -94,7 +97,7 @@ def render_compacted(decision: Decision) -> LocalAnswer:
         "utf-8", "replace"
     )  # a model may write half a surrogate pair
     content = b'{"messages": [' + messages + b'], "report": ' + written + b"}"
-    return LocalAnswer((("content-type", "application/json"),), content)
+    return LocalAnswer(JSON, content)
 
 
 def _plan(decision: Decision) -> Ready:

@@ -16,7 +16,7 @@ from proxy.core.messages import Request, chain
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
-from proxy.wire.chat.answers import Assembly
+from proxy.wire.assembly import Assembly
 from proxy.wire.formats import WireFormat
 from proxy.wire.http import Headers, find
 

@@ -31,9 +31,9 @@ from proxy.lru import ByteBoundedCache
 from proxy.model_names import plain_name
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import http
-from proxy.wire.chat import answers, refusals
-from proxy.wire.chat.answers import Answer, Assembly
+from proxy.wire import delivery, http
+from proxy.wire.assembly import Answer, Assembly
+from proxy.wire.chat import refusals
 from proxy.wire.formats import FORMATS, WireFormat
 from proxy.wire.redaction import Redaction
 
@@ -197,7 +197,7 @@ class SummaryCall:
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(answers.read(heard.answer.usage))
+        cost = cost.plus(delivery.read_usage(heard.answer.usage))
         if heard.refused or heard.answer.error is not None:
             return SummaryOutcome(Verdict(why=heard.refused or "refused"), cost, heard.said)
         return SummaryOutcome(self._judge(heard.answer), cost)

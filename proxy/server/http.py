@@ -29,7 +29,7 @@ from proxy.errors import (
 )
 from proxy.gateway import Gateway, RelayedAnswer, RequestRecord
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire import http, sse
+from proxy.wire import delivery, http
 from proxy.wire.http import Headers, are_text, find
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class Delivery:
         await self._response.prepare(self._request)
         await self._relay(chunks, first)
 
-    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: sse.StreamWatch) -> None:
+    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> None:
         await self._response.prepare(self._request)
         with self._keep_alive(watch):
             await self._relay(chunks)
@@ -355,7 +355,7 @@ class Delivery:
                 self._request.transport.close()
 
     @contextmanager
-    def _keep_alive(self, watch: sse.StreamWatch) -> Iterator[None]:
+    def _keep_alive(self, watch: delivery.StreamWatch) -> Iterator[None]:
         """Send comments between events while the upstream says nothing: one task per stream, no work per chunk."""
         self._last_at = perf_counter()
         heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
@@ -364,7 +364,7 @@ class Delivery:
         finally:
             heartbeats.cancel()
 
-    async def _send_heartbeats(self, watch: sse.StreamWatch) -> None:
+    async def _send_heartbeats(self, watch: delivery.StreamWatch) -> None:
         while True:
             await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
             if perf_counter() - self._last_at >= self._heartbeat_seconds:

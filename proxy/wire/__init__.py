@@ -9,7 +9,6 @@ formats         what differs between them, behind one protocol
 
 pieces          requests of another API as chat messages, each with the bytes that it came from
 outline         places of values and elements in a body, and of messages that were read before
-late_refusals   refusals within a stream that began with status 200
 marks           cache marks for clients that set none
 rounds          several answers of a model, joined into the one that the client sees
 window_probes   context windows as servers report them
@@ -17,7 +16,9 @@ window_probes   context windows as servers report them
 What every API shares:
 
 http            headers, credentials, the caller, paths, the model of a body, encodings
-sse             event streams, relayed whole or ended with an error
+lenient         JSON as clients and servers send it
+assembly        an answer put together: its messages, its usage, whether it is whole
+delivery        answers on their way to the client: streams, late refusals, usage
 redaction       secrets in messages and texts
 trace_context   the `traceparent` header
 """

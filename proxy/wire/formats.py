@@ -6,7 +6,6 @@ from typing import Any, Protocol
 from proxy.core.messages import Message, Request
 from proxy.core.planning import Try
 from proxy.wire import chat, http, messages, responses
-from proxy.wire.http import Headers
 from proxy.wire.outline import Prefix
 from proxy.wire.rounds import Round, Rounds
 
@@ -39,7 +38,7 @@ class WireFormat(Protocol):
     def request_usage(self, source: bytes) -> bytes | None: ...
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
     def read_body(self, body: bytes) -> bytes: ...
-    def render_answer(self, text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]: ...
+    def render_answer(self, text: str, model: str, created: int, *, stream: bool) -> bytes: ...
 
 
 FORMATS: Mapping[str, WireFormat] = {

@@ -1,6 +1,5 @@
 """HTTP as this proxy reads and writes it: headers, credentials, the caller, paths, the model of a body, encodings."""
 
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,8 @@ from urllib.parse import parse_qsl, unquote
 import brotli
 import msgspec
 import zstandard
+
+from proxy.wire.lenient import read_object
 
 # --- headers ----------------------------------------------------------------------------------------------------------
 # Header hygiene after RFC 9110: what belongs to a connection stays on that connection.
@@ -325,18 +326,9 @@ def model_of(body: bytes) -> str | None:
     """The model a request names, if it names one that can be read."""
     try:
         return _decoder.decode(body).model
-    except (msgspec.DecodeError, RecursionError):
-        return _model_of_oddity(body)
-
-
-def _model_of_oddity(body: bytes) -> str | None:
-    """The model in JSON that the strict parser rejects: clients send lone surrogates, NaN and byte order marks."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    model = value.get("model") if isinstance(value, dict) else None
-    return model if isinstance(model, str) else None
+    except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
+        model = (read_object(body) or {}).get("model")
+        return model if isinstance(model, str) else None
 
 
 # --- bodies -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import HEAD, NOTE, Message, Request
+from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_values, locate, read_elements
 
 
@@ -214,11 +215,6 @@ def read_list(
 
 def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(source[slice(*places[key])]) if key in places else None
-
-
-def as_text(value: object) -> str:
-    """The value where it is a text, or else an empty one."""
-    return value if isinstance(value, str) else ""
 
 
 def cache_short(write: Callable[[bytes], tuple[bytes, ...]]) -> Callable[[bytes], tuple[bytes, ...]]:

@@ -4,20 +4,21 @@ A model may call the tool of `core.recall`, which the proxy answers itself: the 
 model said and the result behind the history. The client gets the words of all rounds as one message. It never sees
 the tool, its calls, its results, nor where one answer ended and the next began.
 
-Each API has its own `Rounds` (`chat/recall.py` and its like). The events of a stream are shown as they come: what
-needs no change keeps its bytes, and an answer without a recall keeps all of them.
+The events of a stream are shown as they come: what needs no change keeps its bytes, and an answer without a recall
+keeps all of them. How an API writes its answers is in its own `answers.py`.
 """
 
-import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import msgspec
+from typing import Any
 
 from proxy.core import splice
 from proxy.core.messages import ToolCall
+from proxy.core.recall import withdraw_tool
+from proxy.wire.lenient import read_object, write_json
+from proxy.wire.outline import find_values
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _EVENT_END_BYTES = 4
@@ -35,27 +36,75 @@ class Round:
     """All its calls, those of the client's tools too: each needs a result."""
 
 
-class Rounds(Protocol):
-    """The answers of all rounds of a request, on their way to the client."""
+class Rounds(ABC):
+    """The answers of all rounds of a request, on their way to the client; each API has its own."""
 
-    first_usage: Mapping[str, Any] | None
-    """The usage of the first round, once it is over: what the upstream counted of the request as it was forwarded."""
+    def __init__(self, *, stream: bool) -> None:
+        self._stream = stream
+        self._is_first = True
+        self._usage: dict[str, Any] | None = None
+        """Of the rounds that are over."""
+        self.first_usage: Mapping[str, Any] | None = None
+        """Of the first round, once it is over: what the upstream counted of the request as it was forwarded."""
+        self._reset(is_last=False)
+
+    def _reset(self, *, is_last: bool) -> None:
+        """Begin to read an answer."""
+        self._is_last = is_last
+        self._events = EventReader()
+        self._body = b""
+        self._round_usage: dict[str, Any] | None = None
 
     @property
     def held(self) -> bytes:
         """Bytes that were read and not shown yet."""
+        return self._events.held
 
     def feed(self, chunk: bytes) -> bytes:
         """Read a piece of the current answer. Result: what the client gets now; of a whole body nothing."""
+        if self._stream:
+            return b"".join([self._show(event) for event in self._events.feed(chunk)])
+        self._body += chunk
+        return b""
 
     def end_round(self) -> Round | None:
         """End the current answer. None: it is the last one. Else it waits for recalls, and nothing of its end left."""
+        if not self._stream:
+            self._read_body()
+        self.first_usage = self._round_usage if self._is_first else self.first_usage
+        return self._find_round()
 
     def begin_round(self, *, is_last: bool) -> None:
         """Begin the next answer. `is_last`: no other follows, whatever it recalls."""
+        if not self._stream:
+            self._keep_shown()
+        self._usage = add_usage(self._usage, self._round_usage)
+        self._is_first = False
+        self._reset(is_last=is_last)
 
     def close(self) -> bytes | None:
         """The rest for the client. None: a whole body that is to be delivered as it came."""
+        return self._events.close() if self._stream else self._join_bodies()
+
+    @abstractmethod
+    def _show(self, event: bytes) -> bytes:
+        """The event of a stream as the client gets it, or nothing."""
+
+    @abstractmethod
+    def _find_round(self) -> Round | None:
+        """The answer that is over, where it waits for a recall."""
+
+    @abstractmethod
+    def _read_body(self) -> None:
+        """Read a whole body: its usage, and how it ended."""
+
+    @abstractmethod
+    def _keep_shown(self) -> None:
+        """Keep what the client gets of a whole body."""
+
+    @abstractmethod
+    def _join_bodies(self) -> bytes | None:
+        """The last body with what was kept of all rounds; None: it has no recall."""
 
 
 class EventReader:
@@ -88,35 +137,10 @@ def read_data(event: bytes) -> dict[str, Any] | None:
     return read_object(data) if data.startswith(b"{") else None
 
 
-def read_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in these bytes; None where they hold none."""
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
-
-
-def as_object(value: object) -> dict[str, Any]:
-    """The value where it is an object; an empty one where an API sent something else."""
-    return value if isinstance(value, dict) else {}
-
-
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
     """An event that carries this object; `named` by its type, as two of the APIs do."""
     name = b"event: %b\n" % str(value.get("type")).encode() if named else b""
-    return b"%bdata: %b\n\n" % (name, write_object(value))
-
-
-def write_object(value: object) -> bytes:
-    """A JSON value in bytes, also where a text holds half a surrogate pair."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+    return b"%bdata: %b\n\n" % (name, write_json(value))
 
 
 def add_usage(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -139,7 +163,11 @@ def _is_figure(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def append_elements(source: bytes, places: Mapping[str, tuple[int, int]], key: str, new: Sequence[bytes]) -> bytes:
-    """The request with these elements behind those of its list; `places` are those of its top-level values."""
-    end = source.rindex(b"]", *places[key])
-    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new))
+def extend_request(source: bytes, key: str, new: Sequence[bytes], *, withdrawn: bytes = b"") -> bytes:
+    """The request with these elements behind those of its list, and without this tool, if one is withdrawn."""
+    end = source.rindex(b"]", *find_values(source)[key])
+    source = splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new))
+    if not withdrawn:
+        return source
+    start, stop = find_values(source)["tools"]
+    return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], withdrawn))

@@ -29,7 +29,7 @@ from proxy.store.transcripts.writer import Originals
 from proxy.tokenizer import CountCache
 from proxy.upstream import Call, Client
 from proxy.wire.chat import requests as chat_requests
-from proxy.wire.chat.answers import Tail
+from proxy.wire.delivery import Tail
 from proxy.wire.http import ANYBODY, Caller, find
 from proxy.wire.redaction import redaction
 from tests.support import messages_api, responses_api

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.transcripts.files import TranscriptFolder
-from proxy.wire.chat.answers import Assembly
+from proxy.wire.assembly import Assembly
 from proxy.wire.redaction import redaction
 from tests.support.completions import calls, delta, finish
 from tests.support.completions import says as tells

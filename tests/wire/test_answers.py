@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.chat.answers import EVENT_MAX_BYTES, NOTHING, Assembly
+from proxy.wire.assembly import EVENT_MAX_BYTES, NOTHING, Assembly
 from tests.support.completions import Turn, calls, chunk, delta, error_event, event, finish, says
 from tests.support.cost_growth import assert_grows_in_proportion
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.wire.late_refusals import find_refusal
+from proxy.wire.delivery import find_refusal
 from proxy.wire.responses import why_relayed
 from proxy.wire.responses.answers import read_body, read_event
 from tests.support.messages import history, user

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from proxy.core.messages import text_of
 from proxy.core.recall import TOOL
 from proxy.wire import chat, messages, responses
-from proxy.wire.chat import answers as chat_answers
+from proxy.wire.assembly import Assembly
+from proxy.wire.delivery import read_usage
 from proxy.wire.rounds import EventReader, add_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, calls, chunk, delta, event, finish, says
@@ -162,12 +163,10 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     reader = None if wire is chat else wire
     told = []
     for kind, data in (("text/event-stream", streamed), ("application/json", whole)):
-        assembly = chat_answers.Assembly(kind, reader=reader)
+        assembly = Assembly(kind, reader=reader)
         assembly.feed(data)
         answer = assembly.answer(ended=True)
         message = json.loads(answer.choices[0].message) if answer.choices else {}
         words = "".join(text_of(message.get("content")).split())
-        told.append(
-            (words, message.get("tool_calls"), answer.choices[0].finish, chat_answers.read(answer.usage).prompt)
-        )
+        told.append((words, message.get("tool_calls"), answer.choices[0].finish, read_usage(answer.usage).prompt))
     assert told[0] == told[1]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.window import NOT_REPORTED, Usage
-from proxy.wire.chat.answers import TAIL_BYTES, Tail, read
+from proxy.wire.delivery import TAIL_BYTES, Tail, read_usage
 from tests.support.completions import calls, chunk, delta, says
 
 TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
@@ -102,9 +102,9 @@ def test_a_stream_that_says_null_in_every_event_costs_nothing():
 
 
 def test_counts_that_are_missing_or_absurd_are_not_reported():
-    assert read(None) == read({}) == NOT_REPORTED
-    assert read({"prompt_tokens_details": None}).cached is None
-    assert read({"prompt_tokens_details": {"cached_tokens": "many"}}).cached is None
-    assert read({"prompt_tokens_details": {"cached_tokens": 0}}).cached == 0
-    assert read({"prompt_tokens": 10**400, "completion_tokens": -1}) == NOT_REPORTED
-    assert read({"prompt_tokens": True, "completion_tokens": 7}) == Usage(written=7)
+    assert read_usage(None) == read_usage({}) == NOT_REPORTED
+    assert read_usage({"prompt_tokens_details": None}).cached is None
+    assert read_usage({"prompt_tokens_details": {"cached_tokens": "many"}}).cached is None
+    assert read_usage({"prompt_tokens_details": {"cached_tokens": 0}}).cached == 0
+    assert read_usage({"prompt_tokens": 10**400, "completion_tokens": -1}) == NOT_REPORTED
+    assert read_usage({"prompt_tokens": True, "completion_tokens": 7}) == Usage(written=7)

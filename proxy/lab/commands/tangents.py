@@ -24,7 +24,7 @@ from proxy.core.summaries import Verdict
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns
 from proxy.upstream import Call, Client
-from proxy.wire.chat.answers import Answer
+from proxy.wire.assembly import Answer
 from proxy.wire.http import Headers
 
 CLIPS_CHARACTERS = (2_000, 500, 100)

@@ -48,7 +48,7 @@ import msgspec
 
 from proxy.core import splice
 from proxy.store.contract import MEBIBYTE
-from proxy.wire.chat.answers import Answer
+from proxy.wire.assembly import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1

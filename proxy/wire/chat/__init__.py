@@ -2,12 +2,18 @@
 
 requests   bytes to a `Request` and back, and the weight of a message: its text for the model, its media in tokens
 refusals   the meaning of an error: too long, too much output, a rate limit
-answers    an answer joined from a stream, its usage read and changed, and answers of the proxy itself
-recall     the tool by which a model reads earlier messages again, and answers in several rounds
+answers    an answer written by the proxy, or put together from several rounds
 """
 
-from proxy.wire.chat.answers import read_body, read_event, render_answer, request_usage
-from proxy.wire.chat.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
+from proxy.wire.chat.answers import (
+    RECALL_TOOL,
+    continue_request,
+    may_recall,
+    read_body,
+    read_event,
+    render_answer,
+    start_rounds,
+)
 from proxy.wire.chat.requests import (
     NAME,
     add_marks,
@@ -19,6 +25,7 @@ from proxy.wire.chat.requests import (
     parse,
     question,
     render,
+    request_usage,
     why_relayed,
 )
 

@@ -48,6 +48,7 @@ _ASKS_FOR_MORE = frozenset(
     }
 )
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
+_USAGE_ASKED = b'{"include_usage":true}'
 _ANTHROPIC_MODEL, _SIGNATURE = "claude", b'"signature"'
 # What another upstream than the request's own gets beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
@@ -324,6 +325,20 @@ def find_bounds(source: bytes) -> tuple[str, ...]:
     """The parameters by which a request bounds its answer."""
     given = (each for each in splice.members(source) if source[each.start : each.stop] != b"null")
     return tuple(each.key for each in given if each.key in _OUTPUT)
+
+
+def request_usage(source: bytes) -> bytes | None:
+    """A request for a stream that ends with its usage; None where it asks for that already."""
+    place = find_values(source).get("stream_options") if b'"stream_options"' in source else None
+    if place is None:
+        opening = source.index(b"{") + 1
+        return source[:opening] + b'"stream_options":' + _USAGE_ASKED + b"," + source[opening:]
+    options = json.loads(source[slice(*place)])
+    if options is None:
+        options = {}
+    if not isinstance(options, dict) or options.get("include_usage"):
+        return None
+    return splice.replace_bytes(source, *place, json.dumps({**options, "include_usage": True}).encode())
 
 
 def question(request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False) -> bytes:

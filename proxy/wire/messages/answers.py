@@ -1,12 +1,14 @@
-"""Answers of Anthropic Messages: as chat answers for what reads them, and answers that the proxy writes itself."""
+"""Answers of Anthropic Messages: as chat answers for what reads them, written by the proxy, and in several rounds."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from proxy.wire.http import Headers
+from proxy.core import splice
+from proxy.core.messages import Request, ToolCall
+from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.wire.lenient import as_object, read_object, write_json
+from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
 
 _STOPS = {
     "end_turn": "stop",
@@ -17,8 +19,8 @@ _STOPS = {
     "refusal": "content_filter",
 }
 ID = "msg_compaction_proxy"
-JSON: Headers = (("content-type", "application/json"),)
-EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
+
+# --- read as chat answers ---------------------------------------------------------------------------------------------
 
 
 def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,34 +28,31 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
     index = event.get("index")
     match event.get("type"):
         case "message_start":
-            message = _object(event.get("message"))
+            message = as_object(event.get("message"))
             return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
         case "content_block_start":
-            block = _object(event.get("content_block"))
+            block = as_object(event.get("content_block"))
             is_call = block.get("type") == "tool_use"
             opened = _open_call(block) if is_call else block
             return _chunk({"tool_calls" if is_call else "content": [{"index": index, **opened}]})
         case "content_block_delta":
-            delta = _object(event.get("delta"))
+            delta = as_object(event.get("delta"))
             if delta.get("type") == "input_json_delta":
                 part = {"arguments": delta.get("partial_json")}
                 return _chunk({"tool_calls": [{"index": index, "function": part}]})
             told = {key: value for key, value in delta.items() if key != "type"}
             return _chunk({"content": [{"index": index, **told}]})
         case "message_delta":
-            return {**_chunk({}, _object(event.get("delta")).get("stop_reason")), "usage": event.get("usage")}
+            return {**_chunk({}, as_object(event.get("delta")).get("stop_reason")), "usage": event.get("usage")}
     return event
 
 
 def read_body(body: bytes) -> bytes:
     """The chat completion that says what this answer says; any other body as it is."""
-    try:
-        told = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    told = read_object(body)
+    if told is None or told.get("type") != "message" or not isinstance(told.get("content"), list):
         return body
-    if not isinstance(told, dict) or told.get("type") != "message" or not isinstance(told.get("content"), list):
-        return body
-    blocks = [_object(block) for block in told["content"]]
+    blocks = [as_object(block) for block in told["content"]]
     calls = [
         {**_open_call(block), "function": {"name": block.get("name"), "arguments": json.dumps(block.get("input"))}}
         for block in blocks
@@ -77,18 +76,17 @@ def _finish(stop: object) -> str | None:
     return _STOPS.get(stop, stop) if isinstance(stop, str) else None
 
 
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+# --- written by the proxy ---------------------------------------------------------------------------------------------
 
 
-def render_answer(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
+def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes:
     """An answer that says this, whole or as events, as it was asked for."""
     del created
     usage = {"input_tokens": 0, "output_tokens": 0}
     message = {"id": ID, "type": "message", "role": "assistant", "model": model, "stop_sequence": None, "usage": usage}
     if not stream:
         content = [{"type": "text", "text": text}]
-        return JSON, _json({**message, "content": content, "stop_reason": "end_turn"})
+        return write_json({**message, "content": content, "stop_reason": "end_turn"})
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -97,8 +95,191 @@ def render_answer(text: str, model: str, created: int, *, stream: bool) -> tuple
         {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
         {"type": "message_stop"},
     ]
-    return EVENTS, b"".join(b"event: %b\ndata: %b\n\n" % (each["type"].encode(), _json(each)) for each in events)
+    return b"".join(write_event(event, named=True) for event in events)
 
 
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+# --- recall: several rounds -------------------------------------------------------------------------------------------
+
+RECALL_TOOL = json.dumps({"name": TOOL, "description": DESCRIPTION, "input_schema": PARAMETERS}).encode()
+_CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+_USED = "tool_use"
+
+Block = dict[str, Any]
+
+
+def may_recall(_: Request) -> bool:
+    """True: every request of this API asks for one answer."""
+    return True
+
+
+def start_rounds(*, stream: bool) -> "MessagesRounds":
+    """The rounds of a request that asks for a stream, or not."""
+    return MessagesRounds(stream=stream)
+
+
+def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+    """The request for the next round. `is_last`: without the tool."""
+    pairs = zip(said.calls, results, strict=True)
+    answered = b",".join(
+        b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
+        for call, text in pairs
+    )
+    new = (*said.said, b'{"role":"user","content":[%b]}' % answered)
+    return extend_request(source, "messages", new, withdrawn=RECALL_TOOL if is_last else b"")
+
+
+def _is_recall(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == _USED and block.get("name") == TOOL
+
+
+class MessagesRounds(Rounds):
+    """The rounds of one request.
+
+    Thinking goes back to the upstream unchanged within them. Of the later ones the client does not get it: it is signed
+    for a history with the recall in it, and the client's next request has another.
+    """
+
+    def __init__(self, *, stream: bool) -> None:
+        super().__init__(stream=stream)
+        self._shown: list[Block] = []
+        """The blocks of a whole body that the client gets of the rounds that are over."""
+        self._next_index = 0
+        self._own_calls = 0
+        """How many calls of the client's tools it has got."""
+
+    def _reset(self, *, is_last: bool) -> None:
+        super()._reset(is_last=is_last)
+        self._blocks: dict[int, Block] = {}
+        self._texts: dict[tuple[int, str], list[str]] = {}
+        """What grows of a block in a stream, by its index and the name of the member."""
+        self._places: dict[int, int | None] = {}
+        """The client's index of each block; None where it does not get it."""
+        self._stop: str | None = None
+
+    def _find_round(self) -> Round | None:
+        if self._stop is None or not self._waits:
+            return None
+        blocks = [self._close_block(index) for index in sorted(self._blocks)]
+        said = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
+        calls = tuple(
+            ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input")))
+            for block in said
+            if block.get("type") == _USED
+        )
+        return Round((b'{"role":"assistant","content":%b}' % write_json(said),), calls)
+
+    @property
+    def _waits(self) -> bool:
+        """True where this answer ends for a recall: the end for the client is still to come."""
+        return not self._is_last and self._stop not in _CUT and any(map(_is_recall, self._blocks.values()))
+
+    # --- a stream ----------------------------------------------------------------------------------------------------
+
+    def _show(self, event: bytes) -> bytes:
+        told = read_data(event) or {}
+        match told.get("type"):
+            case "message_start":
+                self._round_usage = as_object(as_object(told.get("message")).get("usage"))
+                return event if self._is_first else b""
+            case "content_block_start":
+                self._open_block(told)
+            case "content_block_delta":
+                self._grow(_index_of(told), as_object(told.get("delta")))
+            case "content_block_stop":
+                pass
+            case "message_delta":
+                return self._show_end(event, told)
+            case "message_stop":
+                return b"" if self._waits else event
+            case _:
+                return event
+        place = self._places.get(_index_of(told))
+        if place is None:
+            return b""
+        return event if place == told["index"] else write_event({**told, "index": place}, named=True)
+
+    def _open_block(self, told: Mapping[str, Any]) -> None:
+        block, index = dict(as_object(told.get("content_block"))), _index_of(told)
+        self._blocks[index] = block
+        self._places[index] = None
+        if self._is_shown(block):
+            self._places[index] = self._next_index
+            self._next_index += 1
+            self._own_calls += block.get("type") == _USED
+
+    def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
+        block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
+        if kind in _GROWING:
+            name = _GROWING[kind]
+            pieces = self._texts.setdefault((index, name), [str(block.get(name) or "")])
+            pieces.append(str(delta.get(name) or ""))
+        elif kind == "signature_delta":
+            block["signature"] = delta.get("signature")
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+
+    def _close_block(self, index: int) -> Block:
+        """The block as it is sent back."""
+        grown = {name: "".join(pieces) for (at, name), pieces in self._texts.items() if at == index}
+        partial = grown.pop("partial_json", None)
+        given = {} if partial is None else {"input": read_object(partial.encode("utf-8", "surrogatepass")) or {}}
+        return {**self._blocks[index], **grown, **given}
+
+    def _is_shown(self, block: Block) -> bool:
+        return not _is_recall(block) and (self._is_first or block.get("type") not in _THINKING)
+
+    def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
+        delta, more = as_object(told.get("delta")), as_object(told.get("usage"))
+        # What an API says at the end counts from the beginning: it replaces the count there.
+        self._round_usage = (self._round_usage or {}) | {
+            name: count for name, count in more.items() if count is not None
+        }
+        stop = delta.get("stop_reason")
+        self._stop = stop if isinstance(stop, str) else None
+        if self._waits:
+            return b""
+        named = self._name_stop(stop)
+        if self._is_first and named == stop:
+            return event
+        usage = add_usage(self._usage, self._round_usage)
+        return write_event({**told, "delta": {**delta, "stop_reason": named}, "usage": usage}, named=True)
+
+    def _name_stop(self, stop: object) -> object:
+        if stop in _CUT or stop is None:
+            return stop
+        if self._own_calls:
+            return stop if self._is_first else _USED
+        return "end_turn" if stop == _USED else stop
+
+    # --- a body ------------------------------------------------------------------------------------------------------
+
+    def _read_body(self) -> None:
+        whole = read_object(self._body) or {}
+        content = whole.get("content")
+        self._blocks = dict(enumerate(map(as_object, content if isinstance(content, list) else ())))
+        self._round_usage, self._stop = as_object(whole.get("usage")), whole.get("stop_reason")
+
+    def _keep_shown(self) -> None:
+        self._shown += self._choose_shown()
+
+    def _choose_shown(self) -> list[Block]:
+        shown = [block for block in self._blocks.values() if self._is_shown(block)]
+        self._own_calls += sum(block.get("type") == _USED for block in shown)
+        return shown
+
+    def _join_bodies(self) -> bytes | None:
+        if self._is_first and not any(map(_is_recall, self._blocks.values())):
+            return None
+        whole = read_object(self._body)
+        if whole is None or whole.get("type") != "message":
+            return None
+        content = [*self._shown, *self._choose_shown()]
+        usage = add_usage(self._usage, self._round_usage)
+        return write_json({**whole, "content": content, "stop_reason": self._name_stop(self._stop), "usage": usage})
+
+
+def _index_of(told: Mapping[str, Any]) -> int:
+    index = told.get("index")
+    return index if isinstance(index, int) else -1

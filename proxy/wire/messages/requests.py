@@ -20,12 +20,12 @@ from proxy.core.messages import Message, Request, ToolCall, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, FIRST_MESSAGE, add_compact
+from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, read_elements
 from proxy.wire.pieces import (
     Piece,
     PiecedRequest,
     TextFields,
-    as_text,
     build_reader,
     cache_short,
     differs,

@@ -1,12 +1,18 @@
 """OpenAI Responses: what this API does in another way than chat completions.
 
 requests   bytes to a `Request` of chat messages and back, and requests for summaries
-answers    an answer read as a chat answer, and answers of the proxy itself
-recall     the tool by which a model reads earlier messages again, and answers in several rounds
+answers    an answer read as a chat answer, written by the proxy, and put together from several rounds
 """
 
-from proxy.wire.responses.answers import read_body, read_event, render_answer
-from proxy.wire.responses.recall import RECALL_TOOL, continue_request, may_recall, start_rounds
+from proxy.wire.responses.answers import (
+    RECALL_TOOL,
+    continue_request,
+    may_recall,
+    read_body,
+    read_event,
+    render_answer,
+    start_rounds,
+)
 from proxy.wire.responses.requests import (
     NAME,
     add_marks,

@@ -1,18 +1,22 @@
-"""Answers of OpenAI Responses: as chat answers for what reads them, and answers that the proxy writes itself."""
+"""Answers of OpenAI Responses: as chat answers for what reads them, written by the proxy, and in several rounds."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from proxy.wire.http import Headers
+from proxy.core import splice
+from proxy.core.messages import Request, ToolCall
+from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.wire.lenient import as_object, read_object, write_json
+from proxy.wire.outline import find_values
+from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
 
 ID = "resp_compaction_proxy"
-JSON: Headers = (("content-type", "application/json"),)
-EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
-_ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
+_ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+# --- read as chat answers ---------------------------------------------------------------------------------------------
 
 
 def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -21,10 +25,10 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
     if kind == "response.output_text.delta":
         return _chunk({"content": event.get("delta")})
     if kind == "response.output_item.done":
-        call = _read_call(_object(event.get("item")))
+        call = _read_call(as_object(event.get("item")))
         return _chunk({"tool_calls": [call]} if call else {})
     if kind in _ENDED:
-        response = _object(event.get("response"))
+        response = as_object(event.get("response"))
         about = {"model": response.get("model"), "usage": response.get("usage"), "error": response.get("error")}
         return {**_chunk({}, _finish(response)), **about}
     return {"choices": []} if kind.startswith("response.") else event
@@ -32,13 +36,10 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_body(body: bytes) -> bytes:
     """The chat completion that says what this answer says; any other body as it is."""
-    try:
-        told = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    told = read_object(body)
+    if told is None or told.get("object") != "response" or not isinstance(told.get("output"), list):
         return body
-    if not isinstance(told, dict) or told.get("object") != "response" or not isinstance(told.get("output"), list):
-        return body
-    items = [_object(item) for item in told["output"]]
+    items = [as_object(item) for item in told["output"]]
     listed = [item.get("content") for item in items if item.get("type") == "message"]
     said = [part for content in listed if isinstance(content, list) for part in content]
     calls = [call for call in map(_read_call, items) if call]
@@ -63,11 +64,10 @@ def _finish(response: Mapping[str, Any]) -> str:
     return {"incomplete": "length", "failed": "error"}.get(str(response.get("status")), "stop")
 
 
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+# --- written by the proxy ---------------------------------------------------------------------------------------------
 
 
-def render_answer(text: str, model: str, created: int, *, stream: bool) -> tuple[Headers, bytes]:
+def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes:
     """An answer that says this, whole or as events, as it was asked for."""
     part = {"type": "output_text", "text": text, "annotations": []}
     item = {"id": "msg_compaction_proxy", "type": "message", "role": "assistant", "status": "completed"}
@@ -75,7 +75,7 @@ def render_answer(text: str, model: str, created: int, *, stream: bool) -> tuple
     about = {"id": ID, "object": "response", "created_at": created, "model": model, "tools": [], "tool_choice": "auto"}
     done = {**about, "status": "completed", "output": [{**item, "content": [part]}], "usage": usage}
     if not stream:
-        return JSON, _json(done)
+        return write_json(done)
     where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**about, "status": "in_progress", "output": []}},
@@ -88,8 +88,217 @@ def render_answer(text: str, model: str, created: int, *, stream: bool) -> tuple
         {"type": "response.completed", "response": done},
     ]
     numbered = ({**event, "sequence_number": number} for number, event in enumerate(events))
-    return EVENTS, b"".join(b"event: %b\ndata: %b\n\n" % (each["type"].encode(), _json(each)) for each in numbered)
+    return b"".join(write_event(event, named=True) for event in numbered)
 
 
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+# --- recall: several rounds -------------------------------------------------------------------------------------------
+
+# `strict` is on by default in this API, and would make every parameter a required one.
+RECALL_TOOL = json.dumps(
+    {"type": "function", "name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS, "strict": False}
+).encode()
+_NAMED = f'"{TOOL}"'.encode()
+
+Item = dict[str, Any]
+
+
+def may_recall(_: Request) -> bool:
+    """True: every request of this API asks for one answer."""
+    return True
+
+
+def start_rounds(*, stream: bool) -> "ResponsesRounds":
+    """The rounds of a request that asks for a stream, or not."""
+    return ResponsesRounds(stream=stream)
+
+
+def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+    """The request for the next round. `is_last`: without the tool."""
+    places = find_values(source)
+    is_stored = "store" not in places or source[slice(*places["store"])] != b"false"
+    pairs = zip(said.calls, results, strict=True)
+    answered = (
+        b'{"type":"%b_output","call_id":%b,"output":%b}'
+        % (b"custom_tool_call" if call.kind == "custom" else b"function_call", *map(splice.quote, (call.id, text)))
+        for call, text in pairs
+    )
+    new = (*_make_sendable(said.said, is_stored=is_stored), *answered)
+    return extend_request(source, "input", new, withdrawn=RECALL_TOOL if is_last else b"")
+
+
+def _make_sendable(said: Sequence[bytes], *, is_stored: bool) -> Sequence[bytes]:
+    """The items as they can be sent back: reasoning that is kept nowhere is unknown to the API, and so are its ids."""
+    items = [json.loads(raw) for raw in said]
+    if is_stored or all(item.get("type") != "reasoning" or item.get("encrypted_content") for item in items):
+        return said
+    kept = (item for item in items if item.get("type") != "reasoning")
+    return [write_json({key: value for key, value in item.items() if key != "id"}) for item in kept]
+
+
+def _is_recall(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == "function_call" and item.get("name") == TOOL
+
+
+class ResponsesRounds(Rounds):
+    """The rounds of one request.
+
+    Reasoning belongs to the item behind it, and the API refuses one without the other. So reasoning is shown once the
+    item behind it is known, and reasoning that led to a recall is not shown at all.
+    """
+
+    def __init__(self, *, stream: bool) -> None:
+        super().__init__(stream=stream)
+        self._shown: list[Item] = []
+        """The items that the client has got, or of whole bodies will get, of all rounds."""
+        self._next_index = 0
+        self._sequence = -1
+        """The number of the last event that was shown."""
+        self._is_changed = False
+        """An event was left out: those that follow have other numbers."""
+
+    def _reset(self, *, is_last: bool) -> None:
+        super()._reset(is_last=is_last)
+        self._items: dict[int, Item] = {}
+        """By the upstream's index: as they began, and then as they are."""
+        self._places: dict[int, int] = {}
+        """The client's index of each."""
+        self._thoughts: list[tuple[bytes, dict[str, Any]]] = []
+        """Events of reasoning whose next item is not known yet."""
+        self._status: str | None = None
+
+    def begin_round(self, *, is_last: bool) -> None:
+        super().begin_round(is_last=is_last)
+        self._is_changed = True
+
+    def _find_round(self) -> Round | None:
+        if not self._waits:
+            return None
+        items = [item for _, item in sorted(self._items.items())]
+        calls = tuple(
+            ToolCall(
+                str(item.get("call_id")),
+                str(item.get("name")),
+                str(item.get(_CALLS[item["type"]]) or ""),
+                "custom" if item["type"] == "custom_tool_call" else "function",
+            )
+            for item in items
+            if item.get("type") in _CALLS
+        )
+        return Round(tuple(map(write_json, items)), calls)
+
+    @property
+    def _waits(self) -> bool:
+        """True where this answer ends for a recall: the end for the client is still to come."""
+        return not self._is_last and self._status == "completed" and any(map(_is_recall, self._items.values()))
+
+    # --- a stream ----------------------------------------------------------------------------------------------------
+
+    def _show(self, event: bytes) -> bytes:
+        told = read_data(event)
+        kind = None if told is None else told.get("type")
+        if told is None or not isinstance(kind, str):
+            return event
+        if kind in _BEGUN:
+            return self._number(event, told) if self._is_first else b""
+        if kind in _ENDED:
+            return self._show_end(event, told)
+        index = told.get("output_index")
+        return self._show_item(event, told, index) if isinstance(index, int) else self._number(event, told)
+
+    def _show_item(self, event: bytes, told: dict[str, Any], index: int) -> bytes:
+        """An event about an item, with what was held back before it."""
+        kind, ready = told["type"], b""
+        if kind == "response.output_item.added":
+            ready = self._open_item(index, as_object(told.get("item")))
+        elif kind == "response.output_item.done":
+            self._items[index] = as_object(told.get("item"))
+        item = self._items.get(index, {})
+        if _is_recall(item):
+            self._is_changed = True
+            return ready
+        if self._thoughts or (item.get("type") == "reasoning" and index not in self._places):
+            self._thoughts.append((event, told))
+            return ready
+        return ready + self._show_item_event(event, told)
+
+    def _open_item(self, index: int, item: Item) -> bytes:
+        """The reasoning before this item, if the client gets it."""
+        self._items[index] = item
+        thoughts, self._thoughts = self._thoughts, []
+        if _is_recall(item):
+            self._is_changed |= bool(thoughts)
+            return b""
+        return b"".join([self._show_item_event(*thought) for thought in thoughts])
+
+    def _show_item_event(self, event: bytes, told: dict[str, Any]) -> bytes:
+        index = told["output_index"]
+        if index not in self._places:
+            self._places[index] = self._next_index
+            self._next_index += 1
+        if told["type"] == "response.output_item.done":
+            self._shown.append(as_object(told.get("item")))
+        return self._number(event, {**told, "output_index": self._places[index]})
+
+    def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
+        response = as_object(told.get("response"))
+        self._status, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
+        if self._waits:
+            return b""
+        thoughts, self._thoughts = self._thoughts, []
+        ready = b"".join([self._show_item_event(*thought) for thought in thoughts])
+        if self._is_changed:
+            response["output"] = self._shown
+            response["usage"] = add_usage(self._usage, self._round_usage)
+        return ready + self._number(event, told)
+
+    def _number(self, event: bytes, told: dict[str, Any]) -> bytes:
+        """The event with its number in the order of what the client gets, and without the tool among its tools."""
+        number = told.get("sequence_number")
+        if not self._is_changed:
+            self._sequence = number if isinstance(number, int) else self._sequence
+            if _NAMED not in event:
+                return event
+        elif isinstance(number, int):
+            self._sequence += 1
+            told["sequence_number"] = self._sequence
+        return write_event(_without_tool(told), named=event.startswith(b"event:"))
+
+    # --- a body ------------------------------------------------------------------------------------------------------
+
+    def _read_body(self) -> None:
+        whole = read_object(self._body) or {}
+        output = whole.get("output")
+        self._items = dict(enumerate(map(as_object, output if isinstance(output, list) else ())))
+        self._round_usage, self._status = as_object(whole.get("usage")) or None, str(whole.get("status"))
+
+    def _keep_shown(self) -> None:
+        self._shown += _leave_out_recalls(self._items.values())
+
+    def _join_bodies(self) -> bytes | None:
+        if self._is_first and _NAMED not in self._body:
+            return None
+        whole = read_object(self._body)
+        if whole is None or whole.get("object") != "response":
+            return None
+        output = [*self._shown, *_leave_out_recalls(self._items.values())]
+        usage = add_usage(self._usage, self._round_usage)
+        return write_json(_without_tool({**whole, "output": output, "usage": usage}))
+
+
+def _leave_out_recalls(items: Iterable[Item]) -> list[Item]:
+    """The items without recalls, and without the reasoning that led to them."""
+    kept: list[Item] = []
+    for item in items:
+        if not _is_recall(item):
+            kept.append(item)
+        elif kept and kept[-1].get("type") == "reasoning":
+            kept.pop()
+    return kept
+
+
+def _without_tool(told: dict[str, Any]) -> dict[str, Any]:
+    """The event or answer without the tool in the list of tools, which this API repeats."""
+    about = told.get("response", told)
+    if isinstance(about, dict) and isinstance(about.get("tools"), list):
+        about["tools"] = [tool for tool in about["tools"] if not (isinstance(tool, dict) and tool.get("name") == TOOL)]
+    return told

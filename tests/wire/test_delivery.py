@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import sse
+from proxy.wire import delivery
 from tests.support.completions import DONE, comment, delta, error_event, event, finish, says
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
@@ -23,7 +23,7 @@ BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "u
 
 
 def watching(*, must_finish=True):
-    return sse.StreamWatch(must_finish=must_finish)
+    return delivery.StreamWatch(must_finish=must_finish)
 
 
 def read(watch, *chunks):
@@ -121,7 +121,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
     watch, sent = watching(), b""
     for chunk in chunks[:-1]:
         sent += watch.feed(chunk)
-    sent += sse.error_frame(BROKE, at_boundary=watch.at_boundary)
+    sent += delivery.error_frame(BROKE, at_boundary=watch.at_boundary)
     error = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
     name, said = dispatched(sent)[-1]
     assert json.loads(said.splitlines()[-1]) == {"error": error}
@@ -129,7 +129,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
 
 
 def test_an_error_frame_ends_the_line_in_which_the_upstream_broke():
-    frame = sse.error_frame(BROKE, at_boundary=False)
+    frame = delivery.error_frame(BROKE, at_boundary=False)
     assert dispatched(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
     assert len(dispatched(b'data: {"cho' + frame)) == 2
 
@@ -147,7 +147,7 @@ def test_a_last_line_without_its_end_leaves_when_the_stream_ends():
 
 def test_a_line_too_long_to_hold_leaves_in_pieces():
     watch = watching()
-    half = b"x" * (sse.HELD_MAX_BYTES // 2 + 1)
+    half = b"x" * (delivery.HELD_MAX_BYTES // 2 + 1)
     assert watch.feed(b"data: " + half) == b""
     assert watch.feed(half) == b"data: " + half + half
     assert watch.feed(b"yy") == b"yy"
@@ -156,7 +156,7 @@ def test_a_line_too_long_to_hold_leaves_in_pieces():
 
 def test_within_a_line_that_leaves_in_pieces_nothing_of_ours_is_written():
     watch = watching()
-    watch.feed(b"data: " + b"x" * (sse.HELD_MAX_BYTES + 1))
+    watch.feed(b"data: " + b"x" * (delivery.HELD_MAX_BYTES + 1))
     assert not watch.at_boundary
     assert watch.heartbeat == b""
     watch.feed(b"\n\n")
@@ -165,7 +165,7 @@ def test_within_a_line_that_leaves_in_pieces_nothing_of_ours_is_written():
 
 @given(st.integers(0, 40))
 def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
-    filler = b"x" * (sse.HELD_MAX_BYTES + 1)
+    filler = b"x" * (delivery.HELD_MAX_BYTES + 1)
     end = b'","finish_reason" : "stop"}]}\n\n'
     watch = watching()
     read(watch, b'data: {"choices":[{"audio":"' + filler + end[:at], end[at:])
@@ -173,7 +173,7 @@ def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
 
 
 def test_a_stream_begins_where_a_heartbeat_may_stand():
-    assert watching().heartbeat == sse.HEARTBEAT
+    assert watching().heartbeat == delivery.HEARTBEAT
 
 
 def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
@@ -187,7 +187,7 @@ def test_after_a_lone_carriage_return_no_heartbeat_is_written():
     watch.feed(b"data: one\r")
     assert watch.heartbeat == b""
     watch.feed(b"\n\r\n")
-    assert watch.heartbeat == sse.HEARTBEAT
+    assert watch.heartbeat == delivery.HEARTBEAT
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_bare_error_keeps_what_the_server_said_of_it_in_the_form_that_clients_
     watch = watching()
     read(watch, b'{"object":"error","message":"no","type":"BadRequestError","param":"input","code":400,"more":1}\n')
     assert watch.error == {"message": "no", "type": "BadRequestError", "param": "input", "code": 400}
-    assert dispatched(sse.error_frame(watch.error, at_boundary=True)) == [
+    assert dispatched(delivery.error_frame(watch.error, at_boundary=True)) == [
         (b"", json.dumps({"error": watch.error}).encode())
     ]
 
