@@ -97,18 +97,21 @@ whole body of a conversation of your own: `python bench/what_the_model_reads.py 
 A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome and how to get the text.
 
 - The **outcome** is what the result shows: `exit code N` where one was printed, else `contains errors: LINE`, else
-  nothing. Files and search results quote the errors of others, so there only the tool's own refusal counts.
+  nothing. Files and search results quote the errors of others, so there only the tool's own refusal counts. Exit
+  code 1 of `grep`, `rg` or `diff` is their answer, and no failure.
 - Below follow **lines of the result**, whole. `…` marks every gap, `… 360 similar lines` one whose lines are like the
-  line beside it but for their numbers.
+  line beside it but for their numbers. What a harness writes around each result is left out without a mark:
+  `Chunk ID`, wall time, the folder it is in, "The file ... has been updated".
 - The first and the last line with an error always stay. Then come the first and the last line, warnings, headings and
   signatures, lines with names found nowhere else in the history, and names for which no line had room.
-- JSON stays JSON, with fewer items. A text within JSON is shortened in its place.
+- JSON stays JSON, with fewer items and members. A text within JSON is shortened in its place.
 - Text and calls of the assistant, and all words of the user, stay as they were.
 
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
 user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
-said, under the beginning of the user's message it follows; files with what was done to them; commands, failures last
-to go; lines of the newest results, each under its call.
+said, under the beginning of the user's message it follows, each answer at less length where there are many; files
+with what was done to them; commands, failures last to go; lines of the newest results, each under its call, where they
+tell more than the lists do.
 """
 PAGE_KINDS = (
     ("A file that was read", "Read"),

@@ -85,13 +85,14 @@ _ID = re.compile(
     r"|(?!(?:SHA|UTF|ISO|TV|HTTP)-)[A-Z][A-Z0-9]{1,9}-\d+"
     rf"|#\d{{4,5}}|#\d{{7,}}|#[A-Z]\d{{4,}})(?![.:?]*[{_IN_WORD}])"
 )
+_PLACE_IN_SCRIPT = re.compile(r"(://[^/]+/.*\.[a-z]{1,4})(?::\d+)+$")
 _IN_ARGUMENTS = re.compile(r"(?:^|_)(?:ids?|number|sha|ref|branch|url|uri)$|(?:Ids?|Number|Branch|Url)$")
 
 
 def find_identifiers(text: str) -> Iterator[Deed]:
     """Words that look like identifiers."""
     for found in _ID.findall(text[:_TEXT_CHARACTERS]):
-        word = found.rstrip(".:?")
+        word = _PLACE_IN_SCRIPT.sub(r"\1", found.rstrip(".:?"))
         if len(word) <= _LONGEST:
             yield Deed(NAMED, word)
 

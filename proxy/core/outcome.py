@@ -64,7 +64,15 @@ _QUOTING_PROGRAMS = frozenset(
     )
 )
 _QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
+# Programs whose exit code 1 is an answer: nothing was found, or two things differ.
+_ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp"})
+_ANSWERING_GIT = frozenset({"diff", "grep"})
 _COMMAND_CHARACTERS = 4_000
+# What Codex writes above the output of each command.
+_HARNESS_HEAD = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Exit code)\b[^\n]{0,99}\n){1,6}"
+    r"Output:\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +82,13 @@ class ResultOutcome:
     exit_code: int | None = None
     error: str = ""
     """The first line that tells of an error."""
+    is_answer: bool = False
+    """The exit code says that nothing was found, or that two things differ."""
 
     @property
     def has_failed(self) -> bool:
         """True where it failed, as far as it shows."""
-        return bool(self.error) if self.exit_code is None else self.exit_code != 0
+        return bool(self.error) if self.exit_code is None else self.exit_code != 0 and not self.is_answer
 
     def render(self) -> str:
         """The verdict: `exit code 1: LINE`, `contains errors: LINE`; empty where there is none."""
@@ -92,12 +102,21 @@ class ResultOutcome:
 
 def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
     """The outcome that this result of a call shows."""
-    refusal = first_line(text, LINE_CHARACTERS) if _REFUSAL.match(text) else ""
     quoting = quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
+    output = skip_harness_head(text) if code else text
+    refusal = first_line(output, LINE_CHARACTERS) if _REFUSAL.match(output) else ""
+    if code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
+        return ResultOutcome(code, is_answer=True)
     # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
     places = [] if quoting and not code else find_error_places(text)[:1]
     return ResultOutcome(code, cut_line(text[slice(*places[0])]) if places else refusal)
+
+
+def skip_harness_head(text: str) -> str:
+    """The output of a command without the lines that a harness writes above it."""
+    head = _HARNESS_HEAD.match(text)
+    return text[head.end() :] if head else text
 
 
 def find_exit_code(text: str) -> int | None:
@@ -153,6 +172,13 @@ def _only_quotes(command: str) -> bool:
     if not command.strip() or len(command) > _COMMAND_CHARACTERS:
         return False
     return all(_is_quoting(part.split()) for part in split_commands(command))
+
+
+def _answers_by_exit_code(call: ToolCall) -> bool:
+    """True where the exit code of a command line is that of a search or a comparison."""
+    words = split_commands(command_line(call.named))[-1].split()
+    program = words[0].rpartition("/")[2]
+    return program in _ANSWERING_PROGRAMS or (program == "git" and any(word in _ANSWERING_GIT for word in words[1:4]))
 
 
 def _is_quoting(words: list[str]) -> bool:

@@ -12,12 +12,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from proxy.core.agents import COMMANDS, PATHS, find_output_within, find_value, is_read, meaning, without_folder
+from proxy.core.deeds import find_patched_files
 from proxy.core.messages import Message, ToolCall, argument_texts, strings
-from proxy.core.outcome import ResultOutcome, cut_line, find_error_places, find_outcome, first_line
+from proxy.core.outcome import (
+    ResultOutcome,
+    cut_line,
+    find_error_places,
+    find_outcome,
+    first_line,
+    skip_harness_head,
+)
 
 GAP = "…"
 
@@ -35,7 +43,7 @@ def render_call(call: ToolCall) -> str:
 
 
 def argument(call: ToolCall | None) -> str:
-    """The argument a person would name the call by; of a search the pattern and the path."""
+    """The argument a person would name the call by; of a search the pattern and the path, of a patch its files."""
     if call is None:
         return ""
     values = call.named
@@ -47,7 +55,8 @@ def argument(call: ToolCall | None) -> str:
     if first is None:
         found = [text for value in values.values() for text in strings(value) if text.strip()]
         first = " ".join(found[:4]) if found or isinstance(call.value, dict) else call.arguments
-    return _shorten_middle(without_folder(first))
+    patched = [file.key for file in find_patched_files(first)] if "*** Begin Patch" in first else []
+    return _shorten_middle(", ".join(patched) or without_folder(first))
 
 
 def _shorten_path(path: str) -> str:
@@ -99,7 +108,7 @@ def render_placeholder(
 ) -> str:
     """The template with its fields filled in. `handle`: how the text is recalled, where it can be."""
     outcome = outcome or find_outcome(text, call)
-    verdict = " ".join(outcome.render().split())
+    verdict = " ".join(outcome.render().split()).rstrip(".")
     values = {
         "tool": call.name if call else "tool",
         "argument": argument(call),
@@ -171,12 +180,18 @@ def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN
 # The specific names in a text: paths, identifiers, dotted words, numbers, which an agent may need again.
 
 # Not from within a ruler or a row of dots: from each of its places all of it would be read.
-_NAME = re.compile(r"(?<![\w\\])(?![.:@-]{100})[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
+_NAME = re.compile(r"(?<![\w\\])(?!(?<=<)/)(?![.:@-]{100})[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
+# A word that a tool has cut.
+_CUT_WORD = re.compile(r"(?<!\S)\S{1,300}?(?<=[\w/-])(?:…|\.\.\.)(?!\S)")
 _SPECIFIC = re.compile(r"[/_0-9]|\w\.\w|[a-z][A-Z]")
 # Line numbers, times, sizes and versions of nothing: no call is ever made with them.
-_DEBRIS = re.compile(r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+:\w+|\d+-[a-z]+|-+.*|[\d:.-]+T[\d:.Z+-]*|.*//+")
-# `a.py:31`, and `a.py-31` as a search shows the lines around.
-_PLACE_IN_FILE = re.compile(r"(\.[a-z]{1,4})-\d+$|(?::\d+)+(?::[a-z]*)?$")
+_DEBRIS = re.compile(
+    r"[\d.,:/_-]+(?:[a-z]{1,2}|ms)?|\d+:\w+|\d+-[a-z]+|-+.*|[\d:.-]+T[\d:.Z+-]*|.*//+|[0-9a-f]{7,}\.\.[0-9a-f]{7,}"
+)
+# `a.py:31`, `a.py:31:text` and `./a.py:text` as a search shows a line, and `a.py-31` as it shows the lines around.
+_PLACE_IN_FILE = re.compile(
+    r"(\.[a-z]{1,5})(?:-\d+|:\d+(?:-\d+)?(?::.*)?)$|(/[^:]*\.[a-z]{1,4}):[^:\d].*$|(?::\d+)+(?::[a-z]*)?$"
+)
 NAME_CHARACTERS = 120
 LONGEST_LINE_CHARACTERS = 300
 
@@ -192,6 +207,7 @@ class WordNames(dict[str, str]):
 def names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
     """The names of a text, once each, in order of appearance; longer words are data. `known`: of words read before."""
     name_of = WordNames() if known is None else known
+    text = _CUT_WORD.sub("", text) if "…" in text or "..." in text else text
     found = [name for word in _NAME.findall(text) if (name := name_of[word])]
     return tuple(dict.fromkeys(found)) if found else ()
 
@@ -200,7 +216,8 @@ def _find_name(word: str) -> str:
     # Most words are plain ones: no name is like them, and they are passed over at little cost.
     if (word.isalpha() and word.islower()) or len(word) > 2 * NAME_CHARACTERS:
         return ""
-    name = _PLACE_IN_FILE.sub(r"\1", word) if ":" in word or "-" in word else word
+    name = _PLACE_IN_FILE.sub(r"\1\2", word) if ":" in word or "-" in word else word
+    name = name.removeprefix("./")
     is_specific = len(name) <= NAME_CHARACTERS and _SPECIFIC.search(name) and not _DEBRIS.fullmatch(name)
     return name if is_specific else ""
 
@@ -224,11 +241,14 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|
 _NUMBERED = re.compile(r"(?<!\S)[^\s\d]*+\d\S*+")
 _SPOKEN = re.compile(r"[^\W\d_]{2}")
 _REMINDER = re.compile(r"\s{0,9}<system-reminder>[^<]{0,9999}</system-reminder>")
-# A tag that ends, and an exit code.
+# A tag that ends, an exit code, and what editors and shells of agents write around each result.
 _SAYS_NOTHING = re.compile(
-    r"\s*(?:</[\w-]{1,40}>"
+    r"\s*(?:</[\w-]{1,40}>|bash-\$"
+    r"|(?:\[Current working directory|\[Python interpreter|\(Current directory|\(Open file): [^\n]*"
+    r"|(?:Here's the result of running `cat -n` on|The file \S{1,300} has been|Review the changes and)\b[^\n]*"
     r"|\W{0,3}(?i:(?:process )?exit(?:ed with)?[ _](?:code|status)|returncode)\W{1,4}-?\d+\W{0,3})\s*"
 )
+_MEMBERS_PER_ITEM = 4
 _RULER = re.compile(r"[\s|+:=-]{3,}")
 _SIGNATURE = re.compile(
     r"\s{0,12}(?:\d+\s{0,4}[→|:\t]\s{0,8})?(?:#{1,4} \S"
@@ -284,11 +304,10 @@ class Excerpts:
         room = min(self.at_most, int(len(text) * self.share * part))
         if self.share:
             room = max(room, min(LEAST_CHARACTERS, self.at_most, int(len(text) * self.share)))
+        text = _skip_additions(text)
         value = _parse_json(text)
         if value is not None and "\n" not in text.strip():
-            return self._excerpt_json(value, room)
-        # What a client adds to each result in the name of the system is no part of the output.
-        text = _REMINDER.sub("", text) if "<system-reminder>" in text else text
+            return self._excerpt_json(text.strip(), value, room)
         lines = _clean_lines(text)
         picked, left = self._pick(text, lines, room, call)
         told = _render_lines(lines, picked)
@@ -298,18 +317,13 @@ class Excerpts:
         names_told = f"Names in {'the gaps' if told else 'it'}: {', '.join(listed)}"
         return f"{told}\n{names_told}" if told else names_told
 
-    def list_names(self, texts: Iterable[str], most: int) -> list[str]:
-        """Up to so many names of these texts that are nowhere yet."""
-        listed: list[str] = []
-        for text in texts:
-            if len(listed) >= most:
-                break
-            listed += self._list(names(text, self.known), most - len(listed))
-        return listed
-
     def name_what_is_left_out(self, messages: Sequence[Message], most: int) -> str:
         """A line with up to so many names of these messages that occur nowhere yet, the newest first; or nothing."""
-        listed = self.list_names((text for message in reversed(messages) for text in texts_of(message)), most)
+        listed: list[str] = []
+        for text in (text for message in reversed(messages) for text in texts_of(message)):
+            if len(listed) >= most:
+                break
+            listed += self._list(names(_skip_additions(text), self.known), most - len(listed))
         return f"Names in what was left out: {', '.join(listed)}" if listed else ""
 
     def _list(self, found: Iterable[str], most: int) -> list[str]:
@@ -322,26 +336,28 @@ class Excerpts:
     ) -> tuple[dict[int, str], dict[str, None]]:
         """The lines that stay, by their places, and the names for which no line had room."""
         picked, left = dict[int, str](), dict[str, None]()
-        alike = Counter[str]()
+        told, alike = set[str](), Counter[str]()
 
         def pick(place: int, line: str, found: Iterable[str]) -> None:
             nonlocal room
             room -= len(line) + 1
             picked[place] = line
+            told.add(line)
             alike[_shape(line)] += 1
             self.standing.update(found)
 
         # The first and the last line with an error stay even where there is no room.
         for place in sorted({text.count("\n", 0, start) for start, _ in find_error_places(text)}):
             line = _cut_end(lines[place])
-            pick(place, line, names(line, self.known))
+            if line not in told:
+                pick(place, line, names(line, self.known))
         for place in _edges(lines):
             line = _cut_end(lines[place], EDGE_CHARACTERS)
-            if place not in picked and len(line) < room * _EDGE_SHARE:
+            if line not in told and len(line) < room * _EDGE_SHARE:
                 pick(place, line, names(line, self.known))
         for place, found, is_warning in self._by_worth(lines, call):
             line = lines[place]
-            fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and place not in picked
+            fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and line not in told
             is_wanted = fits and (is_warning or not self.standing.issuperset(found))
             if is_wanted and alike[_shape(line)] < ALIKE_LINES_MAX:
                 pick(place, line, found)
@@ -368,22 +384,32 @@ class Excerpts:
                 found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
         return [candidate[1:] for candidate in sorted(found)]
 
-    def _excerpt_json(self, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
-        """JSON with the same members and fewer, shorter values."""
+    def _excerpt_json(self, told: str, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
+        """JSON with fewer members and items, and shorter texts."""
+        room = max(room, EDGE_CHARACTERS)
         for items, characters in ((20, 200), (8, 120), (4, 80), (2, 60), (1, 40)):
-            told = json.dumps(_prune(value, items, characters), ensure_ascii=False)
             if len(told) <= room:
                 break
-        told = cut_line(told, max(room, EDGE_CHARACTERS))
+            told = json.dumps(_prune(value, items, characters), ensure_ascii=False)
+        told = cut_line(told, room)
         self.standing.update(names(told, self.known))
         return told
 
 
+def _skip_additions(text: str) -> str:
+    """The output without what a harness writes above it, and a client in the name of the system among it."""
+    return _REMINDER.sub("", skip_harness_head(text)) if "<system-reminder>" in text else skip_harness_head(text)
+
+
 def _clean_lines(text: str) -> list[str]:
-    """The lines of a text, each as a terminal shows it."""
+    """The lines of a text, each as a terminal shows it; empty where a harness says what the placeholder does."""
     lines = text.split("\n")
     is_plain = "".join(lines).replace("\t", "").isprintable()
-    return [line.rstrip() for line in lines] if is_plain else [_clean(line) for line in lines]
+    lines = [line.rstrip() for line in lines] if is_plain else [_clean(line) for line in lines]
+    for place in _find_near_edges(lines):
+        if _SAYS_NOTHING.fullmatch(lines[place]):
+            lines[place] = ""
+    return lines
 
 
 def _find_warnings(lines: Sequence[str]) -> frozenset[int]:
@@ -406,12 +432,13 @@ def _cut_end(line: str, limit: int = LONGEST_LINE_CHARACTERS) -> str:
     return line if len(line) <= limit else cut_line(line, limit)
 
 
+def _find_near_edges(lines: Sequence[str]) -> Sequence[int]:
+    return (*range(min(len(lines), 5)), *range(max(5, len(lines) - 5), len(lines)))
+
+
 def _edges(lines: Sequence[str]) -> Iterator[int]:
-    """The first and the last line with words; of a table the line with its columns and the one below it. A line with
-    nothing but an exit code is passed over: the placeholder says it above the excerpt.
-    """
-    near = (*range(min(len(lines), 5)), *range(max(5, len(lines) - 5), len(lines)))
-    spoken = [place for place in near if _SPOKEN.search(lines[place]) and not _SAYS_NOTHING.fullmatch(lines[place])]
+    """The first and the last line with words; of a table the line with its columns and the one below it."""
+    spoken = [place for place in _find_near_edges(lines) if _SPOKEN.search(lines[place])]
     if spoken:
         first = spoken[0]
         yield first
@@ -440,14 +467,16 @@ def _render_lines(lines: Sequence[str], picked: dict[int, str]) -> str:
 
 
 def _prune(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON
-    """The value with so many items of each list, and texts of so many characters."""
+    """The value with so many items of each list, four times as many members, and texts of so many characters."""
     if isinstance(value, str):
         return cut_line(value, characters)
     if isinstance(value, list):
         more = [f"{GAP} {len(value) - items:,} more"] if len(value) > items else []
         return [_prune(each, items, characters) for each in value[:items]] + more
     if isinstance(value, dict):
-        return {key: _prune(each, items, characters) for key, each in value.items()}
+        most = _MEMBERS_PER_ITEM * items
+        pruned = {key: _prune(each, items, characters) for key, each in islice(value.items(), most)}
+        return pruned | ({GAP: f"{len(value) - most:,} more"} if len(value) > most else {})
     return value
 
 

@@ -1,5 +1,6 @@
 """One note for a fold: what the user said and the newest answers stay, the note tells of the rest, turn by turn."""
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -125,3 +126,19 @@ def test_a_second_fold_tells_of_what_the_first_one_told():
     assert "go test ./... => exit code 1" in note.text
     assert "I read the session first" in note.text
     assert "- make" in note.text
+
+
+def test_no_result_is_quoted_twice_and_none_that_the_ledger_tells():
+    order = json.dumps({"order": "W-1", "items": [{"id": number, "name": "cup"} for number in range(60)]})
+    again = [call("change_order", order="W-1", out=order) for _ in range(5)]
+    refused = [call("sql", command="SELECT a", out="Error executing query: no table a") for _ in range(3)]
+    (note,) = (message for message in fold(*WORK[:1], *again, *refused) if message.text.startswith(OPENING))
+    assert note.text.count("Lines from change_order(W-1):") == 1
+    assert "contains errors: Error executing query: no table a" in note.text
+    assert "Lines from sql" not in note.text
+
+
+def test_each_turn_is_told_of_before_one_is_told_at_length():
+    talk = [piece for number in range(12) for piece in (user(f"Point {number}?"), says(f"Answer {number}. " * 40))]
+    (note,) = (message for message in fold(*talk, conclusions=2_500) if message.text.startswith(OPENING))
+    assert [number for number in range(12) if f"- Answer {number}." not in note.text] == []

@@ -233,6 +233,10 @@ def test_an_identifier_is_told_only_where_it_stands_nowhere_else():
     said = says("See ENT-109 and https://example.org/a/b. In UTF-8.")
     assert told(said) == "Identifiers: ENT-109 https://example.org/a/b"
     assert told(said, call("get_issue", id="ENT-109")).endswith("Identifiers: https://example.org/a/b")
+    traced = says(
+        "at http://localhost:3000/app.js:31375:23 and http://localhost:3000/app.js:9:1 of http://localhost:3000"
+    )
+    assert told(traced) == "Identifiers: http://localhost:3000/app.js http://localhost:3000"
     assert "4f1c9e2" in told(call("Bash", command="git commit", out="[main 4f1c9e2] x"))
     assert "4f1c9e2" not in told(call("Bash", command="git log", out="4f1c9e2 x\n" * 100))
 

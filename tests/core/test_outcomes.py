@@ -138,6 +138,9 @@ def test_the_outcome_of_a_command_is_what_its_result_shows(text, verdict):
     assert find_outcome(text, ToolCall("c", "Bash", '{"command": "make all"}')).render() == verdict
 
 
+HARNESS_HEAD = (
+    "Chunk ID: 17ae2b\nWall time: 0.0 seconds\nProcess exited with code 1\nOriginal token count: 9\nOutput:\n"
+)
 QUOTES = "12: raise\nTraceback (most recent call last):\nValueError: x\n--- FAIL: TestA"
 
 
@@ -155,6 +158,17 @@ def test_what_was_read_or_searched_quotes_the_errors_of_others(tool, arguments):
     asked = ToolCall("c", tool, json.dumps(arguments))
     assert find_outcome(QUOTES, asked).render() == ""
     assert find_outcome("Error: no such file: a.log", asked).render() == "contains errors: Error: no such file: a.log"
+
+
+@pytest.mark.parametrize(
+    "command", ["rg -n 'a|b' src", "cd /src && grep -c x a.py", "git diff --no-index a b", "diff a b"]
+)
+def test_exit_code_1_of_a_search_or_comparison_is_an_answer_and_no_failure(command):
+    asked = ToolCall("c", "exec_command", json.dumps({"cmd": command}))
+    outcome = find_outcome(f"{HARNESS_HEAD}+failed lookup; it says so in the file\n", asked)
+    assert (outcome.has_failed, outcome.render()) == (False, "exit code 1")
+    refused = find_outcome(f"{HARNESS_HEAD}grep: src: No such file or directory\n", asked)
+    assert (refused.has_failed, refused.render()) == (True, "exit code 1: grep: src: No such file or directory")
 
 
 def test_of_a_long_result_the_first_and_the_last_line_with_an_error_stay():

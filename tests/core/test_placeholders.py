@@ -32,6 +32,9 @@ from tests.support.messages import call, calls, parsed, request, user
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 
 
+PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: b.md\n+z\n*** End Patch"
+
+
 def made(tool, **arguments):
     return ToolCall("c", tool, json.dumps(arguments))
 
@@ -57,6 +60,8 @@ def cleared(*pieces, **settings):
         (made("Other", n=1, odd="value"), "Other(value)"),
         (made("Other", n=1), "Other()"),
         (ToolCall("c", "Custom", "free words"), "Custom(free words)"),
+        (ToolCall("c", "apply_patch", PATCH, "custom"), "apply_patch(src/a.py, b.md)"),
+        (made("apply_patch", input=PATCH), "apply_patch(src/a.py, b.md)"),
     ],
 )
 def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
@@ -84,7 +89,8 @@ def test_a_placeholder_says_who_wrote_it_what_it_was_how_it_ended_and_how_to_get
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
         ' "…" marks gaps. Call the tool again for the full text.]'
     )
-    assert excerpt == [GAP, "compiled part number 0", "… 39 similar lines", "Error: no rule"]  # the code is above
+    # The code is above.
+    assert excerpt == ["compiled part number 0", "… 39 similar lines", "Error: no rule"]
 
 
 def test_an_edit_is_not_to_be_called_again():
@@ -148,6 +154,14 @@ def test_json_stays_json_with_its_members_and_fewer_items():
     assert re.fullmatch(r"… \d+ more", excerpt["hosts"][-1])
 
 
+def test_json_with_many_members_stays_json_and_short_json_stays_whole():
+    wide = json.dumps({f"key_{number}": {"value": f"word {number}"} for number in range(40)})
+    (told,) = excerpt(wide, 0.1)
+    assert json.loads(told)[GAP] == "36 more"
+    short = '{"output":"Success. Updated the following files:\\nM README.md\\n","metadata":{"exit_code":0}}'
+    assert excerpt(short, 0.1) == [short]
+
+
 # --- the excerpt ------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +176,34 @@ def test_errors_and_ends_stay_and_what_is_alike_is_counted():
     assert {log[0], log[333], log[-1]} < {*told}
     assert [line for line in told if line.startswith(GAP)] == ["… 331 similar lines", "… 165 similar lines"]
     assert len(told) <= 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "Chunk ID: 17ae2b\nWall time: 0.1 seconds\nProcess exited with code 0\nOriginal token count: 9\nOutput:\n",
+            "",
+        ),
+        ("Exit code: 0\nWall time: 0.1 seconds\nOutput:\n", ""),
+        ("Here's the result of running `cat -n` on /src/a.py:\n", "\n[Current working directory: /src]"),
+        (
+            "The file /src/a.py has been edited. Here's a part of it:\n",
+            "\nReview the changes and make sure they are right.",
+        ),
+        ("", "\n(Open file: /src/a.py)\n(Current directory: /src)\nbash-$"),
+    ],
+)
+def test_what_a_harness_writes_around_an_output_is_no_line_of_an_excerpt(before, after):
+    output = "\n".join(f"line {number} of value_{number}" for number in range(90))
+    told = excerpt(f"{before}{output}{after}", 0.1)
+    assert [line for line in told if line not in output and not line.startswith(GAP)] == []
+    assert told[-1] == output.rpartition("\n")[2]
+
+
+def test_a_line_that_comes_again_is_told_once():
+    text = f"ERROR lost its berth\n{TEXT * 20}\nERROR lost its berth"
+    assert excerpt(text, 0.3).count("ERROR lost its berth") == 1
 
 
 def test_of_a_table_its_columns_stay():
@@ -216,6 +258,10 @@ def test_an_excerpt_holds_lines_that_there_are_and_marks_of_gaps(text, share):
     assert {line for line in told if not line.startswith(GAP)} <= original
 
 
+FILES_IN_RESULTS = ["skills/SKILL.md", "README.md", "src/explain.go", "test_a.py"]
+KEPT_WHOLE = ["tests/test_a.py::test_b", "arn:aws:iam::123456789012:role/Name"]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -223,6 +269,11 @@ def test_an_excerpt_holds_lines_that_there_are_and_marks_of_gaps(text, share):
         ("It goes once. Where. text: (see proxy/cli/transcripts.py:31:)", ["proxy/cli/transcripts.py"]),
         ("took 0.01s of 10_000 at 10:31:07 on 2026-11-22", []),
         ("C:\\r\\n\\r\\nThis. " + "z_" * 100, []),
+        ("skills/SKILL.md:159:If ./README.md:89:/plugin src/explain.go:103-107 ./test_a.py:Test", FILES_IN_RESULTS),
+        ("tests/test_a.py::test_b arn:aws:iam::123456789012:role/Name", KEPT_WHOLE),
+        ("<system-reminder>x</system-reminder> </button> 1568694..443cd2b", []),
+        ("src/one.py ./src/one.py", ["src/one.py"]),
+        ("./cmd/integration_tes\u2026 https://www.marketwatch.c... see config.yaml", ["config.yaml"]),
     ],
 )
 def test_a_name_has_something_specific_and_no_punctuation(text, found):

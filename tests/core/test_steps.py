@@ -58,6 +58,16 @@ def test_what_is_long_only_in_its_spelling_or_short_in_lines_is_not_clipped():
     assert ClipOutput(lines=100)(lines).middle != lines.middle
 
 
+def test_a_long_line_is_clipped_between_words():
+    words = [f"Pietermaritzburg_{number}" for number in range(400)]
+    (told,) = (
+        message.text
+        for message in ClipOutput(over=500)(draft_of(user("x"), call("sql", out=" ".join(words)))).middle[2:]
+    )
+    head, _, rest = told.partition("\n[…")
+    assert {*head.split(), *rest.rpartition("]\n")[2].split()} <= {*words}
+
+
 @pytest.mark.parametrize("settings", [{"over": 500}, {"lines": 20}])
 def test_a_text_within_json_is_clipped_in_its_place_so_that_the_result_stays_json(settings):
     wrapped = {"exit_code": 0, "parts": [{"output": BIG}, {"output": "short"}, {"output": BIG.replace("line", "row")}]}

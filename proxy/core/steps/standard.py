@@ -3,7 +3,7 @@
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -96,15 +96,15 @@ class ClipOutput:
         return head + told + end
 
     def _ends_by_bytes(self, text: str, limit: int) -> tuple[str, str]:
-        """The head and the tail of a text, cut at the ends of lines where these are near."""
+        """The head and the tail of a text, cut at the ends of lines where these are near, else between words."""
         room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
         if len(text) <= room:
             return text, ""
         tail = int(room * self.tail)
         head, end = text[: room - tail - int(room * self.outline)], text[len(text) - tail :]
-        line_end, line_start = head.rfind("\n"), end.find("\n")
-        head = head[:line_end] if line_end > len(head) * 0.8 else head
-        return head, end[line_start + 1 :] if 0 <= line_start < tail * 0.2 else end
+        stop = next((place for mark in "\n " if (place := head.rfind(mark)) > len(head) * 0.8), len(head))
+        start = next((place for mark in "\n " if 0 <= (place := end.find(mark)) < tail * 0.2), -1) + 1
+        return head[:stop], end[start:]
 
     def _ends_by_lines(self, text: str) -> tuple[str, str]:
         lines = text.split("\n")
@@ -616,8 +616,9 @@ OUTLINE_SHARE = 0.1
 QUOTED_SHARE = 0.3
 QUOTED_CHARACTERS = 800
 LEAST_QUOTED_BYTES = 200
-# The characters kept of one answer, and of the assistant's text beside a call.
-ANSWER_CHARACTERS = 320
+# The characters kept of one answer: the most with which there is room for all; and of the assistant's text beside a
+# call.
+ANSWER_CHARACTERS = (320, 160, 100)
 REMARK_CHARACTERS = 160
 LEAST_REMARK_CHARACTERS = 40
 """A remark that is shorter ("Now the tests.") tells nothing."""
@@ -682,7 +683,7 @@ class DropMiddle:
         excerpts.keep_rest(draft.view, {id(message) for message in gone})
         said = render_conclusions(origin, stays, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
         excerpts.keep((facts, said), mentioned=True)
-        quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts)
+        quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts, facts)
         names = draft.names_within(self.names)
         return "\n".join(filter(None, (said, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
 
@@ -691,47 +692,54 @@ def render_conclusions(messages: Sequence[Message], stays: Collection[int], room
     """Lines of the assistant's texts, under the beginning of the user's message that they follow; empty where there is
     no room. Answers come before remarks beside calls, and newer ones before older ones.
     """
-    asked, lines = "", list[tuple[bool, str, str]]()
-    for message in messages:
-        text = " ".join(message.text[: 4 * ANSWER_CHARACTERS].split()) if message.text else ""
-        if message.is_user and text:
-            asked = cut_line(text, _ASKED_CHARACTERS)
-        elif message.role == "assistant" and message.start not in stays:
-            least, most = (LEAST_REMARK_CHARACTERS, REMARK_CHARACTERS) if message.calls else (1, ANSWER_CHARACTERS)
-            text = _ANNOUNCEMENT.sub("", text) if message.calls else text
-            if len(text) >= least:
-                lines.append((not message.calls, asked, f"- {cut_line(text, most)}"))
-    told: dict[int, str] = {}
-    room -= len(CONCLUSIONS) + 1
-    headings, known = set[str](), set[str]()
-    for place in sorted(range(len(lines)), key=lambda place: (lines[place][0], place), reverse=True):
-        _, asked, line = lines[place]
-        if line in known:
-            continue
-        size = len(line.encode("utf-8", "replace")) + 1
-        size += len(_head(asked).encode("utf-8", "replace")) + 1 if asked not in headings else 0
-        if size > room:
+    found = list(_find_conclusions(messages, stays))
+    told = dict[int, str]()
+    for most in ANSWER_CHARACTERS:
+        told, has_every_answer = _choose_conclusions(found, most, room - len(CONCLUSIONS) - 1)
+        if has_every_answer:
             break
-        room -= size
-        headings.add(asked)
-        known.add(line)
-        told[place] = line
-    rendered = list[str]()
-    before: str | None = None
+    rendered, before = list[str](), ""
     for place in sorted(told):
-        asked = lines[place][1]
-        rendered += [_head(asked)] if asked and asked != before else []
-        rendered.append(told[place])
-        before = asked
+        heading = found[place][1]
+        rendered += [told[place]] if heading in ("", before) else [heading, told[place]]
+        before = heading
     return "\n".join((CONCLUSIONS, *rendered)) if rendered else ""
 
 
-def _head(asked: str) -> str:
-    return f'After "{asked}"'
+def _find_conclusions(messages: Sequence[Message], stays: Collection[int]) -> Iterator[tuple[bool, str, str]]:
+    """Texts of the assistant that go: whether each is an answer, the heading above it, and the beginning of it."""
+    heading = ""
+    for message in messages:
+        text = " ".join(message.text[: 4 * ANSWER_CHARACTERS[0]].split())
+        if message.is_user and text:
+            heading = f'After "{cut_line(text, _ASKED_CHARACTERS)}"'
+        elif message.role == "assistant" and message.start not in stays:
+            text = _ANNOUNCEMENT.sub("", text) if message.calls else text
+            if len(text) >= (LEAST_REMARK_CHARACTERS if message.calls else 1):
+                yield not message.calls, heading, text
 
 
-def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts) -> list[str]:
-    """Excerpts of the newest results, in their order, of at most so many bytes in all."""
+def _choose_conclusions(found: Sequence[tuple[bool, str, str]], most: int, room: int) -> tuple[dict[int, str], bool]:
+    """The lines for which there is room, by their places, and whether that is all answers."""
+    told, known = dict[int, str](), {""}
+    for place in sorted(range(len(found)), key=lambda place: (found[place][0], place), reverse=True):
+        is_answer, heading, text = found[place]
+        line = f"- {cut_line(text, most if is_answer else REMARK_CHARACTERS)}"
+        if line in known:
+            continue
+        new = {heading, line} - known
+        room -= sum(len(each.encode("utf-8", "replace")) + 1 for each in new)
+        if room < 0:
+            return told, not is_answer
+        known |= new
+        told[place] = line
+    return told, True
+
+
+def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, known: str) -> list[str]:
+    """Excerpts of the newest results, in their order, of at most so many bytes in all; of those only that tell more
+    than what is `known`.
+    """
     quoted: list[str] = []
     found = zip(messages, callers(messages), (None, *messages), strict=False)
     for message, answered, before in reversed([*found]):
@@ -739,9 +747,13 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts) -
             continue
         call = answered or find_told_call(message, before)
         # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
-        lines = [f"| {line}" for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
-        told = "\n".join((f"Lines from {placeholder.render_call(call) if call else 'an observation'}:", *lines))
-        if lines and (size := len(told.encode("utf-8", "replace"))) <= room:
+        lines = [line for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
+        if all(line.startswith(placeholder.GAP) or line.strip() in known for line in lines):
+            continue
+        asked = placeholder.render_call(call) if call else "an observation"
+        told = "\n".join((f"Lines from {asked}:", *(f"| {line}" for line in lines)))
+        if (size := len(told.encode("utf-8", "replace"))) <= room:
             room -= size
+            known += told
             quoted.insert(0, told)
     return quoted
