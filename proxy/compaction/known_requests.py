@@ -89,8 +89,8 @@ def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _weigh(request: Request) -> int:
-    """Messages and Responses are kept as chat messages beside what they came from."""
-    copies = 4 if request.wire else 2
+    """Messages and Responses are kept as chat messages beside what they came from, and as they were forwarded."""
+    copies = 5 if request.wire else 2
     return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
 
 

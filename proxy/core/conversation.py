@@ -37,7 +37,7 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import CanonicalForm, Request, canonical_0_1
+from proxy.core.messages import CanonicalForm, KnownView, Request, canonical_0_1
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
@@ -560,7 +560,7 @@ class Exchange:
         facts = self._facts(can_summarize=True)
         state = self._state(facts)
         self._standing = state
-        self.context.request.known.view = state.view, state.known
+        self.context.request.known.view = KnownView(state.view, state.known, len(state.body))
         found: Ready | NeedSummary | None = planning.keep_at_rest(state)
         if found is None:
             if not (yield CanSummarize()):

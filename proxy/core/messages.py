@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import compress, count
 from operator import is_, is_not
 from typing import Any, Literal, TypeVar
 
@@ -44,8 +45,7 @@ class Columns:
     shared: int = 0
     """How many these are."""
     values: dict[Hashable, Sequence[Any]] = field(default_factory=dict)
-    view: "tuple[Sequence[Any], Columns] | None" = None
-    """The messages that were last forwarded for this history, and their own columns."""
+    view: "KnownView | None" = None
 
     def extend(self, name: Hashable, length: int, compute: Callable[[Sequence[T]], Iterable[T]]) -> Sequence[T]:
         """The values of this column: `compute` is given those that are known, and returns the others."""
@@ -59,16 +59,40 @@ class Columns:
 
     def follow(self, other: "Columns", shared: int) -> "Columns":
         """These columns, to be continued from those of another history that has the first messages in common."""
-        self.earlier, self.shared, self.view = other.values, shared, other.view
+        self.earlier, self.shared = other.values, shared
+        self.view = other.view and other.view.limit(shared)
         return self
 
-    def continue_view(self, messages: Sequence[Any]) -> "Columns":
+    def continue_view(self, messages: "Sequence[Message]") -> "Columns":
         """Columns for a view of this history, continued from the last one as far as both hold the same messages."""
-        known, columns = self.view or ((), Columns())
-        shared = min(len(known), len(messages))
-        if not all(map(is_, known, messages)):
-            shared = next(place for place, pair in enumerate(zip(known, messages, strict=False)) if is_not(*pair))
-        return Columns().follow(columns, shared)
+        known = self.view
+        if known is None:
+            return Columns()
+        length = min(len(known.messages), len(messages))
+        shared = next(compress(count(), map(is_not, known.messages, messages)), length)
+        while shared and messages[shared - 1].stop > known.stands_for:
+            shared -= 1
+        return Columns().follow(known.columns, shared)
+
+    def of_view(self, messages: "Sequence[Message]") -> "Columns":
+        """The columns of these messages where they are the view of this history, new ones for others."""
+        known = self.view
+        is_same = known is not None and len(known.messages) == len(messages) and all(map(is_, known.messages, messages))
+        return known.columns if known is not None and is_same else Columns()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownView:
+    """The messages that were last forwarded for a history, the head left out, and their own columns."""
+
+    messages: "Sequence[Message]"
+    columns: Columns
+    stands_for: int
+    """How many messages of the history they stand for, as far as it is the same."""
+
+    def limit(self, shared: int) -> "KnownView":
+        """The same for a history that has only so many messages in common."""
+        return self if shared >= self.stands_for else replace(self, stands_for=shared)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -237,6 +261,16 @@ class Request:
     def find_cut(self, count: int) -> int:
         """The same where another history may go on behind these messages otherwise; 0 where it may not."""
         return self.find_end(count)
+
+    def is_changed_by(self, view: Sequence[Message]) -> bool:
+        """True where this view is not what the client sent."""
+        messages = self.messages
+        return view is not messages and (len(view) != len(messages) or any(map(differs, view, messages)))
+
+
+def differs(one: Message, other: Message) -> bool:
+    """True where the two have other bytes."""
+    return one is not other and one.raw != other.raw
 
 
 def literal(raw: bytes, start: int, stop: int, made: str) -> Message:

@@ -1,9 +1,11 @@
 """Requests of an API that is read as chat messages: each message remembers what it came from."""
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -35,8 +37,8 @@ class PiecedRequest(Request):
     """Where each element of that list begins and ends."""
     pieces: tuple[Piece | None, ...] = ()
     """Of each of `messages`; None for what is outside of the list."""
-    places: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """The place of each of `messages`, by its `id()`."""
+    head_places: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """The place of each message of the head, which stands for nothing of the body, by its `id()`."""
 
     def find_end(self, count: int) -> int:
         """The end of the element that the last of the first `count` messages came from."""
@@ -48,6 +50,11 @@ class PiecedRequest(Request):
         piece, following = self.pieces[count - 1], self.pieces[count] if count < len(self.pieces) else None
         is_whole = following is None or piece is None or following.container != piece.container
         return self.find_end(count) if is_whole and piece is not None and piece.role != "assistant" else 0
+
+    def count_blocks(self, container: int) -> int:
+        """How many blocks an element of the client's list has."""
+        start, stop = (find(self.pieces, container, key=_container_of) for find in (bisect_left, bisect_right))
+        return sum(len(piece.blocks) for piece in self.pieces[start:stop] if piece is not None)
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
         """The piece that this message was, shortened or not (None: the proxy wrote it), and whether it is unchanged.
@@ -61,11 +68,15 @@ class PiecedRequest(Request):
         return self.pieces[place], known is message or known.raw == message.raw
 
     def _place_of(self, message: Message) -> int | None:
-        place = self.places.get(id(message))
+        place = self.head_places.get(id(message))
         if place is not None or message.made == NOTE or message.stop != message.start + 1:
             return place
         place = self.head_size + message.start
         return place if place < len(self.messages) and self.messages[place].role == message.role else None
+
+
+def _container_of(piece: Piece | None) -> int:
+    return -1 if piece is None else piece.container
 
 
 Split = Callable[[Sequence[bytes], int], Iterable[tuple[Message, Piece]]]
@@ -187,7 +198,7 @@ def read_list(
         messages += known.messages[first : prefix.count]
         pieces += known.pieces[first : prefix.count]
         before, moved = known.spans[: _count_elements(prefix)], prefix.start - known.offsets[0]
-        spans = [*((start + moved, stop + moved) for start, stop in before), *spans]
+        spans = [*(before if not moved else ((start + moved, stop + moved) for start, stop in before)), *spans]
     is_body, body = len(messages) > outside and messages[-1].stop > 0, messages[-1].stop if messages else 0
     for message, piece in split(elements, len(spans) - len(elements)):
         is_body = is_body or message.role not in HEAD
@@ -209,8 +220,12 @@ def read_list(
         list_at=(start, stop),
         spans=tuple(spans),
         pieces=tuple(pieces),
-        places={id(message): place for place, message in enumerate(messages)},
+        head_places={id(message): place for place, message in enumerate(takewhile(_is_of_head, messages))},
     )
+
+
+def _is_of_head(message: Message) -> bool:
+    return not message.stop
 
 
 def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
@@ -225,13 +240,3 @@ def cache_short(write: Callable[[bytes], tuple[bytes, ...]]) -> Callable[[bytes]
         return remember(raw) if len(raw) <= _CACHED_MESSAGE_BYTES else write(raw)
 
     return write_cached
-
-
-def differs(one: Message, other: Message) -> bool:
-    """True where the two have other bytes."""
-    return one is not other and one.raw != other.raw
-
-
-def is_changed(request: Request, view: Sequence[Message]) -> bool:
-    """True where the view is not what the client sent."""
-    return len(view) != len(request.messages) or any(map(differs, view, request.messages))

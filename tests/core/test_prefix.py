@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.grouping import callers, find_callers, find_group_starts, groups
-from proxy.core.messages import Columns, chain
+from proxy.core.messages import Columns, KnownView, Message, chain
 from proxy.core.pipeline import Draft, worth_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
@@ -14,6 +14,8 @@ from proxy.wire.chat import find_first_message, parse
 from proxy.wire.outline import find_prefix
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parsed
+
+NOTHING = Message(b"{}", "user")
 
 
 @given(any_history)
@@ -31,7 +33,7 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parsed(body(messages[:cut]))
     state = ConversationState.of(begun, chain(begun, TENANT, KEY), (), Rules())
     state.bound_reach(Rules().when_full)
-    begun.known.view = state.view, state.known
+    begun.known.view = KnownView(state.view, state.known, len(state.body))
     prefix = find_prefix(begun, whole, find_first_message(whole))
     cold, warm = (
         ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
@@ -68,12 +70,14 @@ def test_columns_of_names_that_come_no_more_are_forgotten():
 
 
 def test_a_view_is_continued_as_far_as_it_holds_the_same_messages():
-    one, other, new = object(), object(), object()
+    one, other, new = (replace(NOTHING, start=place, stop=place + 1) for place in range(3))
     columns, view = Columns(), Columns()
     view.extend("x", 2, lambda known: ["a", "b"][len(known) :])
-    columns.view = (one, other), view
+    columns.view = KnownView((one, other), view, 2)
     for messages, shared in (((one, other, new), ("a", "b")), ((one, new), ("a",)), ((new,), ()), ((one,), ("a",))):
         assert columns.continue_view(messages).extend("x", 0, tuple) == shared
+    # Where the second message is another one now, what stood for it may still be there.
+    assert Columns().follow(columns, 1).continue_view((one, other)).extend("x", 0, tuple) == ("a",)
 
 
 def test_a_draft_that_changed_forgets_its_calls():

@@ -35,7 +35,6 @@ from proxy.core.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
 from proxy.wire import chat
-from proxy.wire.chat import parse
 from tests.support.messages import KEY, TENANT, body, parsed
 
 NOW = 1_000_000.0
@@ -99,8 +98,8 @@ class Worker:
     def _read(self, source):
         if self.known is None:
             return self.wire.parse(source)
-        prefix = self.known.find_prefix(hash(self.tenant), source, chat)
-        request = parse(source, prefix)
+        prefix = self.known.find_prefix(hash(self.tenant), source, self.wire)
+        request = self.wire.parse(source, prefix)
         self.known.add(hash(self.tenant), request, prefix)
         return request
 

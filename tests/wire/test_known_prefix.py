@@ -6,14 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.compaction.known_requests import KnownRequests
 from proxy.core.messages import chain
+from proxy.wire import chat as chat_wire
 from proxy.wire import messages as messages_wire
 from proxy.wire import responses as responses_wire
 from proxy.wire.chat import find_first_message, parse
 from proxy.wire.outline import CHANGING_MESSAGES, find_prefix
 from tests.support import messages_api, responses_api
-from tests.support.histories import any_history
+from tests.support.compaction_worker import turns
+from tests.support.histories import any_history, legal
 from tests.support.messages import KEY, TENANT, body, call, history, says, system, tool, user
+from tests.support.worker_cases import CUTTERS, SETTLED
 
 LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out=f"{n} é") for n in range(9)))
 MORE = history(*(call("Bash", command=f"ls {n}") for n in range(2)))
@@ -231,3 +235,38 @@ def test_any_history_of_an_api_is_read_alike(wire, write, messages, others, cut)
         if known is not None:
             prefix = find_prefix(known, source, wire.find_first_message(source))
             assert wire.parse(source, prefix) == wire.parse(source)
+
+
+# --- what leaves ------------------------------------------------------------------------------------------------------
+
+
+def mark_newest(write):
+    """The body as agents send it that mark where the upstream shall cache: at the newest message, each time."""
+
+    def write_marked(history, **more):
+        value = json.loads(write(history, **more))
+        content = value["messages"][-1]["content"] if value["messages"] else None
+        if isinstance(content, list) and content:
+            content[-1]["cache_control"] = {"type": "ephemeral"}
+        return json.dumps(value).encode()
+
+    return write_marked
+
+
+FORMATS = [
+    (chat_wire, body),
+    (chat_wire, mark_newest(body)),
+    (messages_wire, messages_api.request),
+    (messages_wire, mark_newest(messages_api.request)),
+    (responses_wire, responses_api.request),
+]
+
+
+@pytest.mark.parametrize(
+    ("wire", "write"), FORMATS, ids=["chat", "chat, marked", "Messages", "Messages, marked", "Responses"]
+)
+@given(legal, st.one_of(CUTTERS, SETTLED))
+def test_any_history_leaves_as_it_does_from_a_worker_that_remembers_nothing(wire, write, history, make):
+    warm, cold = (make(wire=wire, write=write, known=known) for known in (KnownRequests(), None))
+    for turn in turns(history):
+        assert warm.send(turn).left == cold.send(turn).left

@@ -9,7 +9,7 @@ refuses too is not understood (`None`) and the caller relays it as it is.
 import base64
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import ceil
@@ -127,29 +127,45 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 
 
 def _splice(request: Request, view: Sequence[Message]) -> bytes:
-    """Stretches of untouched neighbours go over in one piece, with the spacing between them."""
-    source, messages, offsets = request.source, request.messages, request.offsets
-    if len(view) == len(messages) and all(map(_is_same, view, messages)):
+    """The body with this view; untouched neighbours keep the spacing between them."""
+    source, count = request.source, len(request.messages)
+    if not request.is_changed_by(view):
         return source
+    comma = source[request.find_end(1) : request.offsets[1]] if count > 1 else b","
+    if _is_evenly_spaced(request, comma):
+        pieces = [message.raw for message in view]
+    else:
+        pieces = [*_cut_stretches(request, view)]
+    return b"".join((source[: request.offsets[0]], comma.join(pieces), source[request.find_end(count) :]))
+
+
+def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
+    """True where the same bytes are between all of the client's messages."""
+    source, offsets, head, body = request.source, request.offsets, request.head_size, request.body
+
+    def is_even(number: int) -> bool:
+        return not number or source[request.find_end(number) : offsets[number]] == comma
+
+    def look(known: Sequence[bool]) -> Iterator[bool]:
+        so_far = known[-1] if known else all(map(is_even, range(head)))
+        for number in range(head + len(known), head + len(body)):
+            so_far = so_far and is_even(number)
+            yield so_far
+
+    return all(request.known.extend(_is_evenly_spaced, len(body), look)[-1:])
+
+
+def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
+    """Stretches of untouched neighbours in one piece, with the spacing between them, and each other message."""
+    source, messages, offsets = request.source, request.messages, request.offsets
     count, head, number = len(messages), request.head_size, 0
-    comma = source[request.find_end(1) : offsets[1]] if count > 1 else b","
-    pieces: list[bytes] = []
     while number < len(view):
         first = head + view[number].start if view[number].stop else number
         length, most = 0, min(len(view) - number, count - first)
         while length < most and view[number + length] is messages[first + length]:
             length += 1
-        if length:
-            pieces.append(source[offsets[first] : request.find_end(first + length)])
-            number += length
-        else:
-            pieces.append(view[number].raw)
-            number += 1
-    return b"".join((source[: offsets[0]], comma.join(pieces), source[request.find_end(count) :]))
-
-
-def _is_same(one: Message, other: Message) -> bool:
-    return one is other or one.raw == other.raw
+        yield source[offsets[first] : request.find_end(first + length)] if length else view[number].raw
+        number += max(length, 1)
 
 
 def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Message, ...] = ()) -> Request | None:

@@ -8,15 +8,16 @@ was shortened is written back as blocks of its kind.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from operator import is_
 from typing import Any
 
 import msgspec
 
 from proxy.core import splice
-from proxy.core.messages import Message, Request, ToolCall, read_message
+from proxy.core.messages import Columns, Message, Request, ToolCall, differs, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, FIRST_MESSAGE, add_compact
@@ -28,8 +29,6 @@ from proxy.wire.pieces import (
     TextFields,
     build_reader,
     cache_short,
-    differs,
-    is_changed,
     read_body,
     read_list,
     read_value,
@@ -185,85 +184,133 @@ def _write_call(call: ToolCall) -> bytes:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Written:
-    """A message of this API that is being put together."""
+    """A message of this API as it is written."""
 
+    raw: bytes
     role: str
-    container: int | None
-    blocks: list[bytes]
-    is_touched: bool = False
-    ends_with_result: bool = False
+    blocks: Sequence[bytes]
+    is_changed: bool
+    """The proxy wrote some of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The messages that one more chat message completes."""
+
+    written: Sequence[_Written] = ()
+    is_fresh: bool = False
+    """All that was before it is written: what follows depends on none of it."""
 
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
     assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
     changes = []
-    if is_changed(request, view):
+    if request.is_changed_by(view):
         changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
     if tools is not None and request.tools is not None and tools != request.tools:
         changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
     return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
 
 
-def _write_list(request: PiecedRequest, view: Sequence[Message]) -> list[bytes]:
-    written = _mark_fold(request, list(_place_instructions(_join(request, view))))
-    sizes = Counter[int]()
-    for piece in request.pieces:
-        sizes[-1 if piece is None else piece.container] += 0 if piece is None else len(piece.blocks)
-    return [_write(request, message, sizes) for message in written]
+def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
+    """The messages of this view. Those that were written for the request before are not written again."""
+    head, body = view[: request.head_size], view[request.head_size :]
+    columns = request.known.of_view(body) if all(map(is_, head, request.head)) else Columns()
+
+    def begin() -> _Writer:
+        writer = _Writer(request)
+        for message in head:
+            writer.add(message)
+        return writer
+
+    def write_new(known: Sequence[_Step]) -> Iterator[_Step]:
+        start = _find_fresh(known)
+        return islice(map(begin().add, body[start:]), len(known) - start, None)
+
+    steps: Sequence[_Step] = columns.extend(_write_list, len(body), write_new)
+    writer = begin()
+    for message in body[_find_fresh(steps) :]:
+        writer.add(message)
+    written = [*chain.from_iterable(step.written for step in steps), *writer.close()]
+    return (message.raw for message in _mark_fold(request, written))
 
 
-def _join(request: PiecedRequest, view: Iterable[Message]) -> Iterator[_Written]:
-    """The messages of this API: what came in one message and is left leaves in one, results first."""
-    last: _Written | None = None
-    for message in view:
-        piece, is_own = request.find_origin(message)
+def _find_fresh(steps: Sequence[_Step]) -> int:
+    """The last place at which everything before is written."""
+    return next((place for place in reversed(range(len(steps))) if steps[place].is_fresh), 0)
+
+
+class _Writer:
+    """Writes chat messages as messages of this API, one after the other.
+
+    What came in one message and is left leaves in one, results first. Instructions in the midst come before an answer,
+    or last: the API refuses them before a user's message.
+    """
+
+    def __init__(self, request: PiecedRequest) -> None:
+        self._request = request
+        self._waiting: list[_Written] = []
+        self._role = ""
+        self._container: int | None = None
+        """Which message of the client the open one is, where it is one."""
+        self._blocks: list[bytes] = []
+        """Of the open message; empty where none is open."""
+        self._is_touched = False
+        self._ends_with_result = False
+
+    def add(self, message: Message) -> _Step:
+        """Add a message: the open one goes on with it, or is complete."""
+        piece, is_own = self._request.find_origin(message)
         is_result = message.is_result
         role = piece.role if piece is not None else "user" if is_result else message.role
         if is_own and piece is None:
-            continue  # the system prompt, which is not in the list
+            return _Step()  # the system prompt, which is not in the list
         # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
-        blocks = [*(piece.blocks if piece is not None and is_own else _write_blocks(message.raw))]
-        if not blocks:
-            continue
+        blocks = piece.blocks if piece is not None and is_own else _write_blocks(message.raw)
         container = piece.container if piece is not None else None
-        belongs = (
-            last is not None
-            and role == last.role
-            and ((container is not None and container == last.container) or (is_result and last.ends_with_result))
-        )
-        if last is None or not belongs:
-            if last is not None:
-                yield last
-            last = _Written(role, container, [])
-        last.blocks += blocks
-        last.is_touched |= not is_own
-        last.ends_with_result = is_result
-    if last is not None:
-        yield last
+        is_same = (container is not None and container == self._container) or (is_result and self._ends_with_result)
+        step = _Step()
+        if blocks and not (self._blocks and role == self._role and is_same):
+            step = _Step((*self._complete(), *self._take_waiting(role)), role == "assistant")
+            self._role, self._container, self._is_touched = role, container, False
+        if blocks:
+            self._blocks += blocks
+            self._is_touched |= not is_own
+            self._ends_with_result = is_result
+        return step
+
+    def close(self) -> Iterator[_Written]:
+        """The messages that no other completed."""
+        yield from self._complete()
+        yield from self._waiting
+
+    def _take_waiting(self, role: str) -> Sequence[_Written]:
+        waiting = self._waiting if role == "assistant" else ()
+        self._waiting = [] if waiting else self._waiting
+        return waiting
+
+    def _complete(self) -> Sequence[_Written]:
+        """The open message, unless it waits."""
+        blocks, self._blocks = self._blocks, []
+        if not blocks:
+            return ()
+        container = None if self._is_touched else self._container
+        if container is not None and len(blocks) == self._request.count_blocks(container):
+            raw = self._request.source[slice(*self._request.spans[container])]
+        else:
+            raw = _write(self._role, blocks)
+        written = _Written(raw, self._role, blocks, is_changed=container is None)
+        if self._role != "system":
+            return (written,)
+        self._waiting.append(written)
+        return ()
 
 
-def _place_instructions(written: Iterable[_Written]) -> Iterator[_Written]:
-    """Instructions in the midst come before an answer, or last: the API refuses them before a user's message."""
-    waiting: list[_Written] = []
-    for message in written:
-        if message.role == "system":
-            waiting.append(message)
-            continue
-        if message.role == "assistant":
-            yield from waiting
-            waiting = []
-        yield message
-    yield from waiting
-
-
-def _write(request: PiecedRequest, message: _Written, sizes: Mapping[int, int]) -> bytes:
-    """The client's own bytes where all of a message is left as it came."""
-    if message.container is not None and not message.is_touched and sizes[message.container] == len(message.blocks):
-        return request.source[slice(*request.spans[message.container])]
-    return b'{"role":%b,"content":[%b]}' % (splice.quote(message.role), b",".join(message.blocks))
+def _write(role: str, blocks: Iterable[bytes]) -> bytes:
+    return b'{"role":%b,"content":[%b]}' % (splice.quote(role), b",".join(blocks))
 
 
 @cache_short
@@ -305,22 +352,24 @@ def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written
     The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What is up to here stays
     the same when more is shortened behind it, but is twenty blocks and more before the marks of the client.
     """
-    changed = max(
-        (place for place, each in enumerate(written) if each.is_touched or each.container is None), default=-1
-    )
+    changed = next((place for place in reversed(range(len(written))) if written[place].is_changed), -1)
+    marks_left = _MARKS_MAX - request.source.count(_MARK)
+    if changed < 0 or not 0 < marks_left < _MARKS_MAX:
+        return written
     # Of those that follow, the first: a mark that lives longer may not follow one that lives shorter.
     marked = (block for message in written[changed + 1 :] for block in message.blocks if _MARK in block)
     block = next(marked, b"{}")
-    place = splice.member(block, "cache_control")
-    free = _MARKS_MAX - request.source.count(_MARK)
-    if changed < 0 or place is None or free <= 0:
+    found = splice.member(block, "cache_control")
+    if found is None:
         return written
-    mark = b',"cache_control":%b}' % block[place.start : place.stop]
-    positions = [(message, at) for message in written[: changed + 1] for at in range(len(message.blocks))]
-    for message, at in positions[::-LOOK_BACK_BLOCKS][:free]:
-        if _MARK not in message.blocks[at] and _decode_block(message.blocks[at]).type not in _REASONING:
-            message.blocks[at] = message.blocks[at].rstrip()[:-1] + mark
-            message.is_touched = True
+    mark = b',"cache_control":%b}' % block[found.start : found.stop]
+    positions = ((place, at) for place in range(changed, -1, -1) for at in reversed(range(len(written[place].blocks))))
+    for place, at in islice(positions, 0, marks_left * LOOK_BACK_BLOCKS, LOOK_BACK_BLOCKS):
+        message = written[place]
+        block = message.blocks[at]
+        if _MARK not in block and _decode_block(block).type not in _REASONING:
+            blocks = [*message.blocks[:at], block.rstrip()[:-1] + mark, *message.blocks[at + 1 :]]
+            written[place] = replace(message, raw=_write(message.role, blocks), blocks=blocks)
     return written
 
 
@@ -423,7 +472,7 @@ def _replace_history(request: PiecedRequest, put: Try) -> bytes:
     if reread is None:
         raise ValueError("a request without its system prompt is still a request")
     view = [message for message in put.messages if message not in head]
-    source = render(replace(reread, places={}), view, put.tools)
+    source = render(replace(reread, head_places={}), view, put.tools)
     if not head:
         return source
     opening = source.index(b"{") + 1

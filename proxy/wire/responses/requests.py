@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
-from proxy.core.messages import Message, Request, ToolCall, read_message
+from proxy.core.messages import Message, Request, ToolCall, differs, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact
 from proxy.wire.lenient import as_text
@@ -25,8 +25,6 @@ from proxy.wire.pieces import (
     TextFields,
     build_reader,
     cache_short,
-    differs,
-    is_changed,
     read_body,
     read_list,
     read_value,
@@ -233,12 +231,24 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
     assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
     changes = []
-    if is_changed(request, view):
-        items = (item for message in view for item in _write_items(request, message))
-        changes.append((*request.list_at, b"[" + b",".join(items) + b"]"))
+    if request.is_changed_by(view):
+        changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
     if tools is not None and request.tools is not None and tools != request.tools:
         changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
     return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
+
+
+def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
+    """The items of this view; those of one message each in one piece."""
+    head, body = view[: request.head_size], view[request.head_size :]
+
+    def write(messages: Sequence[Message]) -> Iterator[bytes]:
+        return (b",".join(_write_items(request, message)) for message in messages)
+
+    def write_new(known: Sequence[bytes]) -> Iterator[bytes]:
+        return write(body[len(known) :])
+
+    return filter(None, (*write(head), *request.known.of_view(body).extend(_write_list, len(body), write_new)))
 
 
 def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
