@@ -511,12 +511,14 @@ def bound_key(tenant: str, link: bytes, head: str) -> str:
 
 def canonical_0_1(message: Message) -> bytes:
     """The bytes that version 0.1 knew a message by: its own, without cache markers. For what it has stored."""
-    raw = without_cache_marker(message.raw) if _OF_MARKERS in message.raw else message.raw
+    raw = without_cache_marker(message.raw)
     return _unwrap_text(raw) if message.content[:1] == b"[" else raw
 
 
 def without_cache_marker(raw: bytes) -> bytes:
     """A message without the cache markers on it, on the parts of its content and on its calls."""
+    if _OF_MARKERS not in raw:
+        return raw
     raw = splice.without(raw, MARKERS)
     for key in ("content", "tool_calls"):
         place = splice.member(raw, key)

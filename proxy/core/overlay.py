@@ -14,7 +14,7 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.core.messages import Message, as_read_back, literal
+from proxy.core.messages import Message, as_read_back, literal, without_cache_marker
 from proxy.core.pipeline import Step
 from proxy.core.steps import step_from_json, step_to_json
 from proxy.core.summaries import Summary
@@ -182,7 +182,7 @@ def close(view: Iterable[Message]) -> tuple[Part, ...]:
 def _part(run: list[Message]) -> Part:
     first = run[0]
     if first.literal:
-        return Part(first.start, first.stop, first.raw, first.made, as_read_back(first))
+        return _literal_part(first.raw, first.start, first.stop, first.made, first)
     return Part(first.start, run[-1].stop)
 
 
@@ -193,5 +193,12 @@ def _write_part(part: Part) -> list[Any]:
 def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
     if not raw:
         return Part(start, stop)
-    data = raw.encode()
-    return Part(start, stop, data, made, literal(data, start, stop, made))
+    return _literal_part(raw.encode(), start, stop, made)
+
+
+def _literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
+    """A part with these bytes, without cache markers: clients move theirs every turn, and an API takes four at most."""
+    unmarked = without_cache_marker(raw)
+    if message is None or unmarked != raw:
+        return Part(start, stop, unmarked, made, literal(unmarked, start, stop, made))
+    return Part(start, stop, raw, made, as_read_back(message))

@@ -105,3 +105,16 @@ def test_blocks_of_other_types_are_no_errors(block):
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert all(find_faults(sent.left) == [] for sent in steps)
+
+
+def test_marks_that_the_client_moves_on_do_not_stay_on_what_was_shortened():
+    def write(history, **more):
+        value = json.loads(request(history, **more))
+        for message in [each for each in value["messages"] if each["role"] == "user"][-2:]:
+            message["content"][-1]["cache_control"] = {"type": "ephemeral"}
+        return json.dumps(value).encode()
+
+    worker = Worker(CLEARING_ONLY, wire=messages, write=write)
+    steps = [worker.send(turn) for turn in turns(reading(16, size=300))]
+    assert [sent.plan.action for sent in steps].count("created") > 4
+    assert all(find_faults(sent.left) == [] for sent in steps)
