@@ -77,7 +77,7 @@ from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
 from proxy.wire import delivery, http
 from proxy.wire.delivery import UsageView
-from proxy.wire.formats import FORMATS
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.http import Headers
 from proxy.wire.outline import Prefix
 from proxy.wire.redaction import Redaction
@@ -325,7 +325,8 @@ class Session:
         self._call = call
         self._request = request
         self._client = client
-        self._format = FORMATS[call.path]
+        self._format = REQUEST_FORMATS[call.path]
+        self._answers = ANSWER_FORMATS[call.path]
         self._scope = window_scope(client.settings.name, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
         self._body: bytes = request.source
@@ -371,7 +372,7 @@ class Session:
             rules=replace(
                 self.policy.rules,
                 redact=lambda raw: services.redaction.of_json(raw)[0],
-                recall_tool=self._format.RECALL_TOOL if self._may_recall() else b"",
+                recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
             ),
             count=self._tokenizer.count,
             now=time.time(),
@@ -399,7 +400,7 @@ class Session:
 
     def _may_recall(self) -> bool:
         """True where the model is offered the tool that reads earlier messages again."""
-        return self.policy.policy.recall == "on" and self._format.may_recall(self._request)
+        return self.policy.policy.recall == "on" and self._answers.may_recall(self._request)
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         decision = await self.run(self.exchange.prepare())
@@ -525,7 +526,7 @@ class Session:
         if not definition or definition not in (plan.tools or b""):
             return None
         room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.after)
-        return RecallLoop(self._request.body, call, self._format, room)
+        return RecallLoop(self._request.body, call, self._answers, room)
 
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""
@@ -791,7 +792,7 @@ class Compactor:
 
     async def _read(self, call: Call, body: bytes) -> tuple[Request | None, Prefix | None]:
         """The request in this body, None where it is not understood, and what was known of it."""
-        wire, is_large = FORMATS[call.path], len(body) >= WORTHWHILE_BYTES
+        wire, is_large = REQUEST_FORMATS[call.path], len(body) >= WORTHWHILE_BYTES
         prefix = self._services.known.find_prefix(caller_fingerprint(call), body, wire) if is_large else None
         work = estimate_work(body if prefix is None else body[prefix.stop :])
         return await run_apart(work, partial(wire.parse, body, prefix)), prefix
@@ -815,7 +816,7 @@ class Compactor:
         outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.policy.transcripts)
         if is_bypassed:
             return outgoing
-        wire = FORMATS[call.path]
+        wire = REQUEST_FORMATS[call.path]
         self._start_loading()
         reason = wire.why_relayed(body)
         request, prefix = (None, None) if reason else await self._read(call, body)
@@ -855,15 +856,13 @@ class Compactor:
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
         """`/compact` as the last message: nothing is sent, and the block is stored at once."""
-        history = local_answers.without_command(request, FORMATS[outgoing.call.path])
+        history = local_answers.without_command(request, REQUEST_FORMATS[outgoing.call.path])
         options = outgoing.options
         session = Session(self._services, outgoing.call, history, options=options, policy=policy, client=client)
         decision = await session.compact(store=True)
-        return replace(
-            outgoing,
-            decision=decision,
-            answer=local_answers.describe_compaction(decision, history, options.focus, FORMATS[outgoing.call.path]),
-        )
+        answers = ANSWER_FORMATS[outgoing.call.path]
+        answer = local_answers.describe_compaction(decision, history, options.focus, answers)
+        return replace(outgoing, decision=decision, answer=answer)
 
     async def remove_reasoning(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
         """The same request without signed reasoning, where that was refused; None where it has none.
@@ -877,7 +876,7 @@ class Compactor:
         request, _ = await self._read(call, call.body)
         if request is None:
             return None
-        render = partial(FORMATS[call.path].render, request, strip_signed(request.messages))
+        render = partial(REQUEST_FORMATS[call.path].render, request, strip_signed(request.messages))
         body = await run_apart(estimate_work(call.body), render)
         if body == call.body:
             return None
@@ -892,7 +891,8 @@ class Compactor:
             await outgoing.session.accept()
             kept = outgoing.session.kept
         kept = kept or await self._keep_unchanged(outgoing)
-        return None if kept is None else self._services.keeper.record_answer(kept, answer, FORMATS[outgoing.call.path])
+        reader = ANSWER_FORMATS[outgoing.call.path]
+        return None if kept is None else self._services.keeper.record_answer(kept, answer, reader)
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away, where every original is kept."""
@@ -904,9 +904,8 @@ class Compactor:
         secret = await self._services.secret.get()
         tenant, name = tenant_of(outgoing.call, secret), outgoing.options.conversation
         policy = outgoing.session.policy.rules.label if outgoing.session is not None else ""
-        return self._services.keeper.keep_unchanged(
-            len(body), partial(read_history, body, tenant, name, secret, policy, wire=FORMATS[outgoing.call.path])
-        )
+        read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
+        return self._services.keeper.keep_unchanged(len(body), read)
 
     async def _position(self, call: Call, request: Request | None) -> float:
         """The conversation's position between 0 and 100, which decides between several policies."""

@@ -10,7 +10,7 @@ from itertools import chain
 
 from proxy.core.messages import Request
 from proxy.lru import ByteBoundedCache
-from proxy.wire.formats import WireFormat
+from proxy.wire.formats import RequestFormat
 from proxy.wire.outline import Prefix, count_stable, find_prefix
 
 KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
@@ -46,7 +46,7 @@ class KnownRequests:
             weigh=lambda _, alike: sum(map(_weigh, alike)),
         )
 
-    def find_prefix(self, caller: int, source: bytes, wire: WireFormat) -> Prefix | None:
+    def find_prefix(self, caller: int, source: bytes, wire: RequestFormat) -> Prefix | None:
         """The longest beginning of this body's history that is known."""
         start = wire.find_first_message(source)
         if start < 0:

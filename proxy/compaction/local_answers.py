@@ -14,8 +14,8 @@ from proxy.core.conversation import FOCUS_UNUSED, Decision
 from proxy.core.messages import Request
 from proxy.core.planning import NO_SUMMARY, Ready
 from proxy.errors import BadRequest
-from proxy.wire import chat
-from proxy.wire.formats import WireFormat
+from proxy.wire.chat.requests import parse
+from proxy.wire.formats import AnswerFormat, RequestFormat
 from proxy.wire.http import Headers
 
 UNCHANGED = "none"
@@ -37,15 +37,15 @@ class LocalAnswer:
         yield self.content
 
 
-def without_command(request: Request, wire: WireFormat) -> Request:
+def without_command(request: Request, requests: RequestFormat) -> Request:
     """The history that `/compact` is about, as it would have been sent."""
-    history = wire.parse(wire.render(request, request.messages[:-1]))
+    history = requests.parse(requests.render(request, request.messages[:-1]))
     if history is None:
         raise BadRequest("there is nothing before /compact that could be compacted")
     return history
 
 
-def describe_compaction(decision: Decision, request: Request, focus: str, wire: WireFormat) -> LocalAnswer:
+def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
     """The answer to `/compact`: what became of it, and whether the focus was of use."""
     ready = _plan(decision)
     text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
@@ -58,7 +58,7 @@ def describe_compaction(decision: Decision, request: Request, focus: str, wire: 
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
     if decision.reason == FOCUS_UNUSED:
         text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
-    answer = wire.render_answer(text, request.model, int(time.time()), stream=request.stream)
+    answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
     return LocalAnswer(EVENTS if request.stream else JSON, answer)
 
 
@@ -68,7 +68,7 @@ def read_compact_request(body: bytes) -> tuple[Request, str]:
         value = json.loads(body)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
-    request = chat.parse(body)
+    request = parse(body)
     if request is None or not isinstance(value, dict):
         raise BadRequest(
             "the body needs `messages`, a list of at least one chat message: {model, messages, tools?, focus?}"

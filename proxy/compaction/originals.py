@@ -17,7 +17,7 @@ from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.assembly import Assembly
-from proxy.wire.formats import WireFormat
+from proxy.wire.formats import AnswerFormat, RequestFormat
 from proxy.wire.http import Headers, find
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
@@ -86,12 +86,12 @@ class Keeper:
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, kept: SubmittedHistory, answer: Headers, wire: WireFormat) -> Recording | None:
+    def record_answer(self, kept: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
         """A recording of the answer that now begins."""
         if self.originals is None:
             return None
         kind, encoding = find(answer, "content-type") or "", find(answer, "content-encoding") or ""
-        return self.originals.record(kept, Assembly(kind, encoding, reader=wire))
+        return self.originals.record(kept, Assembly(kind, encoding, reader=reader))
 
     async def close(self) -> None:
         if self.originals is not None:
@@ -99,10 +99,10 @@ class Keeper:
 
 
 def read_history(
-    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, wire: WireFormat
+    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, requests: RequestFormat
 ) -> History | None:
     """The history of a request that was not parsed until now."""
-    request = wire.parse(body)
+    request = requests.parse(body)
     if request is None or not request.body:
         return None
     return _history(tenant, chain(request, tenant, secret, conversation), request, policy)

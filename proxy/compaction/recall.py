@@ -10,7 +10,7 @@ from dataclasses import replace
 from proxy.core.messages import Message
 from proxy.core.recall import PENDING, TOOL, EarlierMessages
 from proxy.upstream import Call
-from proxy.wire.formats import WireFormat
+from proxy.wire.formats import AnswerFormat
 from proxy.wire.rounds import Round, Rounds
 
 ROUNDS_MAX = 8
@@ -37,11 +37,11 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 class RecallLoop:
     """The rounds of one request, each asked with all rounds before it."""
 
-    def __init__(self, body: Sequence[Message], call: Call, wire: WireFormat, room_bytes: int) -> None:
-        self.rounds: Rounds = wire.start_rounds(stream=False)
+    def __init__(self, body: Sequence[Message], call: Call, answers: AnswerFormat, room_bytes: int) -> None:
+        self.rounds: Rounds = answers.start_rounds(stream=False)
         self._originals = EarlierMessages(body)
         self._call = call
-        self._wire = wire
+        self._answers = answers
         self._room_bytes = room_bytes
         self.number = 0
         """Of the round that is under way; the first is 0."""
@@ -53,7 +53,7 @@ class RecallLoop:
 
     def start(self, *, stream: bool) -> None:
         """Begin to read answers: streams, or whole bodies, which some servers send instead."""
-        self.rounds = self._wire.start_rounds(stream=stream)
+        self.rounds = self._answers.start_rounds(stream=stream)
 
     def estimate_work(self, said: Round) -> int:
         """The bytes that answering these calls goes through at most."""
@@ -83,7 +83,8 @@ class RecallLoop:
         if self._before is None:
             return None
         body, said = self._before
-        self._call = replace(self._call, body=self._wire.continue_request(body, said, results, is_last=self._is_last))
+        body = self._answers.continue_request(body, said, results, is_last=self._is_last)
+        self._call = replace(self._call, body=body)
         return self._call
 
     def _answer(self, said: Round) -> Iterator[str]:

@@ -34,7 +34,7 @@ from proxy.upstream import Call, Client, Reply
 from proxy.wire import delivery, http
 from proxy.wire.assembly import Answer, Assembly
 from proxy.wire.chat import refusals
-from proxy.wire.formats import FORMATS, WireFormat
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
 from proxy.wire.redaction import Redaction
 
 MAX_TRIES = 3
@@ -139,8 +139,8 @@ class SummaryCall:
         return self.model or self.request.model
 
     @property
-    def _format(self) -> WireFormat:
-        return FORMATS[self.call.path]
+    def _format(self) -> RequestFormat:
+        return REQUEST_FORMATS[self.call.path]
 
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
@@ -249,7 +249,7 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
     async with client.send(call, model) as reply:
         refused, said = ("", None) if reply.is_good else await _classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "", reader=FORMATS[call.path])
+        assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "", reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return WholeAnswer(assembly.answer(ended=True), refused, said)

@@ -5,7 +5,7 @@ One folder for each API whose requests are compacted:
 chat/           OpenAI chat completions: the form that the core works on
 messages/       Anthropic Messages
 responses/      OpenAI Responses
-formats         what differs between them, behind one protocol
+formats         what differs between them, behind two protocols
 
 pieces          requests of another API as chat messages, each with the bytes that it came from
 outline         places of values and elements in a body, and of messages that were read before

@@ -1,17 +1,24 @@
-"""The APIs whose requests are compacted, each by its path: what differs between them, behind one protocol."""
+"""The APIs whose requests are compacted, each by its path: what differs between them, behind two protocols."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from proxy.core.messages import Message, Request
 from proxy.core.planning import Try
-from proxy.wire import chat, http, messages, responses
+from proxy.wire import http
+from proxy.wire.assembly import AnswerReader
+from proxy.wire.chat import answers as chat_answers
+from proxy.wire.chat import requests as chat_requests
+from proxy.wire.messages import answers as messages_answers
+from proxy.wire.messages import requests as messages_requests
 from proxy.wire.outline import Prefix
+from proxy.wire.responses import answers as responses_answers
+from proxy.wire.responses import requests as responses_requests
 from proxy.wire.rounds import Round, Rounds
 
 
-class WireFormat(Protocol):
-    """One API. The core sees chat messages only; a format reads them from its requests and writes them back."""
+class RequestFormat(Protocol):
+    """Requests of one API. The core sees chat messages only: they are read from a request, and written back to it."""
 
     NAME: str
     """The name of the API that its requests have."""
@@ -28,6 +35,11 @@ class WireFormat(Protocol):
     def disable_streaming(self, source: bytes) -> bytes: ...
     def offer_compact(self, request: Request) -> bytes: ...
     def add_marks(self, source: bytes, model: str) -> bytes: ...
+    def request_usage(self, source: bytes) -> bytes | None: ...
+
+
+class AnswerFormat(AnswerReader, Protocol):
+    """Answers of one API: read as chat answers, written by the proxy, and put together from several rounds."""
 
     RECALL_TOOL: bytes
     """The definition of the tool of `core.recall`, as this API has it."""
@@ -35,17 +47,22 @@ class WireFormat(Protocol):
     def may_recall(self, request: Request) -> bool: ...
     def start_rounds(self, *, stream: bool) -> Rounds: ...
     def continue_request(self, source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes: ...
-    def request_usage(self, source: bytes) -> bytes | None: ...
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
-    def read_body(self, body: bytes) -> bytes: ...
     def render_answer(self, text: str, model: str, created: int, *, stream: bool) -> bytes: ...
 
 
-FORMATS: Mapping[str, WireFormat] = {
-    http.CHAT: chat,
-    http.COMPACT: chat,
-    http.MESSAGES: messages,
-    http.RESPONSES: responses,
-    http.COUNT_TOKENS: messages,
+REQUEST_FORMATS: Mapping[str, RequestFormat] = {
+    http.CHAT: chat_requests,
+    http.COMPACT: chat_requests,
+    http.MESSAGES: messages_requests,
+    http.RESPONSES: responses_requests,
+    http.COUNT_TOKENS: messages_requests,
 }
 """The format of the requests to each path."""
+ANSWER_FORMATS: Mapping[str, AnswerFormat] = {
+    http.CHAT: chat_answers,
+    http.COMPACT: chat_answers,
+    http.MESSAGES: messages_answers,
+    http.RESPONSES: responses_answers,
+    http.COUNT_TOKENS: messages_answers,
+}
+"""The format of the answers from each path."""

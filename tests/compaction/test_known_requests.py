@@ -2,8 +2,9 @@
 
 from proxy.compaction import known_requests
 from proxy.compaction.known_requests import KnownRequests
-from proxy.wire import chat, messages
-from proxy.wire.chat import parse
+from proxy.wire.chat import requests as chat
+from proxy.wire.chat.requests import parse
+from proxy.wire.messages import requests as messages
 from proxy.wire.outline import find_prefix
 from tests.support.messages import body, call, history, system, user
 

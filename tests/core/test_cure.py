@@ -9,7 +9,7 @@ from proxy.core.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.window import LearnedLimit
-from proxy.wire.chat import answer_within
+from proxy.wire.chat.requests import answer_within
 from tests.support.messages import KEY, TENANT, request, says, user
 
 

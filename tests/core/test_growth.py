@@ -13,7 +13,7 @@ from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps.standard import DedupOld
-from proxy.wire.chat import answer_within, render
+from proxy.wire.chat.requests import answer_within, render
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, TENANT, body, call, calls, parsed, says, user
 

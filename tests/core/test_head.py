@@ -5,7 +5,7 @@ import time
 import pytest
 
 from proxy.core.memory import head_digest
-from proxy.wire.chat import parse
+from proxy.wire.chat.requests import parse
 from tests.support.messages import body, history, system, user
 
 KEY = b"k" * 32

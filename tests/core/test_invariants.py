@@ -18,7 +18,7 @@ from proxy.core.overlay import Block
 from proxy.core.rules import Facts
 from proxy.core.summaries import Summaries
 from proxy.lab.replay.validity import check_alternation, shape_of
-from proxy.wire.chat import render
+from proxy.wire.chat.requests import render
 from tests.support import worker_cases
 from tests.support.compaction_worker import Worker
 from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, started

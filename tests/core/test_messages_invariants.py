@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import messages
+from proxy.wire.messages import requests as messages
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import legal

@@ -10,7 +10,7 @@ from proxy.core.messages import Columns, KnownView, Message, chain
 from proxy.core.pipeline import Draft, worth_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
-from proxy.wire.chat import find_first_message, parse
+from proxy.wire.chat.requests import find_first_message, parse
 from proxy.wire.outline import find_prefix
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parsed

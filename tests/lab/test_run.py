@@ -9,7 +9,7 @@ import pytest
 from proxy.core.messages import chain
 from proxy.lab.demo.model import find_breach
 from proxy.lab.demo.run import TASK, encode_request, sample
-from proxy.wire import chat
+from proxy.wire.chat import requests as chat
 
 
 @pytest.fixture(scope="module")

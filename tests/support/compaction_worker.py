@@ -34,7 +34,7 @@ from proxy.core.summaries import Summary
 from proxy.core.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
-from proxy.wire import chat
+from proxy.wire.chat import requests as chat
 from tests.support.messages import KEY, TENANT, body, parsed
 
 NOW = 1_000_000.0

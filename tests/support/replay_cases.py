@@ -10,7 +10,7 @@ from proxy.lab.replay.history import ReplayHistory, encode
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.values import Conversation, RecordedUsage
-from proxy.wire.chat import parse
+from proxy.wire.chat.requests import parse
 from tests.support.messages import history
 
 AS_SENT = None

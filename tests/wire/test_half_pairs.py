@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from proxy.wire import messages, responses
+from proxy.wire.messages import requests as messages
+from proxy.wire.responses import requests as responses
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, history, user

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from proxy.compaction.known_requests import KnownRequests
 from proxy.core.messages import chain
-from proxy.wire import chat as chat_wire
-from proxy.wire import messages as messages_wire
-from proxy.wire import responses as responses_wire
-from proxy.wire.chat import find_first_message, parse
+from proxy.wire.chat import requests as chat_wire
+from proxy.wire.chat.requests import find_first_message, parse
+from proxy.wire.messages import requests as messages_wire
 from proxy.wire.outline import CHANGING_MESSAGES, find_prefix
+from proxy.wire.responses import requests as responses_wire
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import turns
 from tests.support.histories import any_history, legal

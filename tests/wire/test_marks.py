@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from proxy.wire import chat, messages, responses
+from proxy.wire.chat import requests as chat
+from proxy.wire.messages import requests as messages
+from proxy.wire.responses import requests as responses
 from tests.support.agent import reading
 from tests.support.messages import body
 from tests.support.messages_api import find_faults, request

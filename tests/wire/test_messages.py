@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.messages import with_arguments
-from proxy.wire import messages
+from proxy.wire.messages import requests as messages
 from tests.support.messages import calls, history, says, system, user
 from tests.support.messages_api import find_faults, request
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from proxy.wire.delivery import find_refusal
-from proxy.wire.responses import why_relayed
 from proxy.wire.responses.answers import read_body, read_event
+from proxy.wire.responses.requests import why_relayed
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 

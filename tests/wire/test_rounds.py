@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from proxy.core.messages import text_of
 from proxy.core.recall import TOOL
-from proxy.wire import chat, messages, responses
 from proxy.wire.assembly import Assembly
+from proxy.wire.chat import answers as chat
 from proxy.wire.delivery import read_usage
+from proxy.wire.messages import answers as messages
+from proxy.wire.responses import answers as responses
 from proxy.wire.rounds import EventReader, add_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, calls, chunk, delta, event, finish, says

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import chat
-from proxy.wire.chat import request_usage
+from proxy.wire.chat import requests as chat
+from proxy.wire.chat.requests import request_usage
 from proxy.wire.delivery import BodyRewriter, StreamRewriter, UsageView
 from tests.support.completions import says
 from tests.support.cost_growth import assert_grows_in_proportion

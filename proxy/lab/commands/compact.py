@@ -31,7 +31,7 @@ from proxy.lab.tangents import Turns
 from proxy.store.transcripts.archive import role_and_text
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
-from proxy.wire import chat
+from proxy.wire.chat.requests import parse, render
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"
 SUMMARIZE_OVER_SHARE = 0.5
@@ -159,7 +159,7 @@ def _compact(
 
 
 def _read(args: argparse.Namespace) -> Request:
-    request = chat.parse(saved.request_of(args.file.read_text("utf-8", "surrogateescape"), args.model))
+    request = parse(saved.request_of(args.file.read_text("utf-8", "surrogateescape"), args.model))
     if request is None:
         raise saved.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
     return request
@@ -237,7 +237,7 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         return 0
     if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
         return print_error("\n".join([*left, "nothing was dropped"]))
-    sys.stdout.buffer.write(chat.render(outcome.request, outcome.view, outcome.tools) + b"\n")
+    sys.stdout.buffer.write(render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
 
 

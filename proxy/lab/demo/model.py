@@ -19,7 +19,7 @@ from proxy.lab.demo.run import TASK, Run, encode
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.tokenizer import Tokenizer
-from proxy.wire import chat
+from proxy.wire.chat.requests import parse
 
 WINDOW_TOKENS = 128_000
 CACHED_LEAST, CACHED_STEP = 1_024, 128
@@ -106,7 +106,7 @@ class SimulatedModel:
     async def answer(self, body: bytes) -> ModelReply:
         """The reply to one request."""
         at = perf_counter()
-        request = chat.parse(body)
+        request = parse(body)
         if request is None:
             return refusal(400, "We could not parse the JSON body of your request.", "invalid_request_error", None)
         kind: Kind = "summary" if self.manner.asks_summary(request) else "turn"

@@ -21,7 +21,7 @@ from proxy.lab.replay.cache import Marked
 from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.wire import http
-from proxy.wire.formats import FORMATS
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.pieces import PiecedRequest
 
 PACE_SECONDS = 8.0
@@ -49,7 +49,7 @@ class ReplayHistory:
         own = conversation.own
         self.conversation = conversation
         self.path = http.CHAT if own is None else own.path
-        self.format = FORMATS[self.path]
+        self.format = REQUEST_FORMATS[self.path]
         self.pieces = tuple(map(encode, conversation.messages if own is None else own.elements))
         self.tools = encode(list(conversation.tools)) if conversation.tools else None
         request = self.format.parse(self._write(len(self.pieces)))

@@ -33,7 +33,8 @@ from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, Prices, Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
-from proxy.wire.chat import RECALL_TOOL
+from proxy.wire.chat.answers import RECALL_TOOL
+from proxy.wire.formats import ANSWER_FORMATS
 
 WAIT_SECONDS = 8.0
 """How long a request that may not fit waits for its summary: the default of policies."""
@@ -124,7 +125,7 @@ class Simulation:
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
         if rules.recall_tool:
-            trial = replace(trial, rules=replace(rules, recall_tool=history.format.RECALL_TOOL))
+            trial = replace(trial, rules=replace(rules, recall_tool=ANSWER_FORMATS[history.path].RECALL_TOOL))
         self._trial = trial
         self._history = history
         self._prices = trial.prices or prices

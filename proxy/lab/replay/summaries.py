@@ -22,7 +22,7 @@ from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
 from proxy.upstream import Call, Client
 from proxy.wire import http
-from proxy.wire.formats import FORMATS
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http import Headers
 from proxy.wire.redaction import Redaction
 
@@ -82,7 +82,7 @@ class ModelSummarizer:
         return asyncio.run(self._answer(question, history.body(turn.place), room, history.path))
 
     async def _answer(self, question: Question, body: bytes, room: int | None, path: str = http.CHAT) -> SummaryAnswer:
-        request, began = FORMATS[path].parse(body), perf_counter()
+        request, began = REQUEST_FORMATS[path].parse(body), perf_counter()
         if request is None:
             raise ValueError("a history that was read cannot be read again")
         async with Client(Upstream(base_url=self.url), lambda _: None) as client:

@@ -31,7 +31,8 @@ from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Conversation, Json, Result
 from proxy.upstream import Call, Client
-from proxy.wire import chat, http
+from proxy.wire import http
+from proxy.wire.chat.requests import parse
 from proxy.wire.http import find
 
 SETTLE_SECONDS = 0.02
@@ -111,7 +112,7 @@ class Recorder:
         return Sent(request.messages, request.tools, "", stage.before, stage.after, failed)
 
     async def answer(self, body: bytes) -> ModelReply:
-        stage, request = self._stage, chat.parse(body)
+        stage, request = self._stage, parse(body)
         if stage is None:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "The replay has not begun.", "server_error", None)
         if request is None:
