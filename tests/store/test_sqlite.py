@@ -224,3 +224,19 @@ async def test_a_fresh_file_another_process_prepares_is_waited_for_but_not_for_e
     release.join()
     await store.close()
     other.close()
+
+
+async def test_a_look_up_finds_what_is_about_to_be_written(store):
+    """A fact waits for it, and goes to the thread with it."""
+    writing = asyncio.create_task(store.write_fact("t/anchor/1", b"new", 60))
+    await asyncio.sleep(0)
+    _, found = await store.find_first([], ["t/anchor/1"])
+    assert found.value == b"new"
+    await writing
+
+
+async def test_a_fact_is_written_though_nothing_waits_for_it(store):
+    writing = asyncio.create_task(store.write_fact("t/anchor/1", b"new", 60))
+    await asyncio.sleep(0)
+    writing.cancel()
+    assert await store.read_fact("t/anchor/1") == b"new"
