@@ -22,8 +22,7 @@ from proxy.core.window import (
     window_to_bytes,
 )
 from proxy.model_names import plain_name
-from proxy.windows import find_bundled_window, resolve_window
-from proxy.wire.window_probes import PROBES
+from proxy.windows import PROBES, find_bundled_window, resolve_window
 
 # --- room ---
 

@@ -10,11 +10,9 @@ activity        totals and figures over time, warnings, audit log, configuration
 conversations   conversations, their turns and messages; search in the saved originals
 usage           spend, savings and tokens over time, by team, model and more
 requests        every request, its outcome and duration; latency and errors over time
-policies        policies and where they apply; a trial of a policy, in a process of its own
-drafts          drafts of policies: the settings for a form, and what a draft changes in the file
+policies        policies and where they apply; a trial of a policy, in a process of its own; drafts of policies
 teams           teams, their keys, switches
 
-moments         the steps of time in which figures are shown
 export          an answer as a CSV or JSON file
 history         the messages of a conversation at one request, and what became of each
 """

@@ -16,12 +16,25 @@ from msgspec import Meta
 
 from proxy import __version__
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.admin.moments import HOUR_SECONDS, choose_step
 from proxy.config import Config, InvalidConfig
-from proxy.store.activity_log import DAY_SECONDS, ActivityLog
+from proxy.store.activity_log import DAY_SECONDS, MINUTE_SECONDS, ActivityLog
 from proxy.telemetry import audit as audit_log
 from proxy.telemetry.activity import MICRODOLLARS_PER_DOLLAR
 
+HOUR_SECONDS = 3600.0
+STEPS_SECONDS = (
+    MINUTE_SECONDS,
+    5 * MINUTE_SECONDS,
+    10 * MINUTE_SECONDS,
+    1800.0,
+    HOUR_SECONDS,
+    3 * 3600.0,
+    6 * 3600.0,
+    12 * 3600.0,
+    DAY_SECONDS,
+)
+"""Lengths that a moment, a step of time in which the pages show figures, may have: spans that people name."""
+MOMENTS_MAX = 60
 OPEN_SECONDS = 300.0
 """A conversation is open while its last request is not older: so long most providers cache it."""
 _SUMMARIES = """
@@ -42,6 +55,11 @@ _LAST_RELOAD = """
 select name, at, details from incidents
 where name in ('config-refused', 'config-reloaded', 'listening', 'draining') order by at desc limit 1
 """
+
+
+def choose_step(span_seconds: float) -> float:
+    """Seconds of a moment, so that a span has at most `MOMENTS_MAX` of them."""
+    return float(next(step for step in STEPS_SECONDS if span_seconds / step <= MOMENTS_MAX))
 
 
 class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

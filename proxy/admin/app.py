@@ -22,7 +22,7 @@ from aiohttp import web
 
 from proxy import errors
 from proxy.access.records import RegistryUnreadable
-from proxy.admin import activity, conversations, drafts, guard, policies, requests, teams, usage
+from proxy.admin import activity, conversations, guard, policies, requests, teams, usage
 from proxy.admin.context import (
     AdminContext,
     AdminRequest,
@@ -44,7 +44,6 @@ ROUTES = (
     *requests.ROUTES,
     *conversations.ROUTES,
     *policies.ROUTES,
-    *drafts.ROUTES,
     *teams.ROUTES,
 )
 PREFIX = "/admin/api"

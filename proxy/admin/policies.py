@@ -1,4 +1,7 @@
-"""Policies in force, where they apply, and trials of a policy (what-if). Changes are made in the file.
+"""Policies in force and where they apply, drafts and trials (what-if) of a policy. Changes are made in the file.
+
+A draft is checked as the file would be, and comes back as a text to put there, with the difference to the file that is
+in force. Nothing is written.
 
 A trial replays kept conversations through a policy and through another one, in a process of its own
 (`proxy.lab.what_if`): it is pure Python and would hold up every other request of this worker. Here the request is
@@ -7,29 +10,35 @@ bounds: how many conversations, how large, how long, how much memory.
 """
 
 import asyncio
+import difflib
 import os
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from proxy import windows
 from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route
 from proxy.config import Config, InvalidConfig, Loaded, find_origins
 from proxy.config.attachments import find_unreachable, sort_by_priority
+from proxy.config.editing import replace_policy, write_entry
 from proxy.config.loading import with_policy
-from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, shipped_policies
+from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, Policy, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound, Overloaded
 from proxy.store.transcripts.archive import Archive, SavedConversation
+from proxy.windows import is_known_model
 from proxy.wire.http import Caller
 
+POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_PLAIN = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text"}
 DAY_SECONDS = 24 * 3600.0
 CONVERSATION_BYTES = 8 * 1024 * 1024
 """Larger conversations are left out."""
@@ -54,11 +63,7 @@ def list_policies(context: AdminContext, request: AdminRequest) -> Json:
             for place, attachment in sort_by_priority(config.attachments)
             if not team or fnmatchcase(team, attachment.team)
         ],
-        "doubts": [
-            {"path": path, "message": why}
-            for path, why in find_warnings(config, lambda name: windows.find_bundled_window(name) is not None)
-            if not team
-        ],
+        "doubts": [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model) if not team],
     }
 
 
@@ -97,6 +102,17 @@ def _kind(loaded: Loaded, name: str) -> str:
     if name in loaded.config.policies and "policies" in loaded.config.model_fields_set:
         return "file"
     return "shipped" if name in shipped_policies() else "default"
+
+
+def _with_policy(config: Config, name: str, values: Json) -> Config:
+    """The configuration with this policy in it. Invalid: its values cannot be used."""
+    try:
+        return with_policy(config, name, values)
+    except InvalidConfig as refused:
+        raise Invalid("invalid policy", [Flaw(fault.path, fault.message) for fault in refused.faults]) from None
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
 
 
 class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,10 +157,7 @@ def _policies(today: Config, wanted: NewTrial) -> list[Json]:
     if wanted.values is not None:
         if flaws := _out_of_reach(wanted.values):
             raise Invalid("a trial can use neither files nor other upstreams", flaws)
-        try:
-            tried = with_policy(today, wanted.policy, wanted.values)
-        except InvalidConfig as refused:
-            raise Invalid("invalid policy", [Flaw(fault.path, fault.message) for fault in refused.faults]) from None
+        tried = _with_policy(today, wanted.policy, wanted.values)
     both = (("policy", wanted.policy, tried), ("against", wanted.against, today))
     for field, name, config in both:
         if name not in config.all_policies:
@@ -201,8 +214,84 @@ def _write_job(given: IO[bytes], job: Mapping[str, Any], conversations: Sequence
     given.seek(0)
 
 
+# --- drafts -----------------------------------------------------------------------------------------------------------
+
+
+class NewDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /policy-drafts`."""
+
+    policy: Annotated[str, Meta(pattern=POLICY_NAME)]
+    values: Json
+    """Values that the policy sets itself, as in the configuration file."""
+
+
+def show_schema(_: AdminContext, __: AdminRequest) -> Json:
+    """Every setting of a policy: path, kind, choices, bounds, and its sentence in proxy.yaml."""
+    schema = Policy.model_json_schema()
+    return {"settings": list(_settings(schema["properties"], schema["$defs"]))}
+
+
+def _settings(properties: Mapping[str, Any], groups: Mapping[str, Any], above: str = "") -> Iterator[Json]:
+    for name, about in properties.items():
+        path = f"{above}.{name}" if above else name
+        group = groups.get(about.get("$ref", "").rpartition("/")[2])
+        if group is not None and not above:
+            yield from _settings(group["properties"], groups, path)
+            continue
+        kind = "choice" if "enum" in about else _PLAIN.get(about.get("type", ""), "text" if group else "json")
+        bounds = {bound: about[bound] for bound in _BOUNDS if bound in about}
+        yield {
+            "path": path,
+            "kind": kind,
+            "choices": about.get("enum", []),
+            "about": about.get("description", ""),
+            **bounds,
+        }
+
+
+def check_draft(context: AdminContext, request: AdminRequest) -> Json:
+    """The change that a draft makes to the file, and probable mistakes in it. Invalid: it cannot be used."""
+    wanted: NewDraft = request.body
+    before = context.config()
+    _refuse_files(before, wanted)
+    after = _with_policy(before, wanted.policy, wanted.values)
+    doubts = {*find_warnings(after, is_known_model)} - {*find_warnings(before, is_known_model)}
+    text = _read_text(context.file)
+    entry = write_entry(wanted.policy, wanted.values)
+    changed = replace_policy(text, wanted.policy, wanted.values)
+    name = context.file.name if context.file else "proxy.yaml"
+    lines = text.splitlines(keepends=True), (changed or "").splitlines(keepends=True)
+    return {
+        "entry": f"policies:\n{entry}",
+        "file": changed,
+        "name": name,
+        "diff": "".join(difflib.unified_diff(*lines, name, f"{name} with this draft")) if changed is not None else "",
+        "version": after.policy(wanted.policy).version,
+        "doubts": [{"path": path, "message": why} for path, why in sorted(doubts)],
+    }
+
+
+def _refuse_files(config: Config, wanted: NewDraft) -> None:
+    """A prompt of a file of this machine is accepted only where the policy names it already: a draft reads no files."""
+    summary = wanted.values.get("summary")
+    prompt = summary.get("prompt") if isinstance(summary, dict) else None
+    policy = config.policies.get(wanted.policy)
+    known = policy.summary.prompt.name if policy is not None else ""
+    if prompt is not None and prompt not in (*SHIPPED_PROMPTS, known):
+        flaw = Flaw(
+            "summary.prompt", f"only {' or '.join(SHIPPED_PROMPTS)} here; name a file in the configuration file"
+        )
+        raise Invalid("a draft cannot name a file", [flaw])
+
+
+def _read_text(file: Path | None) -> str:
+    return file.read_text(encoding="utf-8") if file is not None and file.is_file() else ""
+
+
 ROUTES = (
     Route("GET", "/policies", list_policies, rows="policies", for_teams=True),
     Route("GET", "/policies/{policy}", show_policy, rows="values", for_teams=True),
     Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, changes=False),
+    Route("GET", "/policy-settings", show_schema, rows="settings", for_teams=True),
+    Route("POST", "/policy-drafts", check_draft, body=NewDraft),
 )

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from proxy.admin.activity import HOUR_SECONDS, choose_step
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.admin.moments import HOUR_SECONDS, choose_step
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 

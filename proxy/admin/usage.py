@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from proxy.admin.activity import HOUR_SECONDS, choose_step
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
-from proxy.admin.moments import HOUR_SECONDS, choose_step
 
 GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "session")
 SUMMARY_DELAY_SECONDS = 600.0

@@ -14,7 +14,7 @@ from proxy.config import InvalidConfig, Loaded, Occasion, RolloutChoice, Upstrea
 from proxy.config.attachments import ALL_PERCENT
 from proxy.config.schema import as_json_schema
 from proxy.config.values import ConfigModel
-from proxy.windows import find_bundled_window
+from proxy.windows import is_known_model
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,7 +65,7 @@ def _check(args: argparse.Namespace) -> int:
             raise
         options.print_json({"ok": False, "faults": [asdict(fault) for fault in invalid.faults], "warnings": []})
         return 1
-    warnings = list(find_warnings(config, _has_bundled_window))
+    warnings = list(find_warnings(config, is_known_model))
     if args.json:
         found = [{"path": where, "message": why} for where, why in warnings]
         options.print_json({"ok": True, "faults": [], "warnings": found})
@@ -75,10 +75,6 @@ def _check(args: argparse.Namespace) -> int:
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"OK ({options.find_config_file(args) or 'defaults'}). Upstreams: {names}")  # noqa: T201
     return 0
-
-
-def _has_bundled_window(model: str) -> bool:
-    return find_bundled_window(model) is not None
 
 
 Row = tuple[str, object, str]

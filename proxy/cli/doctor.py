@@ -32,9 +32,8 @@ from proxy.errors import ProxyError
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.upstream import Call, Client, Reply
-from proxy.windows import find_bundled_window
+from proxy.windows import PROBES, find_bundled_window
 from proxy.wire.http import Headers
-from proxy.wire.window_probes import PROBES
 
 MODELS = "/v1/models"
 ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"

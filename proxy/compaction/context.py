@@ -23,9 +23,8 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, counter_name, prior_calibration
 from proxy.upstream import Call, Client
-from proxy.windows import find_bundled_window, resolve_window
+from proxy.windows import PROBES, is_known_model, resolve_window
 from proxy.wire.http import Caller, Headers, find, find_credentials, is_credential, read_own
-from proxy.wire.window_probes import PROBES
 
 # --- request options --------------------------------------------------------------------------------------------------
 # Options of one request, read from headers that are not forwarded.
@@ -383,7 +382,7 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
 
 
 def _is_worth_probing(settings: Upstream, model: str) -> bool:
-    return settings.window is None and (_is_private(settings.base_url) or find_bundled_window(model) is None)
+    return settings.window is None and (_is_private(settings.base_url) or not is_known_model(model))
 
 
 def _is_private(url: str) -> bool:

@@ -41,7 +41,7 @@ from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
-from proxy.windows import find_bundled_window
+from proxy.windows import is_known_model
 
 if TYPE_CHECKING:
     from proxy.telemetry.otel import Exporter
@@ -215,7 +215,7 @@ class Worker:
     def _is_known_model(self, name: str) -> bool:
         """True for models that the configuration names, and for those of the bundled table."""
         upstreams = self._app.gateway.config.upstreams
-        return any(name in upstream.models for upstream in upstreams) or find_bundled_window(name) is not None
+        return any(name in upstream.models for upstream in upstreams) or is_known_model(name)
 
     def _admin_context(self, config: Config) -> AdminContext:
         """The parts of this worker that the admin pages need."""

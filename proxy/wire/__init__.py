@@ -11,7 +11,6 @@ pieces          requests of another API as chat messages, each with the bytes th
 outline         places of values and elements in a body, and of messages that were read before
 marks           cache marks for clients that set none
 rounds          several answers of a model, joined into the one that the client sees
-window_probes   context windows as servers report them
 
 What every API shares:
 
